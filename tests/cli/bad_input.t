@@ -2,8 +2,7 @@
 # TEST timeout=400
 # Every bad input of bad_input.table: the exit code, one message on one rank that names what is at fault and what to do, no hang, no checkpoint
 # lost. With a file's name as argument, the rows of docs/bad-input.md go to it.
-. "${TRAINER_ROOT:?is set by the runner: make test k=cli/bad_input}/tests/support/tap.sh"
-. "$TRAINER_ROOT/tests/support/cases.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=cli/bad_input}/tests/support/common.sh"
 here=$TRAINER_ROOT/tests/cli
 rows=${1:-}
 
@@ -111,7 +110,7 @@ while IFS= read -r line; do
     command=${rest%% | *} named=${rest#* | }
     # Two ranks take five times as long as one: without TEST_ALL every tenth line has two. The page shows two.
     if [ "$ranks" = 2 ] && ! all && [ -z "$rows" ]; then [ $((lines++ % 10)) = 0 ] || ranks=1; fi
-    case $command in denied*) [ -z "$no_denied" ] || { n=$((n + 1)); echo "ok $n - $what # SKIP $no_denied"; continue; } ;; esac
+    case $command in denied*) [ -z "$no_denied" ] || { skip "$what" "$no_denied"; continue; } ;; esac
     check "$what" "$code" "$command" "$named"
 done <"$here/bad_input.table"
 

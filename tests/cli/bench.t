@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # TEST timeout=120
 # tools/bench: a row, its goal and its command; what is not there is said and no failure.
-. "${TRAINER_ROOT:?is set by the runner: make test k=cli/bench}/tests/support/tap.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=cli/bench}/tests/support/common.sh"
 
 bench() { PYTHON=no-python "$TRAINER_ROOT/tools/bench" "$BUILD" --quick --rounds 1 "$@" >out 2>err; }
 
@@ -13,7 +13,7 @@ if [ "$(nproc)" -ge 2 ]; then
     bench -k "mnist_mlp fp32, 2 x 1" && grep -Eq '^step mnist_mlp fp32, 2 x 1  [0-9]+ samples/s .* no-python  -      2.5 x' out
     ok $? "our step alone where there is no PyTorch"
 else
-    n=$((n + 1)) && echo "ok $n - our step alone where there is no PyTorch # SKIP one core"
+    skip "our step alone where there is no PyTorch" "one core"
 fi
 bench -k "no such row"; [ $? = 2 ] && names err "'no such row'"
 ok $? "a pattern that nothing has"
@@ -24,6 +24,6 @@ if command -v python3 >/dev/null; then
     [ $? = 77 ] && names err compare_pytorch PyTorch
     ok $? "the comparison says that PyTorch is absent"
 else
-    n=$((n + 1)) && echo "ok $n - the comparison says that PyTorch is absent # SKIP no python3"
+    skip "the comparison says that PyTorch is absent" "no python3"
 fi
 echo "1..$n"

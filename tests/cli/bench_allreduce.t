@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # TEST timeout=120
 # trainer bench allreduce: every power of two, the definitions of the rates, the form that `trainer plan --network` reads, usage errors.
-. "${TRAINER_ROOT:?is set by the runner: make test k=cli/bench_allreduce}/tests/train/common.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=cli/bench_allreduce}/tests/support/common.sh"
 # value KEY BYTES: of the row of that size in t.json
 value() { awk -v key="\"$1\":" -v bytes="\"bytes\": $2," '
     $1 == "{" { row = ""; found = 0 } { if ($0 ~ bytes "$") found = 1; if ($1 == key) row = $2; if ($0 ~ /}/ && found) { sub(/,$/, "", row); print row; exit } }' t.json; }

@@ -1,21 +1,15 @@
 #!/usr/bin/env bash
 # trainer bench generate: its table and its JSON form.
-set -u
-. "${TRAINER_ROOT:?is set by the runner: make test k=cli/bench_generate}/tests/support/names.sh"
-n=0
+. "${TRAINER_ROOT:?is set by the runner: make test k=cli/bench_generate}/tests/support/common.sh"
 golden=$TRAINER_ROOT/tests/golden/gpt2/plain
-result() { # STATUS NAME
-    n=$((n + 1))
-    if [ "$1" = 0 ]; then echo "ok $n - $2"; else echo "not ok $n - $2"; tail -n 30 out err | sed 's/^/#   /'; fi
-}
 # call CODE ARGUMENTS...: ends with this code
 call() { local code=$1; shift; "$TRAINER" bench generate "$@" >out 2>err; [ $? = "$code" ]; }
 
 call 0 "$golden" --tokens 4 threads=1 &&
     for batch in 1 4 16 32 64; do grep -Eq "^ +$batch +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+\$" out || echo "no row of $batch"; done >err && [ ! -s err ]
-result $? "a row for each number of texts"
+ok $? "a row for each number of texts"
 call 0 "$golden" --tokens 4 --batch 3 --weights bf16 --json b.json threads=1 && [ "$(grep -Ec '^ +[0-9]+ +[0-9.]+ ' out)" = 1 ]
-result $? "--batch: only that"
+ok $? "--batch: only that"
 if command -v python3 >/dev/null; then
     python3 -I -c '
 import json, sys
@@ -27,12 +21,12 @@ ok = ok and 0 < row["tokens_per_sec_lowest"] <= row["tokens_per_sec"] <= row["to
 C, V, layers = 16, 270, 2
 read = 2 * (V * C + layers * 12 * C * C) + 4 * (layers * 13 * C + 2 * C)
 sys.exit(not (ok and abs(row["weights_bytes_per_sec"] / (read * row["tokens_per_sec_highest"] / 3) - 1) < 1e-6))'
-    result $? "the JSON form: the bytes of the weights by the tokens per second"
+    ok $? "the JSON form: the bytes of the weights by the tokens per second"
 else
-    n=$((n + 1)) && echo "ok $n - the JSON form # SKIP no python3"
+    skip "the JSON form" "no python3"
 fi
 call 2 "$golden" --batch 65 && names err '--batch' && call 2 "$golden" --tokens 1 && names err '--tokens' && call 2 && names err 'bench generate'
-result $? "numbers that cannot be, no model"
+ok $? "numbers that cannot be, no model"
 call 66 nowhere && names err nowhere
-result $? "a folder that is missing"
+ok $? "a folder that is missing"
 echo "1..$n"

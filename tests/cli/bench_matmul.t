@@ -1,26 +1,20 @@
 #!/usr/bin/env bash
 # TEST timeout=120
 # bench matmul on the CPU: rows, shares of a peak, JSON, and what it refuses.
-set -u
-. "${TRAINER_ROOT:?is set by the runner: make test k=cli/bench_matmul}/tests/support/names.sh"
-n=0
-result() { # STATUS NAME
-    n=$((n + 1))
-    if [ "$1" = 0 ]; then echo "ok $n - $2"; else echo "not ok $n - $2"; tail -n 30 out | sed 's/^/#   /'; fi
-}
+. "${TRAINER_ROOT:?is set by the runner: make test k=cli/bench_matmul}/tests/support/common.sh"
 bench() { TRAINER_CUDA_LIBRARY=none "$TRAINER" bench matmul "$@" >out 2>&1; }
 
 bench --sizes 8,50 --types fp32 threads=1 --json m.json --svg m.svg && [ "$(grep -Ec '^fp32 +(8|50) +cpu( +[0-9.]+){3}( +-){4}$' out)" = 2 ]
-result $? "a row for each size"
+ok $? "a row for each size"
 awk '/^fp32/ { if ($6 <= 0 || $6 > 100.05) exit 1 }' out && [ "$(grep -c '"sec"' m.json)" = 2 ] && ! grep -q '"type": *"bf16"' m.json
-result $? "shares of the peak; JSON with these types alone"
+ok $? "shares of the peak; JSON with these types alone"
 if command -v gnuplot >/dev/null; then grep -q "</svg>" m.svg; else grep -q gnuplot out; fi
-result $? "the plot, or why there is none"
+ok $? "the plot, or why there is none"
 for wrong in "--sizes 50,8" "--sizes 0" "--types fp32,int4" "--max 3"; do
     # shellcheck disable=SC2086
     bench $wrong; [ $? = 2 ] && names out "${wrong%% *}"
-    result $? "refused: $wrong"
+    ok $? "refused: $wrong"
 done
 "$MPIEXEC" -np 2 "$TRAINER" bench matmul --sizes 8 >out 2>&1; [ $? = 78 ] && names out "2 ranks"
-result $? "refused: two ranks"
+ok $? "refused: two ranks"
 echo "1..$n"

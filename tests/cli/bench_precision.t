@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # trainer bench precision: its table and its JSON form.
-. "${TRAINER_ROOT:?is set by the runner: make test k=cli/bench_precision}/tests/support/tap.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=cli/bench_precision}/tests/support/common.sh"
 
 cat >net.ini <<'INI'
 threads = 1
@@ -26,7 +26,7 @@ ok = a["kind"] == "precision" and list(r) == ["fp32", "bf16", "fp16"] and all(x[
 sys.exit(0 if ok and r["fp16"]["overflows"] > 0 == r["fp32"]["overflows"] and abs(r["bf16"]["loss"] - r["fp32"]["loss"]) < 0.05 else 1)'
     ok $? "the JSON form: the same run in each type, and the overflows of fp16"
 else
-    n=$((n + 1)) && echo "ok $n - the JSON form # SKIP no python3"
+    skip "the JSON form" "no python3"
 fi
 "$MPIEXEC" -np 2 "$TRAINER" bench precision net.ini --types fp16,tf32 --steps 3 --json - >out 2>err
 [ "$(grep -o '"precision": *"[a-z0-9]*"' out | grep -o '[a-z]*[0-9]*"$' | paste -sd,)" = 'fp16",tf32"' ] && grep -q '"steps": *3' out && grep -q '"ranks": *2' out

@@ -2,7 +2,7 @@
 # TEST timeout=240
 # The Makefile, on a small tree of its own: what is rebuilt when, what it says where something is missing, what it installs.
 # make hands the settings of `make test` down to what it starts.
-. "${TRAINER_ROOT:?is set by the runner: make test k=cli/build}/tests/support/tap.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=cli/build}/tests/support/common.sh"
 unset MAKEFLAGS MFLAGS MAKELEVEL CC AR MPICC CUDA CUDA_HOME NVCC PREFIX DESTDIR OPT ARCH SAN WERROR V CFLAGS CPPFLAGS LDFLAGS LDLIBS O k
 
 run() { make "$@" OPT=-O0 ARCH= >out 2>&1; }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What the program says of itself, and how it ends when it is called wrongly.
-. "${TRAINER_ROOT:?is set by the runner: make test k=cli/commands}/tests/support/tap.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=cli/commands}/tests/support/common.sh"
 
 call 0 --version && grep -qE '^trainer [0-9]+\.[0-9]+\.[0-9]+' out && [ ! -s err ]
 ok $? "--version"

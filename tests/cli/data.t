@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # trainer data: what it says of files, and of those that are none; and trainer plan, of data.
-. "${TRAINER_ROOT:?is set by the runner: make test k=cli/data}/tests/support/tap.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=cli/data}/tests/support/common.sh"
 
 "$TRAINER" import synthetic digits d.h5 --samples 600 >/dev/null
 call 0 data d.h5 && grep -q '^train: 600 ' out && grep -q '^valid: 100 ' out && names out '^test:' valid && [ ! -s err ]

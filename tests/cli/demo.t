@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # tools/demo ends well only where the network learnt: run with stand-ins for the program and the launcher.
-. "${TRAINER_ROOT:?is set by the runner: make test k=cli/demo}/tests/support/tap.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=cli/demo}/tests/support/common.sh"
 
 mkdir tools b
 cp "$TRAINER_ROOT/tools/demo" "$TRAINER_ROOT/tools/mpi-env" tools

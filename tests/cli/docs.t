@@ -2,7 +2,7 @@
 # TEST timeout=240
 # The documentation against the program: generated pages are up to date; links, paths, commands, options and keys that are named exist; the blocks of
 # README.md, docs/data.md and docs/training.md that are marked <!-- run --> run, one after the other in one folder.
-. "${TRAINER_ROOT:?is set by the runner: make test k=cli/docs}/tests/support/tap.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=cli/docs}/tests/support/common.sh"
 . "$TRAINER_ROOT/tools/mpi-env"
 
 root=$TRAINER_ROOT

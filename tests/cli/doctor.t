@@ -2,7 +2,7 @@
 # TEST timeout=600
 # trainer doctor: healthy launches end with 0, each fault is named with its verdict, and errors have their exit code. tests/long/doctor.sh has the
 # faults of a cluster.
-. "${TRAINER_ROOT:?is set by the runner: make test k=cli/doctor}/tests/train/common.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=cli/doctor}/tests/support/common.sh"
 config
 mkdir -p empty && cd empty || exit 1
 # finding VERDICT CHECK [NAMES]: the report in ./out has it

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # TEST timeout=240
 # Programs that use the library, against an installed copy, as docs/embedding.md says: each header alone in C and C++, and examples/.
-. "${TRAINER_ROOT:?is set by the runner: make test k=cli/embed}/tests/support/tap.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=cli/embed}/tests/support/common.sh"
 . "$TRAINER_ROOT/tools/mpi-env"
 unset MAKEFLAGS MFLAGS MAKELEVEL O
 for tool in make pkg-config "${MPICC:=mpicc}"; do

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # trainer eval: what it prints against itself, against the run's own numbers, for any number of ranks, and what it refuses. How predict ends by a signal.
-. "${TRAINER_ROOT:?is set by the runner: make test k=cli/eval}/tests/support/tap.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=cli/eval}/tests/support/common.sh"
 
 on() { local ranks=$1; shift; "$MPIEXEC" -np "$ranks" "$TRAINER" "$@" >out 2>err; }
 # value KEY FILE: of the top level of a JSON file written one key a line

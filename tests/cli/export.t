@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # trainer export and model.init_layout: weights to PyTorch and back, checked with PyTorch where there is one.
-. "${TRAINER_ROOT:?is set by the runner: make test k=cli/export}/tests/support/tap.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=cli/export}/tests/support/common.sh"
 
 same() { cmp -s "$1/checkpoints/latest/model.safetensors" "$2/checkpoints/latest/model.safetensors"; }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # trainer import images: JPEG and PNG files in a folder per class, and training on what it writes.
-. "${TRAINER_ROOT:?is set by the runner: make test k=cli/images}/tests/support/tap.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=cli/images}/tests/support/common.sh"
 
 "$BUILD/tests/cli/make_images" .
 [ $? != 77 ] || { echo "skipped: built without libjpeg or libpng"; exit 77; }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # trainer import and trainer repack as a user calls them.
-. "${TRAINER_ROOT:?is set by the runner: make test k=cli/import}/tests/support/tap.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=cli/import}/tests/support/common.sh"
 
 call 0 import synthetic digits d.h5 --samples 600 --seed 4 && grep -q '^d.h5: 700 ' out && [ ! -s err ] && [ -s d.h5 ]
 ok $? "import synthetic digits"
@@ -168,6 +168,6 @@ if [ -d "$mnist" ]; then
     call 0 import mnist "$mnist" mnist.h5 && grep -q '^mnist.h5: 70000 ' out && names out '^y: & 10 & 0 & 9'
     ok $? "import mnist"
 else
-    n=$((n + 1)); echo "ok $n - import mnist # SKIP no data in TRAINER_TEST_DATA"
+    skip "import mnist" "no data in TRAINER_TEST_DATA"
 fi
 echo "1..$n"

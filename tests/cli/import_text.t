@@ -1,6 +1,6 @@
 #!/bin/bash
 # trainer import text and tokens: kinds of files, documents, splits, tokenizers, what is refused.
-. "${TRAINER_ROOT:?is set by the runner: make test k=cli/import_text}/tests/support/tap.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=cli/import_text}/tests/support/common.sh"
 cd "$TMPDIR" || exit 2
 
 # says COUNT TRAIN VALID DOCUMENTS VOCABULARY

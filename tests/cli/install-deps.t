@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # tools/install-deps, with stand-ins for the package manager: asks for what is missing only, and for a new list only where it must.
-. "${TRAINER_ROOT:?is set by the runner: make test k=cli/install-deps}/tests/support/tap.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=cli/install-deps}/tests/support/common.sh"
 
 mkdir bin empty
 for tool in bash sh awk sed tr env dirname cat; do ln -s "$(command -v $tool)" bin/ && ln -s "$(command -v $tool)" empty/; done

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Links that somebody planted where the program creates a file: they are replaced, and what they point to stays as it was.
-. "${TRAINER_ROOT:?is set by the runner: make test k=cli/links}/tests/support/tap.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=cli/links}/tests/support/common.sh"
 host=$(hostname)
 echo precious >victim
 # planted LINK ARGUMENTS...: the program, by the process id that LINK has in place of PID

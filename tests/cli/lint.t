@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The layer check: passes on this tree, and refuses each thing that it is there to refuse.
-. "${TRAINER_ROOT:?is set by the runner: make test k=cli/lint}/tests/support/tap.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=cli/lint}/tests/support/common.sh"
 lint=$TRAINER_ROOT/tools/check-layers
 
 # plant FILE TEXT NAMES NAME: a tree with this one file; the check must fail with a line that has these names

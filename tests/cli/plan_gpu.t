@@ -2,7 +2,7 @@
 # TEST timeout=6000
 # plan --gpu: the real cuDNN, where it is, makes its plans for GPUs that are not here; the fake one where there is none.
 # With TEST_ALL: every shipped configuration for every GPU, in fp32 and bf16, which takes a quarter of an hour on two cores.
-. "${TRAINER_ROOT:?is set by the runner: make test k=cli/plan_gpu}/tests/train/common.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=cli/plan_gpu}/tests/support/common.sh"
 export TRAINER_CUDA_PLAN_CACHE=none
 command -v python3 >/dev/null || { echo "1..0 # SKIP no python3"; exit 0; }
 [ -e "$BUILD/libtrainer_cuda.so" ] || { echo "1..0 # SKIP built without the CUDA toolkit"; exit 0; }

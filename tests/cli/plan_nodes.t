@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The timeline of bench step --json, and what trainer plan --nodes predicts from it.
-. "${TRAINER_ROOT:?is set by the runner: make test k=cli/plan_nodes}/tests/support/tap.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=cli/plan_nodes}/tests/support/common.sh"
 
 command -v python3 >/dev/null || { echo "1..0 # SKIP no python3"; exit 0; }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # TEST timeout=120
 # trainer plan --stages and --largest: the memory of a run, without running it, beside what a run takes.
-. "${TRAINER_ROOT:?is set by the runner: make test k=cli/plan_stages}/tests/support/tap.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=cli/plan_stages}/tests/support/common.sh"
 
 command -v python3 >/dev/null || { echo "1..0 # SKIP no python3"; exit 0; }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # trainer report: numbers of scaling.csv against ones computed by hand, what it refuses, what may be missing in a run folder.
-. "${TRAINER_ROOT:?is set by the runner: make test k=cli/report}/tests/train/common.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=cli/report}/tests/support/common.sh"
 report() { "$TRAINER" report "$@" >out 2>&1; }
 
 # line STEP STEP_MS RATE DATA COMM CHECKPOINT [MORE]: a line of metrics.jsonl
@@ -203,7 +203,7 @@ if command -v gnuplot >/dev/null; then
     [ "$(grep -c '</svg>' one/index.html)" = 3 ] && [ "$(grep -c '</svg>' s/predicted/index.html)" = 3 ]
     ok $? "three plots for a run and for a sweep"
 else
-    n=$((n + 1)) && echo "ok $n - three plots for a run and for a sweep # SKIP no gnuplot"
+    skip "three plots for a run and for a sweep" "no gnuplot"
 fi
 ! grep -Eo "(src|href)=[\"']?[^#\"'].{0,20}|url\([\"']?[^#\"'].{0,9}|<script|<link|@import" one/index.html w/report/index.html >out
 ok $? "the page needs nothing from elsewhere"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The test runner, on stand-in tests: a test that it loses, or a failure that it does not see, would make all the others worthless.
-. "${TRAINER_ROOT:?is set by the runner: make test k=cli/runner}/tests/support/tap.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=cli/runner}/tests/support/common.sh"
 
 mkdir -p tree/tools tree/tests/unit/m tree/tests/cli b/tests/unit/m
 cp "$TRAINER_ROOT"/tools/run-tests "$TRAINER_ROOT"/tools/mpi-env "$TRAINER_ROOT"/tools/mpiexec tree/tools

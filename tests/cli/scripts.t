@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The scripts of slurm/ and tools/scaling_sweep_local.sh: their help, what they refuse, and sweeps without SLURM.
-. "${TRAINER_ROOT:?is set by the runner: make test k=cli/scripts}/tests/train/common.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=cli/scripts}/tests/support/common.sh"
 export TRAINER
 slurm=$TRAINER_ROOT/slurm local=$TRAINER_ROOT/tools/scaling_sweep_local.sh
 for script in "$slurm"/train_*.sh "$slurm/scaling_sweep.sh" "$local"; do

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # TEST timeout=300
 # A checkpoint that cannot be written: said, trained on, tried again; 74 where the last one fails. What was committed stays.
-. "${TRAINER_ROOT:?is set by the runner: make test k=faults/disk}/tests/faults/common.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=faults/disk}/tests/support/faults.sh"
 run_config
 whole run 1
 ok $? "an uninterrupted run"

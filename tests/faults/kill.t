@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # TEST timeout=300
 # kill -9 of each rank in the steps, and of rank 0 at each kind of call in a checkpoint: the job is over, and the restart ends in the same bits.
-. "${TRAINER_ROOT:?is set by the runner: make test k=faults/kill}/tests/faults/common.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=faults/kill}/tests/support/faults.sh"
 run_config
 whole run 2
 ok $? "an uninterrupted run"

@@ -2,7 +2,7 @@
 # TEST timeout=300
 # A rank that is stopped is named and the job ends with 75, within parallel.timeout + 1 s; one that goes on in time is left alone. TERM ends a
 # job whose peer hangs, and HUP stops a run as TERM does.
-. "${TRAINER_ROOT:?is set by the runner: make test k=faults/stop}/tests/faults/common.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=faults/stop}/tests/support/faults.sh"
 run_config
 run 2 net.ini run.dir=whole $exact
 ok $? "an uninterrupted run"

@@ -3,7 +3,7 @@
 # trainer doctor on a cluster of four nodes on this machine: healthy, a wrong --mpi, a slow node, a slow link, a folder that only one node has.
 # DOCTOR_OUT=FILE gets the outputs.
 . "$(dirname "$0")/long.sh"
-. "$TRAINER_ROOT/tests/slurm/common.sh"
+. "$TRAINER_ROOT/tests/support/slurm.sh"
 export OMP_WAIT_POLICY=passive
 # doctor RANKS... OPTIONS of srun..., -- ARGUMENTS; a launch that crashed inside MPI_Init is repeated; output in ./out
 doctor() {

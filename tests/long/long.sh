@@ -12,4 +12,4 @@ trap 'exit 130' INT TERM
 export TMPDIR=$work
 export MPIEXEC_REAL=${MPIEXEC_REAL:-$MPIEXEC} MPIEXEC=$TRAINER_ROOT/tools/mpiexec
 cd "$work" || exit 1
-. "$TRAINER_ROOT/tests/faults/common.sh"
+. "$TRAINER_ROOT/tests/support/faults.sh"

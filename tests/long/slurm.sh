@@ -5,7 +5,7 @@
 # that is marked down, a lock that another node holds, three starts without progress, a wrong --mpi. A job that is requeued must end in the bits of a run
 # that nothing happened to. SLURM_TABLE=FILE gets a line for every job; tools/make-slurm-doc makes the table of docs/slurm.md of it.
 . "$(dirname "$0")/long.sh"
-. "$TRAINER_ROOT/tests/slurm/common.sh"
+. "$TRAINER_ROOT/tests/support/slurm.sh"
 times=${2:-20} only=${3-}
 table=${SLURM_TABLE:-$work/table}
 : >"$table"

@@ -2,7 +2,7 @@
 # TEST timeout=300
 # The job scripts of slurm/ on a cluster of four nodes on this machine: a run that is warned, that gets TERM twice, or that loses a rank saves a
 # checkpoint where it can, its job is requeued, and it ends with the bits of a run that nothing happened to. The events run side by side.
-. "${TRAINER_ROOT:?is set by the runner: make test k=slurm/slurm}/tests/slurm/common.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=slurm/slurm}/tests/support/slurm.sh"
 on head srun -N4 --ntasks-per-node=1 hostname >out 2>&1 && [ "$(sort out | tr '\n' ' ')" = "n1 n2 n3 n4 " ]
 ok $? "four nodes run a task each"
 

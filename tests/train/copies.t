@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The half-precision copies of parameters: they follow the parameters through update, skipped steps, loading and the moving average.
-. "${TRAINER_ROOT:?is set by the runner: make test k=train/copies}/tests/train/common.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=train/copies}/tests/support/common.sh"
 config
 half="data.valid=synthetic data.test=none"
 scores() { sed -n 's/.*"valid_loss":\([^,]*\),.*/\1/p' "$1/metrics.jsonl"; }

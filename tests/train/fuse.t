@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Merged operations: plan --ops lists them, and training has the same bits with and without them.
-. "${TRAINER_ROOT:?is set by the runner: make test k=train/fuse}/tests/train/common.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=train/fuse}/tests/support/common.sh"
 cat >net.ini <<'INI'
 threads = 1
 [model]

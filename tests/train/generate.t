@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # TEST timeout=120
 # Continuing texts: as transformers does, the same on any batch and number of ranks, where a text ends, and what is refused.
-. "${TRAINER_ROOT:?is set by the runner: make test k=train/generate}/tests/train/common.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=train/generate}/tests/support/common.sh"
 golden=$TRAINER_ROOT/tests/golden/gpt2/plain
 # expected PROMPT: the greedy tokens that transformers chose; tokens N: those of text N in texts.json; both on one line
 expected() { tr -d ' \n' <"$TRAINER_ROOT/tests/golden/gpt2/expected.json" | sed -n "s/.*\"prompt\":\"$1\",\"ids\":\[[0-9,]*\],\"tokens\":\[\([0-9,]*\)\].*/\1/p"; }

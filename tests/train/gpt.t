@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # TEST timeout=300
 # A language model: the same bits on 1 to 4 ranks and after a resume, accumulation with ignored labels, what a run and eval say.
-. "${TRAINER_ROOT:?is set by the runner: make test k=train/gpt}/tests/train/common.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=train/gpt}/tests/support/common.sh"
 # 32 windows of 16 tokens less a part of the last one, whose labels are -1, and a second text for validation.
 for i in $(seq 1 60); do echo "$((i * 7919 % 1000)) of $i"; done | head -c 505 >text.txt
 "$TRAINER" import text text.txt text.h5 --tokenizer bytes --valid-fraction 0 >out 2>&1

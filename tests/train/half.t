@@ -2,7 +2,7 @@
 # TEST timeout=300
 # precision = bf16 and fp16: they learn as fp32 does, in less memory, and are as exact: on any ranks, resumed, on the strict device.
 # tf32 and auto are fp32 on a CPU without instructions for bf16.
-. "${TRAINER_ROOT:?is set by the runner: make test k=train/half}/tests/train/common.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=train/half}/tests/support/common.sh"
 config
 # Large images and no convolution: a library's workspace for it, which depends on the processor, is as large as the images.
 arena() { "$TRAINER" plan net.ini model.layers="batchnorm, relu, maxpool 2, batchnorm, relu, globalpool, linear 10" data.synthetic_shape=48x48x4 data.micro_batch=48 precision=$1 2>/dev/null | awk '/ranks +slots/ { getline; print int($12 * 1024 * ($13 == "MiB" ? 1024 : 1)) }'; }

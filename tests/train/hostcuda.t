@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # TEST timeout=600
 # The device cuda on the fakes of the CUDA libraries: kernels and ops against the CPU, and training to the CPU's loss.
-. "${TRAINER_ROOT:?is set by the runner: make test k=train/hostcuda}/tests/train/common.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=train/hostcuda}/tests/support/common.sh"
 [ -e "$BUILD/hostcuda/libtrainer_cuda.so" ] || { echo "1..0 # SKIP no build/hostcuda: built by make hostcuda where nvcc is"; exit 0; }
 fakes() { "$TRAINER_ROOT/tests/hostcuda/run" -O "$BUILD" "$@"; }
 fakes "$BUILD/trainer" info >out 2>&1 && grep -q "^    GPU 0 .*H200.*9\.0.*GPU-" out && grep -q "^    NCCL .*libnccl" out

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # TEST timeout=300
 # The benchmarks of the device cuda on the fakes of the CUDA libraries: what they print, not how fast the fakes are.
-. "${TRAINER_ROOT:?is set by the runner: make test k=train/hostcuda_bench}/tests/train/common.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=train/hostcuda_bench}/tests/support/common.sh"
 [ -e "$BUILD/hostcuda/libtrainer_cuda.so" ] || { echo "1..0 # SKIP no build/hostcuda: built by make hostcuda where nvcc is"; exit 0; }
 fakes() { "$TRAINER_ROOT/tests/hostcuda/run" -O "$BUILD" "$@"; }
 mlp="$TRAINER_ROOT/configs/mnist_mlp.ini data.format=synthetic data.synthetic_samples=256 data.batch_size=8 data.micro_batch=8 threads=1"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # TEST timeout=200
 # cuda.conv_stats on the fakes: convolutions give the sums of batch normalisation, in bf16 and fp16, if asked to.
-. "${TRAINER_ROOT:?is set by the runner: make test k=train/hostcuda_conv_stats}/tests/train/common.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=train/hostcuda_conv_stats}/tests/support/common.sh"
 [ -e "$BUILD/hostcuda/libtrainer_cuda.so" ] || { echo "1..0 # SKIP no build/hostcuda: built by make hostcuda where nvcc is"; exit 0; }
 cat >net.ini <<'INI'
 device = cuda

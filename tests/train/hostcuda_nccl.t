@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # TEST timeout=400
 # NCCL's engine on the fakes of the CUDA libraries, one GPU for each rank: sums, training to the CPU's loss, exactness, and faults.
-. "${TRAINER_ROOT:?is set by the runner: make test k=train/hostcuda_nccl}/tests/train/common.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=train/hostcuda_nccl}/tests/support/common.sh"
 [ -e "$BUILD/hostcuda/libtrainer_cuda.so" ] && nm "$BUILD/hostcuda/libtrainer_cuda.so" | grep -q tr_cuda_nccl ||
     { echo "1..0 # SKIP no build/hostcuda with NCCL: built by make hostcuda where nvcc and nccl.h are"; exit 0; }
 # gpus RANKS COMMAND...: on the fakes, a GPU for each rank

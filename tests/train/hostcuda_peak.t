@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # TEST timeout=200
 # The peak of a GPU on the fakes: measured for each type, kept in the plan cache, and the mfu of runs.
-. "${TRAINER_ROOT:?is set by the runner: make test k=train/hostcuda_peak}/tests/train/common.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=train/hostcuda_peak}/tests/support/common.sh"
 [ -e "$BUILD/hostcuda/libtrainer_cuda.so" ] || { echo "1..0 # SKIP no build/hostcuda: built by make hostcuda where nvcc is"; exit 0; }
 # run FOLDER SETTING...
 run() {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # TEST timeout=300
 # Where GPUs are, and names for profilers, on the fakes of the CUDA libraries: rows of info, findings of doctor, ranges, hangs of NCCL.
-. "${TRAINER_ROOT:?is set by the runner: make test k=train/hostcuda_places}/tests/train/common.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=train/hostcuda_places}/tests/support/common.sh"
 [ -e "$BUILD/hostcuda/libtrainer_cuda.so" ] || { echo "1..0 # SKIP no build/hostcuda: built by make hostcuda where nvcc is"; exit 0; }
 fakes() { "$TRAINER_ROOT/tests/hostcuda/run" -O "$BUILD" "$@"; }
 mlp="$TRAINER_ROOT/configs/mnist_mlp.ini data.format=synthetic data.synthetic_samples=64 data.batch_size=8 data.micro_batch=4 threads=1"

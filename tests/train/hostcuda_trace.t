@@ -2,7 +2,7 @@
 # TEST timeout=200
 # The library calls of one training step of device cuda, in their order, against golden files: launches, products, copies, waits, graphs.
 # GOLDEN_UPDATE=1 writes the files again; check the difference before you commit it.
-. "${TRAINER_ROOT:?is set by the runner: make test k=train/hostcuda_trace}/tests/train/common.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=train/hostcuda_trace}/tests/support/common.sh"
 [ -e "$BUILD/hostcuda/libtrainer_cuda.so" ] || { echo "1..0 # SKIP no build/hostcuda: built by make hostcuda where nvcc is"; exit 0; }
 # trace NAME RANKS SETTING...: the calls of the last step but one, without polls and addresses
 trace() {

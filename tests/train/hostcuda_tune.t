@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # TEST timeout=200
 # cuda.tune on the fakes: the fastest algorithm is used, it is kept in cuda.plan_cache, and all ranks use the one of rank 0.
-. "${TRAINER_ROOT:?is set by the runner: make test k=train/hostcuda_tune}/tests/train/common.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=train/hostcuda_tune}/tests/support/common.sh"
 [ -e "$BUILD/hostcuda/libtrainer_cuda.so" ] || { echo "1..0 # SKIP no build/hostcuda: built by make hostcuda where nvcc is"; exit 0; }
 cat >net.ini <<'INI'
 device = cuda

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # TEST timeout=300
 # The plans of cuDNN on several ranks, on the fakes: each rank restores those it has, and all ranks use those of rank 0.
-. "${TRAINER_ROOT:?is set by the runner: make test k=train/hostcuda_warm}/tests/train/common.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=train/hostcuda_warm}/tests/support/common.sh"
 [ -e "$BUILD/hostcuda/libtrainer_cuda.so" ] || { echo "1..0 # SKIP no build/hostcuda: built by make hostcuda where nvcc is"; exit 0; }
 cat >own <<'SH'
 #!/bin/sh

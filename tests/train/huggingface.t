@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # TEST timeout=120
 # A GPT-2 of transformers (tests/golden/gpt2, from tools/make-golden-gpt2.py) as model.init: the same loss in every form of its files.
-. "${TRAINER_ROOT:?is set by the runner: make test k=train/huggingface}/tests/train/common.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=train/huggingface}/tests/support/common.sh"
 golden=$TRAINER_ROOT/tests/golden/gpt2
 "$TRAINER" import text "$golden/text.txt" text.h5 --tokenizer "gpt2:$golden/plain" --valid-fraction 0 >out 2>&1
 ok $? "the text as tokens of the model"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # TEST timeout=120
 # A device and an engine for collectives from a shared library (tests/library/second.c) train to the bits of cpu and MPI.
-. "${TRAINER_ROOT:?is set by the runner: make test k=train/library}/tests/train/common.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=train/library}/tests/support/common.sh"
 config
 second() { TRAINER_CUDA_LIBRARY=$BUILD/libsecond.so run "$@" device=cuda; }
 for r in 1 2; do

@@ -2,7 +2,7 @@
 # TEST timeout=300
 # precision = fp16: overflows that a scale above the limit injects are skipped and recovered from, alike on any ranks, over a resume, on the
 # devices strict and (the fakes of) cuda.
-. "${TRAINER_ROOT:?is set by the runner: make test k=train/loss_scale}/tests/train/common.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=train/loss_scale}/tests/support/common.sh"
 config
 # From 2^30 the scale falls by halves; every third good step doubles it, until the next overflow.
 fp16="precision=fp16 optimizer.loss_scale=1073741824 optimizer.loss_scale_growth=3 train.steps=24"

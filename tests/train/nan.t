@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A loss that is not finite: the run stops and names the op, or skips that update; no checkpoint of it is ever kept.
-. "${TRAINER_ROOT:?is set by the runner: make test k=train/nan}/tests/train/common.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=train/nan}/tests/support/common.sh"
 config
 run 2 net.ini run.dir=stop optimizer.type=sgd optimizer.lr=1e6 schedule.type=constant optimizer.clip_norm=0 optimizer.ema=0
 [ $? = 93 ] && once out "trainer: error & op '[a-z_]*'" && [ "$(grep -c 'trainer: error' out)" = 1 ]

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # TEST timeout=300
 # The same run on 1 to 4 ranks: the same samples in the same steps, the same losses, and with parallel.reproducible the same bits.
-. "${TRAINER_ROOT:?is set by the runner: make test k=train/ranks}/tests/train/common.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=train/ranks}/tests/support/common.sh"
 config
 for r in 1 2 3 4; do
     run $r net.ini run.dir=fast$r

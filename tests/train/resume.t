@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # TEST timeout=300
 # A run that was stopped and resumed is the uninterrupted one, bit for bit, on the same and on another number of ranks.
-. "${TRAINER_ROOT:?is set by the runner: make test k=train/resume}/tests/train/common.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=train/resume}/tests/support/common.sh"
 config
 exact="parallel.reproducible=yes"
 run 2 net.ini run.dir=whole $exact

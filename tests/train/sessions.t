@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # sessions.jsonl and the times of all ranks in metrics.jsonl, over a stop and a restart.
-. "${TRAINER_ROOT:?is set by the runner: make test k=train/sessions}/tests/faults/common.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=train/sessions}/tests/support/faults.sh"
 run_config
 value() { sed -n "$2p" "$1" | grep -o "\"$3\":[^,}]*" | head -n 1 | cut -d: -f2-; } # FILE LINE KEY
 

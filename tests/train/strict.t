@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Training on an asynchronous device: the same checkpoints as on the CPU, bit for bit, saved while the next step runs; stopped, resumed, validated.
-. "${TRAINER_ROOT:?is set by the runner: make test k=train/strict}/tests/train/common.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=train/strict}/tests/support/common.sh"
 config
 often="checkpoint.every=3 checkpoint.keep=0 train.valid_every=7"
 sums() { for c in "$1"/checkpoints/step-*; do echo "${c##*/} $(cat "$c/model.safetensors" "$c/optimizer.safetensors" | sha256sum)"; done; }

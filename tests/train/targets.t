@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # TEST timeout=240
 # Numbers to predict in units of their own: data.target_mean and data.target_std, which checkpoints keep.
-. "${TRAINER_ROOT:?is set by the runner: make test k=train/targets}/tests/train/common.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=train/targets}/tests/support/common.sh"
 awk 'BEGIN { srand(1); print "a,b,cost"
              for (i = 0; i < 2000; i++) { a = 2 * rand() - 1; b = 2 * rand() - 1; printf "%f,%f,%f\n", a, b, 500000 + 200000 * a - 100000 * b + 9000 * rand() } }' >n.csv
 "$TRAINER" import csv n.csv n.h5 --test-fraction 0.1 >out 2>&1

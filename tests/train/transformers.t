@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # TEST timeout=400
 # With transformers itself (PYTHON names an interpreter that has it): a random GPT-2 of its read here, and a model trained here read there.
-. "${TRAINER_ROOT:?is set by the runner: make test k=train/transformers}/tests/train/common.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=train/transformers}/tests/support/common.sh"
 python=${PYTHON:-python3} golden=$TRAINER_ROOT/tests/golden/gpt2
 "$python" -c '
 import importlib.util, sys

@@ -1,6 +1,5 @@
 # Sourced by the tests of faults: runs that are killed, stopped and made to fail, and the restart behind each. Not a test itself.
-. "$TRAINER_ROOT/tests/train/common.sh"
-. "$TRAINER_ROOT/tests/support/cases.sh"
+. "$TRAINER_ROOT/tests/support/common.sh"
 
 fail_lib=$BUILD/libfail.so
 if ! [ "$(LD_PRELOAD=$fail_lib "$TRAINER" --version 2>&1)" = "$("$TRAINER" --version)" ]; then
@@ -39,15 +38,6 @@ rank_pid() {
 hit() {
     victim=$(rank_pid "$2") begin=$(now)
     kill -s "$1" "$victim"
-}
-# until_true COMMAND...: waits (at most 60 s) until it succeeds
-until_true() {
-    local try
-    for try in $(seq 1200); do
-        "$@" && return 0
-        sleep 0.05
-    done
-    return 1
 }
 has_lines() { [ -e "$1" ] && [ "$(wc -l <"$1")" -ge "$2" ]; }
 until_lines() { until_true has_lines "$1" "$2"; } # FILE N

@@ -1,5 +1,5 @@
 # Sourced by the tests of SLURM: starts the cluster, and has the tools to submit jobs, to strike them and to look at them. Not a test itself.
-. "$TRAINER_ROOT/tests/faults/common.sh"
+. "$TRAINER_ROOT/tests/support/faults.sh"
 cluster=$TRAINER_ROOT/tests/slurm/cluster.sh
 c=$PWD/c
 if ! why=$("$cluster" check); then
