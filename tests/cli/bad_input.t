@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # TEST timeout=400
-# Every bad input of bad_input.table: the exit code, one message on one rank that names what is at fault and what to do, no hang, no checkpoint
-# lost. With a file's name as argument, the rows of docs/bad-input.md go to it.
+# Every bad input of bad_input.table: the exit code, one message on one rank that names what is at fault and what to
+# do, no hang, no checkpoint lost. With a file's name as argument, the rows of docs/bad-input.md go to it.
 . "${TRAINER_ROOT:?is set by the runner: make test k=cli/bad_input}/tests/support/common.sh"
 here=$TRAINER_ROOT/tests/cli
 rows=${1:-}
 
-# -- what is bad -----------------------------------------------------------------------------------------------------------
+# -- what is bad -----------------------------------------------------------------------------------------------------
 "$BUILD/tests/cli/make_bad_input" || exit 1
 H5=(data.format=hdf5 data.batch_size=16 run.dir=new)
 cat >net.ini <<'INI'
@@ -31,13 +31,16 @@ cp net.ini secret.ini && cp good.h5 secret.h5 && chmod 000 secret.ini secret.h5
 head -c 5000 good.h5 >cut.h5
 at=$(($(grep -abo "$(printf '\r\r\r\r\r\r\r\r')" damaged.h5 | tail -n 1 | cut -d: -f1) + 0))
 printf X | dd of=damaged.h5 bs=1 seek="$at" conv=notrunc status=none
-for f in train-images-idx3-ubyte train-labels-idx1-ubyte t10k-images-idx3-ubyte t10k-labels-idx1-ubyte; do echo 'no IDX' >idx/$f; done
+for f in train-images-idx3-ubyte train-labels-idx1-ubyte t10k-images-idx3-ubyte t10k-labels-idx1-ubyte; do
+    echo 'no IDX' >idx/$f
+done
 printf '1,2,0\n3,4,1\n5,1\n' >short.csv
 mkfifo pipe.csv
 printf '1,2,0\n,4,1\n' >blank.csv
 printf 'a;b;kind\n1,5;2;x\n' >semicolons.csv
 : >empty.txt; printf '{"text":"abc"}\n{"text":abc}\n' >bad.jsonl; printf '\1\0\54\1' >wide.bin
-printf "some text" >some.txt; "$TRAINER" import text some.txt tokens.h5 --tokenizer bytes >out 2>&1 || { cat out; exit 1; }
+printf "some text" >some.txt
+"$TRAINER" import text some.txt tokens.h5 --tokenizer bytes >out 2>&1 || { cat out; exit 1; }
 printf 'a,y\n1,2.5\n2,1e300\n' >beyond.csv
 printf 'a,b,Gr\366\337e\n1,2,0\n' >latin1.csv
 printf '1,2,ant\n3,4,bee\n' >ants.csv
@@ -46,18 +49,25 @@ for f in ants bees; do "$TRAINER" import csv $f.csv $f.h5 >out 2>&1 || { cat out
 "$TRAINER" net.ini run.dir=kept >out 2>&1 || { cat out; exit 1; }
 kept=$(cat kept/checkpoints/step-*/* | sha256sum)
 cp -r kept half && cp -r kept lost && mkdir busy
-for f in half/checkpoints/step-00000004 lost/checkpoints/step-0000000[24]; do printf X | dd of=$f/model.safetensors bs=1 seek=900 conv=notrunc status=none; done
+for f in half/checkpoints/step-00000004 lost/checkpoints/step-0000000[24]; do
+    printf X | dd of=$f/model.safetensors bs=1 seek=900 conv=notrunc status=none
+done
 exec 9>busy/lock && flock 9
 
-# -- running a line --------------------------------------------------------------------------------------------------------
+# -- running a line --------------------------------------------------------------------------------------------------
 may_not=() # root passes permissions by, unless it gives up that capability
-denied() { local may_not=(setpriv --bounding-set=-dac_override,-dac_read_search); [ "$(id -u)" = 0 ] || may_not=(); "$@"; }
+denied() {
+    local may_not=(setpriv --bounding-set=-dac_override,-dac_read_search)
+    [ "$(id -u)" = 0 ] || may_not=()
+    "$@"
+}
 trainer() {
     local launcher=()
     [ "$ranks" = - ] || [ "$ranks" = 1 ] || launcher=("$MPIEXEC" -np "$ranks")
     timeout -k 5 60 "${may_not[@]}" "${launcher[@]}" "$TRAINER" "$@" >out 2>err </dev/null 9>&-
 }
-# What the program said from its first warning or error on, up to where a run names its folder: without the launcher's words, ranks and folders.
+# What the program said from its first warning or error on, up to where a run names its folder: without the launcher's
+# words, ranks and folders.
 said() { # RUN.DIR
     if grep -q 'trainer: error' err; then cat err; else cat err out; fi |
         awk '/^----------------------------------/ { launcher = !launcher; next } !launcher && !/^\[[^ ]*:[0-9]+\]/' |
@@ -67,7 +77,8 @@ said() { # RUN.DIR
 
 # The doc's own row has the code, and a message with these names.
 documented() { # WHAT CODE NAMES
-    grep -F "| $1 |" "$TRAINER_ROOT/docs/bad-input.md" | grep -F "| $2 |" | sed 's/<br>/ /g; s/&nbsp;//g; s/\\|/|/g' >row
+    grep -F "| $1 |" "$TRAINER_ROOT/docs/bad-input.md" | grep -F "| $2 |" |
+        sed 's/<br>/ /g; s/&nbsp;//g; s/\\|/|/g' >row
     names row "$3"
 }
 
@@ -84,7 +95,10 @@ check() { # WHAT CODE COMMAND NAMES
     errors=$(cat out err | grep -c 'trainer: error')
     [ "$status" = "$2" ] && [ "$errors" = $(($2 != 0)) ] && names message "$4"
     ok $? "$1: code $status, $errors message(s) of $ranks rank(s)"
-    [ -z "$rows" ] || row "$1" "$2" "$3" "$(sed 's/^trainer: error: //; s/|/\\|/g; s/^  */\&nbsp; /' <<<"$message" | grep . | paste -sd'~' | sed 's/~/<br>/g')" >>"$rows"
+    if [ -n "$rows" ]; then
+        sed 's/^trainer: error: //; s/|/\\|/g; s/^  */\&nbsp; /; /./!d' <<<"$message" >message
+        row "$1" "$2" "$3" "$(paste -sd'~' message | sed 's/~/<br>/g')" >>"$rows"
+    fi
     [ -n "$rows" ] || { documented "$1" "$2" "$4"; ok $? "$1: documented as it is"; }
 }
 row() {
@@ -96,12 +110,17 @@ row() {
 
 lines=0
 no_denied=
-if [ "$(id -u)" = 0 ] && ! setpriv --bounding-set=-dac_override,-dac_read_search bash -c '! cat secret.ini' >out 2>&1; then
+if [ "$(id -u)" = 0 ] &&
+    ! setpriv --bounding-set=-dac_override,-dac_read_search bash -c '! cat secret.ini' >out 2>&1; then
     no_denied="root passes permissions by, and setpriv cannot keep it from that"
 fi
 while IFS= read -r line; do
     case $line in
-        '## '*) [ -z "$rows" ] || printf '\n%s\n\n| Bad input | Command | Code | What it says |\n|---|---|---|---|\n' "$line" >>"$rows"; continue ;;
+        '## '*)
+            [ -z "$rows" ] ||
+                printf '\n%s\n\n| Bad input | Command | Code | What it says |\n|---|---|---|---|\n' "$line" >>"$rows"
+            continue
+            ;;
         '#'* | '') continue ;;
     esac
     what=${line%% | *} rest=${line#* | }

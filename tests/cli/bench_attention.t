@@ -2,8 +2,8 @@
 # trainer bench attention: its table and its JSON form.
 . "${TRAINER_ROOT:?is set by the runner: make test k=cli/bench_attention}/tests/support/common.sh"
 
-call 0 bench attention --max 512 --json a.json threads=1 model.n_head=2 model.n_embd=32 && grep -Eq '^ +256 standard +[0-9.]+ +[0-9.]+ ' out &&
-    grep -Eq '^ +512 flash +[0-9.]+ +[0-9.]+ ' out
+call 0 bench attention --max 512 --json a.json threads=1 model.n_head=2 model.n_embd=32 &&
+    grep -Eq '^ +256 standard +[0-9.]+ +[0-9.]+ ' out && grep -Eq '^ +512 flash +[0-9.]+ +[0-9.]+ ' out
 ok $? "a row for each number of tokens and method"
 if command -v python3 >/dev/null; then
     # standard keeps heads x T x T probabilities; flash nothing of that size
@@ -11,12 +11,14 @@ if command -v python3 >/dev/null; then
 import json, sys
 a = json.load(open("a.json"))
 bytes = {(r["tokens"], r["attention"]): r["memory_bytes"] for r in a["rows"]}
-ok = a["kind"] == "attention" and a["heads"] == 2 and len(bytes) == 4 and all(r["forward_ms"] > 0 and r["backward_ms"] > 0 for r in a["rows"])
+ok = a["kind"] == "attention" and a["heads"] == 2 and len(bytes) == 4
+ok = ok and all(r["forward_ms"] > 0 and r["backward_ms"] > 0 for r in a["rows"])
 sys.exit(0 if ok and all(bytes[t, "standard"] >= 2 * t * t * 4 > bytes[t, "flash"] for t in (512,)) else 1)'
     ok $? "standard attention takes the memory of its probabilities, flash does not"
 else
     skip "the JSON form" "no python3"
 fi
-call 2 bench attention --max 100 && names err --max 100 && call 78 bench attention model.n_head=5 model.n_embd=32 && names err model.n_head model.n_embd
+call 2 bench attention --max 100 && names err --max 100 &&
+    call 78 bench attention model.n_head=5 model.n_embd=32 && names err model.n_head model.n_embd
 ok $? "numbers that cannot be"
 echo "1..$n"

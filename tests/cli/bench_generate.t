@@ -6,9 +6,14 @@ golden=$TRAINER_ROOT/tests/golden/gpt2/plain
 call() { local code=$1; shift; "$TRAINER" bench generate "$@" >out 2>err; [ $? = "$code" ]; }
 
 call 0 "$golden" --tokens 4 threads=1 &&
-    for batch in 1 4 16 32 64; do grep -Eq "^ +$batch +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+\$" out || echo "no row of $batch"; done >err && [ ! -s err ]
+    for batch in 1 4 16 32 64; do
+        grep -Eq "^ +$batch +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+\$" out || echo "no row of $batch"
+    done >err &&
+    [ ! -s err ]
 ok $? "a row for each number of texts"
-call 0 "$golden" --tokens 4 --batch 3 --weights bf16 --json b.json threads=1 && [ "$(grep -Ec '^ +[0-9]+ +[0-9.]+ ' out)" = 1 ]
+
+call 0 "$golden" --tokens 4 --batch 3 --weights bf16 --json b.json threads=1 &&
+    [ "$(grep -Ec '^ +[0-9]+ +[0-9.]+ ' out)" = 1 ]
 ok $? "--batch: only that"
 if command -v python3 >/dev/null; then
     python3 -I -c '
@@ -16,7 +21,8 @@ import json, sys
 b = json.load(open("b.json"))
 row, = b["rows"]
 ok = b["weights"] == "bf16" and b["tokens"] == 4 and b["read_bytes_per_sec"] > 1e8 and row["batch"] == 3
-ok = ok and 0 < row["tokens_per_sec_lowest"] <= row["tokens_per_sec"] <= row["tokens_per_sec_highest"] and row["first_token_sec"] > 0
+ok = ok and 0 < row["tokens_per_sec_lowest"] <= row["tokens_per_sec"] <= row["tokens_per_sec_highest"]
+ok = ok and row["first_token_sec"] > 0
 # 4 bytes of vectors and 2 of matrices, read once for the tokens of 3 texts
 C, V, layers = 16, 270, 2
 read = 2 * (V * C + layers * 12 * C * C) + 4 * (layers * 13 * C + 2 * C)
@@ -25,8 +31,11 @@ sys.exit(not (ok and abs(row["weights_bytes_per_sec"] / (read * row["tokens_per_
 else
     skip "the JSON form" "no python3"
 fi
-call 2 "$golden" --batch 65 && names err '--batch' && call 2 "$golden" --tokens 1 && names err '--tokens' && call 2 && names err 'bench generate'
+call 2 "$golden" --batch 65 && names err '--batch' &&
+    call 2 "$golden" --tokens 1 && names err '--tokens' &&
+    call 2 && names err 'bench generate'
 ok $? "numbers that cannot be, no model"
+
 call 66 nowhere && names err nowhere
 ok $? "a folder that is missing"
 echo "1..$n"

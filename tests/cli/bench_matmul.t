@@ -4,9 +4,11 @@
 . "${TRAINER_ROOT:?is set by the runner: make test k=cli/bench_matmul}/tests/support/common.sh"
 bench() { TRAINER_CUDA_LIBRARY=none "$TRAINER" bench matmul "$@" >out 2>&1; }
 
-bench --sizes 8,50 --types fp32 threads=1 --json m.json --svg m.svg && [ "$(grep -Ec '^fp32 +(8|50) +cpu( +[0-9.]+){3}( +-){4}$' out)" = 2 ]
+bench --sizes 8,50 --types fp32 threads=1 --json m.json --svg m.svg &&
+    [ "$(grep -Ec '^fp32 +(8|50) +cpu( +[0-9.]+){3}( +-){4}$' out)" = 2 ]
 ok $? "a row for each size"
-awk '/^fp32/ { if ($6 <= 0 || $6 > 100.05) exit 1 }' out && [ "$(grep -c '"sec"' m.json)" = 2 ] && ! grep -q '"type": *"bf16"' m.json
+awk '/^fp32/ { if ($6 <= 0 || $6 > 100.05) exit 1 }' out && [ "$(grep -c '"sec"' m.json)" = 2 ] &&
+    ! grep -q '"type": *"bf16"' m.json
 ok $? "shares of the peak; JSON with these types alone"
 if command -v gnuplot >/dev/null; then grep -q "</svg>" m.svg; else grep -q gnuplot out; fi
 ok $? "the plot, or why there is none"

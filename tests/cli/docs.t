@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # TEST timeout=240
-# The documentation against the program: generated pages are up to date; links, paths, commands, options and keys that are named exist; the blocks of
-# README.md, docs/data.md and docs/training.md that are marked <!-- run --> run, one after the other in one folder.
+# The documentation against the program: generated pages are up to date; links, paths, commands, options and keys that
+# are named exist; the blocks of README.md, docs/data.md and docs/training.md that are marked <!-- run --> run, one
+# after the other in one folder.
 . "${TRAINER_ROOT:?is set by the runner: make test k=cli/docs}/tests/support/common.sh"
 . "$TRAINER_ROOT/tools/mpi-env"
 
@@ -10,7 +11,8 @@ here=$PWD
 pages=$(cd "$root" && echo README.md CONTRIBUTING.md CHANGELOG.md data/README.md docs/*.md)
 
 mkdir made
-"$root/tools/make-reference" "$TRAINER" made >out 2>&1 && for f in config layers commands; do diff -u "$root/docs/$f.md" "made/$f.md"; done >out
+"$root/tools/make-reference" "$TRAINER" made >out 2>&1 &&
+    for f in config layers commands; do diff -u "$root/docs/$f.md" "made/$f.md"; done >out
 [ ! -s out ]
 ok $? "docs/config.md, layers.md, commands.md are what the program says (else: make reference)"
 
@@ -19,7 +21,7 @@ anchors() { sed -n '/^```/,/^```/d; s/^##* //p' "$1" | tr 'A-Z' 'a-z' | sed 's/[
 : >out
 for page in $pages; do
     # shellcheck disable=SC2013
-    for link in $(sed '/^```/,/^```/d' "$root/$page" | grep -o '](\([^)]*\))' | sed 's/^](//; s/)$//' | grep -v '^https*:'); do
+    for link in $(sed '/^```/,/^```/d' "$root/$page" | grep -o '](\([^)]*\))' | sed 's/^](//; s/)$//; /^https*:/d'); do
         file=${link%%#*} target=$root/$page
         [ -z "$file" ] || target=$(dirname "$root/$page")/$file
         [ -e "$target" ] || { echo "$page: there is no $link"; continue; }
@@ -30,8 +32,9 @@ done >>out
 ok $? "every relative link leads somewhere"
 
 # Paths: what looks like one of ours, in backticks; `a/b_*.c` may be a pattern.
+folders='src|include|configs|tools|tests|docs|examples|data|slurm'
 for page in $pages; do
-    for path in $(grep -oE '`(src|include|configs|tools|tests|docs|examples|data|slurm)/[^` ]*`' "$root/$page" | tr -d '`' | sort -u); do
+    for path in $(grep -oE "\`($folders)/[^\` ]*\`" "$root/$page" | tr -d '`' | sort -u); do
         case $path in *NAME* | *MODULE*) continue ;; esac
         grep -qxF "<!-- file: $path -->" "$root/$page" && continue
         (cd "$root" && compgen -G "$path" >/dev/null) || echo "$page: there is no $path"
@@ -43,8 +46,10 @@ ok $? "every path that is named exists"
 # The keys, commands and targets of make that are named.
 "$TRAINER" help keys | sed -n 's/^  \([a-z][a-z0-9_.]*\)  .*/\1/p' >keys
 sections=$(sed -n 's/\..*//p' keys | sort -u | tr '\n' '|' | sed 's/|$//')
-for page in README.md CONTRIBUTING.md data/README.md docs/ARCHITECTURE.md docs/embedding.md docs/data.md docs/training.md; do
-    for key in $(grep -oE "(^|[^a-z0-9_./])($sections)\.[a-z_]+" "$root/$page" | grep -oE "($sections)\.[a-z_]+" | sort -u); do
+guides="README.md CONTRIBUTING.md data/README.md docs/embedding.md docs/data.md docs/training.md"
+for page in $guides docs/ARCHITECTURE.md; do
+    named=$(grep -oE "(^|[^a-z0-9_./])($sections)\.[a-z_]+" "$root/$page")
+    for key in $(grep -oE "($sections)\.[a-z_]+" <<<"$named" | sort -u); do
         case $key in *.safetensors | *.txt) continue ;; esac
         grep -qxF -- "$key" keys || echo "$page: there is no key $key"
     done
@@ -53,27 +58,36 @@ done >out
 ok $? "every key that is named exists"
 
 commands=$(sed -n 's/^COMMAND(\([a-z]*\))$/\1/p' "$root/src/cmd/commands.def" | tr '\n' ' ')
-for page in README.md CONTRIBUTING.md data/README.md docs/embedding.md docs/data.md docs/training.md; do
-    grep -ohE '(`|\./)trainer [a-z]+( [^`]*|`|$)' "$root/$page" | tr -d '`' | while read -r _ command rest; do
-        case " $commands " in *" $command "*) ;; *) echo "$page: there is no command '$command'" ;; esac
-        for option in $(grep -oE -- '--[a-z-]+' <<<"${rest%%#*}"); do
-            "$TRAINER" "$command" --help 2>/dev/null | grep -q -- "$option" || echo "$page: trainer $command has no $option"
+for page in $guides; do
+    grep -ohE '(`|\./)trainer [a-z]+( [^`]*|`|$)' "$root/$page" | tr -d '`' |
+        while read -r _ command rest; do
+            case " $commands " in *" $command "*) ;; *) echo "$page: there is no command '$command'" ;; esac
+            for option in $(grep -oE -- '--[a-z-]+' <<<"${rest%%#*}"); do
+                "$TRAINER" "$command" --help 2>/dev/null | grep -q -- "$option" ||
+                    echo "$page: trainer $command has no $option"
+            done
         done
-    done
 done >out
 [ ! -s out ]
 ok $? "every command and option that is named exists"
 
 for page in README.md CONTRIBUTING.md docs/embedding.md docs/ARCHITECTURE.md; do
     for target in $(grep -ohE '(`|^)make [a-z][a-z-]*' "$root/$page" | sed 's/.*make //' | sort -u); do
-        grep -qE "^(\.PHONY:.* )?$target( |:|\$)" "$root/Makefile" "$root/tests/hostcuda/hostcuda.mk" || echo "$page: there is no make $target"
+        grep -qE "^(\.PHONY:.* )?$target( |:|\$)" "$root/Makefile" "$root/tests/hostcuda/hostcuda.mk" ||
+            echo "$page: there is no make $target"
     done
 done >out
 [ ! -s out ]
 ok $? "every target of make that is named exists"
 
 # run PAGE: its marked blocks as one script, each command shown as it is run
-blocks() { awk '/^<!-- run -->$/ { marked = 1; next } marked && /^```sh$/ { inside = 1; marked = 0; next } /^```/ { inside = 0 } inside' "$1"; }
+blocks() {
+    awk '
+        /^<!-- run -->$/ { marked = 1; next }
+        marked && /^```sh$/ { inside = 1; marked = 0; next }
+        /^```/ { inside = 0 }
+        inside' "$1"
+}
 mkdir reader && ln -s "$TRAINER" reader/trainer && ln -s "$root/configs" reader/configs
 guide="$root/README.md $root/docs/data.md $root/docs/training.md"
 for page in $guide; do blocks "$page"; done >reader/script
@@ -81,38 +95,75 @@ for page in $guide; do blocks "$page"; done >reader/script
 status=$?
 cp out training
 ok $status "the README's way through one's own data runs as it is written"
-[ -s reader/runs/first/summary.json ] && [ -s reader/scores.json ] && [ -s reader/predictions.h5 ] && [ -s reader/bench.json ] && [ -s reader/runs/tuned/summary.json ]
+[ -s reader/runs/first/summary.json ] && [ -s reader/scores.json ] && [ -s reader/predictions.h5 ] &&
+    [ -s reader/bench.json ] && [ -s reader/runs/tuned/summary.json ]
 ok $? "and leaves what it says"
-awk '/^<!-- shows -->$/ { marked = 1; next } marked && /^```$/ { inside = 1; marked = 0; next } /^```/ { inside = 0 } inside && NF && $1 != "..."' $guide >shown
+
+awk '
+    /^<!-- shows -->$/ { marked = 1; next }
+    marked && /^```$/ { inside = 1; marked = 0; next }
+    /^```/ { inside = 0 }
+    inside && NF && $1 != "..."' $guide >shown
 # figures FILE: of each line its numbers, shapes, names and paths, without the words between them
-figures() { awk '{ line = ""; for (i = 1; i <= NF; i++) { w = $i; gsub(/^[^A-Za-z0-9\/_-]+|[^A-Za-z0-9\/_%]+$/, "", w); if (w ~ /[0-9\/._]/) line = line " " w } if (line != "") print line }' "$1"; }
+figures() {
+    awk '{
+        line = ""
+        for (i = 1; i <= NF; i++) {
+            w = $i
+            gsub(/^[^A-Za-z0-9\/_-]+|[^A-Za-z0-9\/_%]+$/, "", w)
+            if (w ~ /[0-9\/._]/) line = line " " w
+        }
+        if (line != "") print line
+    }' "$1"
+}
 figures out >ran && figures shown >wanted && grep -vxFf ran wanted >out
 [ -s wanted ] && [ ! -s out ]
 ok $? "and prints the numbers, names and paths that the README shows"
+
 # lines FILE: the progress and result lines of a run, each number as N
-lines() { grep -E '^(epoch|test) ' "$1" | sed -E 's/[0-9][0-9.]*(e[+-][0-9]+)?/N/g; s/N ms /N s /; s/  */ /g' | sort -u; }
-awk '/^```/ { if (n++) exit; next } n' "$root/README.md" >first && lines first >wanted && lines <(sed 's/\r/\n/g' training) >ran && comm -23 wanted ran >out
+lines() {
+    grep -E '^(epoch|test) ' "$1" | sed -E 's/[0-9][0-9.]*(e[+-][0-9]+)?/N/g; s/N ms /N s /; s/  */ /g' | sort -u
+}
+awk '/^```/ { if (n++) exit; next } n' "$root/README.md" >first &&
+    lines first >wanted &&
+    lines <(sed 's/\r/\n/g' training) >ran &&
+    comm -23 wanted ran >out
 [ "$(wc -l <wanted)" -ge 3 ] && [ ! -s out ]
 ok $? "the README's first screen has the lines that a run prints"
-for name in $(awk '/^\| `summary.json`/' "$root/docs/training.md" | grep -o '`[a-z_]*`' | tr -d '`' | grep -vxE 'done|stopped|failed|error|metrics_lines_lost'); do
+
+# fields FILE: what docs/training.md says that it has
+fields() { grep "^| \`$1\`" "$root/docs/training.md" | grep -o '`[a-z_]*`' | tr -d '`'; }
+for name in $(fields summary.json | grep -vxE 'done|stopped|failed|error|metrics_lines_lost'); do
     grep -q "\"$name\":" reader/runs/first/summary.json || echo "summary.json has no $name"
 done >out
-for name in $(awk '/^\| `metrics.jsonl`/' "$root/docs/training.md" | grep -o '`[a-z_]*`' | tr -d '`' | grep -vx topk); do
+for name in $(fields metrics.jsonl | grep -vx topk); do
     grep -q "\"$name\":" reader/runs/first/metrics.jsonl || echo "metrics.jsonl has no $name"
 done >>out
-sed -n 's/^  "\([a-z_]*\)":.*/\1/p' reader/runs/first/summary.json | while read -r name; do
-    grep -q "^| .summary.json.*\`$name\`" "$root/docs/training.md" || echo "docs/training.md does not name $name of summary.json"
-done >>out
+sed -n 's/^  "\([a-z_]*\)":.*/\1/p' reader/runs/first/summary.json |
+    while read -r name; do
+        grep -q "^| .summary.json.*\`$name\`" "$root/docs/training.md" ||
+            echo "docs/training.md does not name $name of summary.json"
+    done >>out
 [ ! -s out ]
 ok $? "the fields of metrics.jsonl and summary.json are those of the README"
 
 # The examples of CONTRIBUTING.md compile.
-code() { awk -v name="$1" '$0 == "<!-- file: " name " -->" { marked = 1; next } marked && /^```c$/ { inside = 1; marked = 0; next } /^```/ { inside = 0 } inside' "$root/CONTRIBUTING.md"; }
-compile() { cc -std=gnu11 -D_GNU_SOURCE -Wall -Wextra -Wno-unused-parameter -Werror -fsyntax-only -I"$root/include" -I"$root/src" -I"$root/src/$1" -include "$2" -x c - >out 2>&1; }
+code() {
+    awk -v name="$1" '
+        $0 == "<!-- file: " name " -->" { marked = 1; next }
+        marked && /^```c$/ { inside = 1; marked = 0; next }
+        /^```/ { inside = 0 }
+        inside' "$root/CONTRIBUTING.md"
+}
+compile() {
+    cc -std=gnu11 -D_GNU_SOURCE -Wall -Wextra -Wno-unused-parameter -Werror -fsyntax-only -I"$root/include" \
+        -I"$root/src" -I"$root/src/$1" -include "$2" -x c - >out 2>&1
+}
 if command -v cc >/dev/null; then
     { echo 'extern const tr_layer_t tr_layer_mlp;'; code src/model/layer_mlp.c; } >layer.c
     { echo 'extern const tr_optimizer_t tr_optimizer_heavyball;'; code src/optim/optim_heavyball.c; } >optimizer.c
-    [ "$(wc -l <layer.c)" -gt 20 ] && compile model layer_int.h <layer.c && [ "$(wc -l <optimizer.c)" -gt 10 ] && compile optim optim_int.h <optimizer.c
+    [ "$(wc -l <layer.c)" -gt 20 ] && compile model layer_int.h <layer.c &&
+        [ "$(wc -l <optimizer.c)" -gt 10 ] && compile optim optim_int.h <optimizer.c
     ok $? "the layer and the optimizer in CONTRIBUTING.md compile"
 fi
 echo "1..$n"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # TEST timeout=600
-# trainer doctor: healthy launches end with 0, each fault is named with its verdict, and errors have their exit code. tests/long/doctor.sh has the
-# faults of a cluster.
+# trainer doctor: healthy launches end with 0, each fault is named with its verdict, and errors have their exit code.
+# tests/long/doctor.sh has the faults of a cluster.
 . "${TRAINER_ROOT:?is set by the runner: make test k=cli/doctor}/tests/support/common.sh"
 config
 mkdir -p empty && cd empty || exit 1
@@ -10,26 +10,36 @@ finding() { grep "^$1 *$2 " out >found && { [ $# = 2 ] || names found "$3"; }; }
 alone() { "$TRAINER" doctor "$@" >out 2>&1; }
 
 alone
-[ $? = 0 ] && finding ok launch 1 && finding ok versions "$("$TRAINER" --version | sed 's/^trainer //; s/[.+]/./g')" && finding ok folder "$PWD" && finding ok locks
+[ $? = 0 ] &&
+    finding ok launch 1 &&
+    finding ok versions "$("$TRAINER" --version | sed 's/^trainer //; s/[.+]/./g')" &&
+    finding ok folder "$PWD" &&
+    finding ok locks
 ok $? "healthy without a launcher"
+
 [ -z "$(ls -A | grep -vx 'out\|found')" ]
 ok $? "it leaves no file behind"
 for ranks in 2 4; do
     run $ranks doctor
-    [ $? = 0 ] && ! grep -q '^error' out && [ "$(grep -cE "^ +[0-9]+ +$(hostname) " out)" = $ranks ] && finding ok all-reduce && finding ok network
+    [ $? = 0 ] && ! grep -q '^error' out && [ "$(grep -cE "^ +[0-9]+ +$(hostname) " out)" = $ranks ] &&
+        finding ok all-reduce &&
+        finding ok network
     ok $? "healthy on $ranks ranks: a row for each"
 done
 run 2 doctor ../net.ini
 [ $? = 0 ] && finding ok config 2 && finding ok room '[0-9.]* [KMGT]iB'
 ok $? "with a configuration it is planned, and the size of a checkpoint told"
-"$TRAINER" doctor --json - >out 2>err && grep -q '"kind": "doctor"' out && grep -q '"code": 0' out && grep -q '"rank": 0' out && grep -q '"cores": "[0-9]' out
+
+"$TRAINER" doctor --json - >out 2>err && grep -q '"kind": "doctor"' out && grep -q '"code": 0' out &&
+    grep -q '"rank": 0' out && grep -q '"cores": "[0-9]' out
 ok $? "--json -: the keys of the JSON form"
 
 if [ "$(nproc)" -ge 2 ] && core=$(taskset -cp $$ | grep -oE '[0-9]+' | tail -n 1) 2>/dev/null; then
     "$MPIEXEC" -np 2 --bind-to none taskset -c "$core" "$TRAINER" doctor >out 2>&1
     [ $? = 0 ] && finding warning cores "2 & ($core)"
     ok $? "two ranks on one core: a warning"
-    "$MPIEXEC" -np 1 --bind-to none taskset -c "$core" "$TRAINER" doctor threads=1 : -np 1 "$TRAINER" doctor threads=1 >out 2>&1
+    "$MPIEXEC" -np 1 --bind-to none taskset -c "$core" "$TRAINER" doctor threads=1 : -np 1 "$TRAINER" doctor \
+        threads=1 >out 2>&1
     [ $? = 0 ] && finding warning cores "0 & 1 & $core"
     ok $? "two ranks that overlap: both are named"
 else
@@ -60,10 +70,12 @@ ok $? "a folder in which no file can be made"
 # Another version, of the same length.
 version=$("$TRAINER" --version | sed 's/.* //')
 other=$(tr '0-9' '1-90' <<<"$version")
-LC_ALL=C sed "s/${version//./\\.}/$other/g" "$TRAINER" >other && chmod +x other && [ "$(./other --version)" = "trainer $other" ] &&
+LC_ALL=C sed "s/${version//./\\.}/$other/g" "$TRAINER" >other &&
+    chmod +x other && [ "$(./other --version)" = "trainer $other" ] &&
     "$MPIEXEC" -np 1 "$TRAINER" doctor : -np 1 ./other doctor >out 2>&1
 [ $? = 78 ] && finding error versions "trainer & ${version//./\\.} & ${other//./\\.}"
 ok $? "another version of trainer on rank 1: 78"
+
 rm -f other
 
 # srun without a PMI, and tasks that MPI takes for singletons

@@ -10,34 +10,65 @@ cat >net.ini <<'END'
 train = d.h5
 batch_size = 20
 [model]
-layers = conv 6 3 pad=same, batchnorm, relu, maxpool 2, conv 8 3x2, flatten, dropout 0.2, batchnorm, linear 16, relu, linear 5
+layers =
+    conv 6 3 pad=same, batchnorm, relu, maxpool 2
+    conv 8 3x2, flatten, dropout 0.2, batchnorm, linear 16, relu, linear 5
 [train]
 steps = 6
 [optimizer]
 lr = 0.01
 END
-call 0 import synthetic images d.h5 --samples 60 --shape 12x10x3 --classes 5 && call 0 net.ini run.dir=run && mv d.h5 away.h5
+call 0 import synthetic images d.h5 --samples 60 --shape 12x10x3 --classes 5 &&
+    call 0 net.ini run.dir=run &&
+    mv d.h5 away.h5
 ok $? "a run, whose data then are elsewhere"
-call 0 export run ours.safetensors && call 0 export run torch.safetensors --layout torch && grep -q '^torch.safetensors: ' out && ! cmp -s ours.safetensors torch.safetensors
+
+call 0 export run ours.safetensors &&
+    call 0 export run torch.safetensors --layout torch && grep -q '^torch.safetensors: ' out &&
+    ! cmp -s ours.safetensors torch.safetensors
 ok $? "both orders, without the data"
-call 78 export run ours.safetensors && names err "'ours.safetensors' & --force" && call 0 export run ours.safetensors --force && call 2 export run x --layout keras && names err "--layout & 'keras'" && call 2 export run && call 66 export none x && [ ! -e x ]
+call 78 export run ours.safetensors && names err "'ours.safetensors' & --force" &&
+    call 0 export run ours.safetensors --force &&
+    call 2 export run x --layout keras && names err "--layout & 'keras'" &&
+    call 2 export run &&
+    call 66 export none x && [ ! -e x ]
 ok $? "refusals"
+
 mv away.h5 d.h5
 # begin RUN INIT...: what a run starts from is what it saves after a step of rate 0
-begin() { local run=$1; shift; call 0 net.ini run.dir="$run" optimizer.lr=0 optimizer.weight_decay=0 train.steps=1 'model.layers=conv 6 3 pad=same, batchnorm momentum=0, relu, maxpool 2, conv 8 3x2, flatten, dropout 0.2, batchnorm momentum=0, linear 16, relu, linear 5' "$@"; }
+begin() {
+    local run=$1
+    shift
+    sed 's/batchnorm/& momentum=0/' net.ini >still.ini
+    call 0 still.ini run.dir="$run" optimizer.lr=0 optimizer.weight_decay=0 train.steps=1 "$@"
+}
 # conceal FILE OUT: the same without a record of the order
 conceal() { LC_ALL=C sed 's/"layout"/"1ayout"/; s/"trainer":/"tra1ner":/' "$1" >"$2"; }
 conceal torch.safetensors plain.safetensors && ! cmp -s torch.safetensors plain.safetensors
-begin a model.init=run && begin b model.init=torch.safetensors && ! names err model.init_layout && same a b && begin c model.init=ours.safetensors && ! names err model.init_layout && same a c
+begin a model.init=run &&
+    begin b model.init=torch.safetensors && ! names err model.init_layout && same a b &&
+    begin c model.init=ours.safetensors && ! names err model.init_layout && same a c
 ok $? "model.init reads both orders"
+
 fixed='data.mean=0 data.std=1'
-begin d model.init=plain.safetensors $fixed && names err "plain.safetensors & model.init_layout" && begin e model.init=torch.safetensors $fixed && ! same d e && begin f model.init=plain.safetensors model.init_layout=torch $fixed && same e f && begin g model.init=plain.safetensors model.init_layout=trainer $fixed && ! names err model.init_layout && same d g
+begin d model.init=plain.safetensors $fixed && names err "plain.safetensors & model.init_layout" &&
+    begin e model.init=torch.safetensors $fixed && ! same d e &&
+    begin f model.init=plain.safetensors model.init_layout=torch $fixed && same e f &&
+    begin g model.init=plain.safetensors model.init_layout=trainer $fixed && ! names err model.init_layout &&
+    same d g
 ok $? "a file without a record: a warning, or model.init_layout"
+
 refuse() { call 78 net.ini run.dir=refused "$@" && names err "model.init_layout"; }
-refuse model.init=run model.init_layout=torch && refuse model.init=ours.safetensors model.init_layout=torch && refuse model.init=torch.safetensors model.init_layout=trainer && [ ! -e refused/checkpoints/latest ]
+refuse model.init=run model.init_layout=torch &&
+    refuse model.init=ours.safetensors model.init_layout=torch &&
+    refuse model.init=torch.safetensors model.init_layout=trainer && [ ! -e refused/checkpoints/latest ]
 ok $? "model.init_layout against the record of the file"
 loss() { call 0 eval net.ini "$@" && sed -n 's/^loss *//p' out; }
-want=$(loss run) && [ -n "$want" ] && [ "$(loss ours.safetensors)" = "$want" ] && [ "$(loss torch.safetensors)" = "$want" ] && [ "$(loss ours.safetensors model.init_layout=torch)" = "$want" ] && fixed_loss=$(loss torch.safetensors $fixed) && [ "$(loss plain.safetensors model.init_layout=torch $fixed)" = "$fixed_loss" ] && [ "$(loss plain.safetensors $fixed)" != "$fixed_loss" ]
+want=$(loss run) && [ -n "$want" ] && [ "$(loss ours.safetensors)" = "$want" ] &&
+    [ "$(loss torch.safetensors)" = "$want" ] && [ "$(loss ours.safetensors model.init_layout=torch)" = "$want" ] &&
+    fixed_loss=$(loss torch.safetensors $fixed) &&
+    [ "$(loss plain.safetensors model.init_layout=torch $fixed)" = "$fixed_loss" ] &&
+    [ "$(loss plain.safetensors $fixed)" != "$fixed_loss" ]
 ok $? "eval reads both orders"
 
 printf 'to be or not to be, that is the question: %s\n' 1 2 3 4 5 6 7 8 9 >t.txt
@@ -54,12 +85,20 @@ context = 16
 [train]
 steps = 2
 END
-call 0 import text t.txt t.h5 --tokenizer chars && call 0 gpt.ini run.dir=gpt && mv t.h5 away.h5 && call 0 export gpt gpt.safetensors && grep -q '^gpt.safetensors: ' out && mv away.h5 t.h5 && call 0 eval gpt.ini gpt.safetensors --split train && cp out one && call 0 eval gpt --split train && [ "$(grep ^loss one)" = "$(grep ^loss out)" ]
+call 0 import text t.txt t.h5 --tokenizer chars &&
+    call 0 gpt.ini run.dir=gpt &&
+    mv t.h5 away.h5 &&
+    call 0 export gpt gpt.safetensors && grep -q '^gpt.safetensors: ' out &&
+    mv away.h5 t.h5 &&
+    call 0 eval gpt.ini gpt.safetensors --split train &&
+    cp out one &&
+    call 0 eval gpt --split train && [ "$(grep ^loss one)" = "$(grep ^loss out)" ]
 ok $? "a language model"
+
 call 78 predict gpt t.h5:train o.h5 && names err "predict & gpt"
 ok $? "predict refuses a language model"
 
-python=$(for p in python3 /opt/venv/bin/python; do "$p" -c 'import torch, h5py, numpy, safetensors' 2>/dev/null && echo "$p" && break; done)
+python=$(python_with 'torch, h5py, numpy, safetensors')
 if [ -n "$python" ]; then
     cat >check.py <<'END'
 import h5py, numpy, sys, torch

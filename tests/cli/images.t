@@ -6,31 +6,56 @@
 [ $? != 77 ] || { echo "skipped: built without libjpeg or libpng"; exit 77; }
 call 2 import images set s.h5 && names err "--size & 'set/bars/00.jpg' & 40 & 30" && [ ! -e s.h5 ]
 ok $? "pictures of different sizes: --size is named"
-call 0 import images set s.h5 --size 24x20 && grep -q '^s.h5: 48 images' out && grep -q '^y: 2 .*(bars, rings)$' out && [ ! -s err ] &&
+call 0 import images set s.h5 --size 24x20 && grep -q '^s.h5: 48 images' out &&
+    grep -q '^y: 2 .*(bars, rings)$' out && [ ! -s err ] &&
     call 0 data s.h5 && names out "train & 44 & 24 & 20 & 3" && names out "valid & 4"
 ok $? "both formats, grey and colour, a part for validation"
-call 0 import images set g.h5 --size 24x20 --grey --valid-fraction 0.5 && call 0 data g.h5 && names out "train & 24 & 24 & 20 & 1"
+call 0 import images set g.h5 --size 24x20 --grey --valid-fraction 0.5 &&
+    call 0 data g.h5 && names out "train & 24 & 24 & 20 & 1"
 ok $? "--grey: one channel"
 # HDF5 stores when objects were made: a few bytes differ.
 changed() { cmp -l s.h5 "$1" | wc -l; }
-call 0 import images set again.h5 --size 24x20 && [ "$(changed again.h5)" -lt 300 ] && call 0 import images set other.h5 --size 24x20 --seed 1 && [ "$(changed other.h5)" -gt 3000 ]
+call 0 import images set again.h5 --size 24x20 && [ "$(changed again.h5)" -lt 300 ] &&
+    call 0 import images set other.h5 --size 24x20 --seed 1 && [ "$(changed other.h5)" -gt 3000 ]
 ok $? "the order is that of --seed"
-mkdir parts && cp -r set parts/train && cp -r set parts/val && call 0 import images parts p.h5 --size 8x8 && call 0 data p.h5 && names out "train & 48" && names out "valid & 48"
+mkdir parts &&
+    cp -r set parts/train &&
+    cp -r set parts/val &&
+    call 0 import images parts p.h5 --size 8x8 &&
+    call 0 data p.h5 && names out "train & 48" && names out "valid & 48"
 ok $? "folders train and val become groups"
-mkdir parts/val/dots && cp set/bars/01.png parts/val/dots && call 65 import images parts q.h5 --size 8x8 && names err "'parts/val/dots' & 'dots'" && [ ! -e q.h5 ]
+
+mkdir parts/val/dots &&
+    cp set/bars/01.png parts/val/dots &&
+    call 65 import images parts q.h5 --size 8x8 && names err "'parts/val/dots' & 'dots'" && [ ! -e q.h5 ]
 ok $? "a class that the training data lack"
 
 # bad NAME COMMAND...: one file is spoilt by the command; the error names it, and nothing is left
 bad() {
     local file=bad/rings/$1; shift
-    rm -rf bad && cp -r set bad && "$@" && call 65 import images bad b.h5 --size 16x16 && names err "'$file'" && [ -z "$(ls b.h5* 2>/dev/null)" ]
+    rm -rf bad &&
+        cp -r set bad &&
+        "$@" &&
+        call 65 import images bad b.h5 --size 16x16 && names err "'$file'" && [ -z "$(ls b.h5* 2>/dev/null)" ]
 }
-bad 05.png truncate -s 200 bad/rings/05.png && bad 06.jpg truncate -s 400 bad/rings/06.jpg && bad 06.jpg truncate -s 0 bad/rings/06.jpg && bad 05.png cp "$0" bad/rings/05.png
+bad 05.png truncate -s 200 bad/rings/05.png &&
+    bad 06.jpg truncate -s 400 bad/rings/06.jpg &&
+    bad 06.jpg truncate -s 0 bad/rings/06.jpg &&
+    bad 05.png cp "$0" bad/rings/05.png
 ok $? "damaged files are named"
-rm -rf bad && cp -r set bad && mkdir bad/empty && call 65 import images bad b.h5 --size 16x16 && names err "'bad/empty'" && rmdir bad/empty &&
-    : >bad/rings/notes.txt && call 0 import images bad b.h5 --size 16x16 && names err "'bad/rings/notes.txt'"
+
+rm -rf bad &&
+    cp -r set bad &&
+    mkdir bad/empty &&
+    call 65 import images bad b.h5 --size 16x16 && names err "'bad/empty'" &&
+    rmdir bad/empty &&
+    : >bad/rings/notes.txt &&
+    call 0 import images bad b.h5 --size 16x16 && names err "'bad/rings/notes.txt'"
 ok $? "a folder without pictures; other files"
-call 66 import images none b2.h5 && call 65 import images bad/rings b2.h5 && call 2 import images set b2.h5 --size 16 && names err "--size & '16'"
+
+call 66 import images none b2.h5 &&
+    call 65 import images bad/rings b2.h5 &&
+    call 2 import images set b2.h5 --size 16 && names err "--size & '16'"
 ok $? "no folder, no classes, a wrong size"
 
 cat >net.ini <<'END'
@@ -45,10 +70,11 @@ epochs = 12
 type = adam
 lr = 0.01
 END
-call 0 net.ini run.dir=run threads=1 && [ "$(sed -n 's/^ *"valid_accuracy": \([0-9.]*\),*$/\1/p' run/summary.json)" = 1.0 ]
+call 0 net.ini run.dir=run threads=1 &&
+    [ "$(sed -n 's/^ *"valid_accuracy": \([0-9.]*\),*$/\1/p' run/summary.json)" = 1.0 ]
 ok $? "a network learns to tell the classes"
 
-python=$(for p in python3 /opt/venv/bin/python; do "$p" -c 'import PIL, h5py, numpy' 2>/dev/null && echo "$p" && break; done)
+python=$(python_with 'PIL, h5py, numpy')
 if [ -n "$python" ]; then
     mkdir -p one/a && cp plain.png one/a && for size in 20x31 64x96 37x53; do
         call 0 import images one $size.h5 --size $size --valid-fraction 0 || break

@@ -1,11 +1,15 @@
 #!/usr/bin/env bash
-# tools/install-deps, with stand-ins for the package manager: asks for what is missing only, and for a new list only where it must.
+# tools/install-deps, with stand-ins for the package manager: asks for what is missing only, and for a new list only
+# where it must.
 . "${TRAINER_ROOT:?is set by the runner: make test k=cli/install-deps}/tests/support/common.sh"
 
 mkdir bin empty
-for tool in bash sh awk sed tr env dirname cat; do ln -s "$(command -v $tool)" bin/ && ln -s "$(command -v $tool)" empty/; done
+for tool in bash sh awk sed tr env dirname cat; do
+    ln -s "$(command -v $tool)" bin/ && ln -s "$(command -v $tool)" empty/
+done
 ln -s "$(command -v grep)" bin/
-# HAVE: installed packages; KNOWN: file that exists once the lists are there; FAIL: file that makes the first installation fail
+# HAVE: installed packages; KNOWN: file that exists once the lists are there; FAIL: file that makes the first
+# installation fail
 printf '#!/bin/sh\ncase " $HAVE " in *" $4 "*) echo installed ;; *) exit 1 ;; esac\n' >bin/dpkg-query
 printf '#!/bin/sh\n[ -e known ] && echo "  Candidate: 1.0" || echo "  Candidate: (none)"\n' >bin/apt-cache
 cat >bin/apt-get <<'END'

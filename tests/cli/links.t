@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Links that somebody planted where the program creates a file: they are replaced, and what they point to stays as it was.
+# Links that somebody planted where the program creates a file: they are replaced, and what they point to stays as it
+# was.
 . "${TRAINER_ROOT:?is set by the runner: make test k=cli/links}/tests/support/common.sh"
 host=$(hostname)
 echo precious >victim
@@ -7,7 +8,8 @@ echo precious >victim
 planted() {
     local link=$1
     shift
-    TRAINER=$TRAINER sh -c 'ln -s "$PWD/victim" "$(echo "$0" | sed "s/PID/$$/")" && exec "$TRAINER" "$@"' "$link" "$@" >out 2>err
+    TRAINER=$TRAINER sh -c 'ln -s "$PWD/victim" "$(echo "$0" | sed "s/PID/$$/")" && exec "$TRAINER" "$@"' "$link" \
+        "$@" >out 2>err
 }
 intact() { [ "$(cat victim)" = precious ]; }
 tiny="data.format=synthetic data.synthetic_samples=20 data.batch_size=20 train.steps=1 train.valid_every=0 threads=1"
@@ -15,9 +17,11 @@ printf '[model]\nlayers = flatten, linear 10\n' >net.ini
 
 mkdir run && ln -s ../victim run/config.ini.tmp && ln -s ../victim run/summary.json.tmp
 # shellcheck disable=SC2086
-planted "run/verdict.$host.PID" net.ini $tiny run.dir=run && intact && grep -q '"status": "done"' run/summary.json && grep -q '^steps' run/config.ini &&
+planted "run/verdict.$host.PID" net.ini $tiny run.dir=run &&
+    intact && grep -q '"status": "done"' run/summary.json && grep -q '^steps' run/config.ini &&
     [ "$(cat run/verdict | head -n 1)" = done ] && [ -z "$(find run -maxdepth 1 -type l)" ]
 ok $? "config.ini.tmp, summary.json.tmp and the verdict's file"
+
 planted out.h5.part-PID import synthetic digits out.h5 --samples 20 && intact && "$TRAINER" data out.h5 >out 2>err
 ok $? "OUT.h5.part-PID of an import"
 # shellcheck disable=SC2086
@@ -39,6 +43,7 @@ mkdir sessions && ln -s ../victim sessions/sessions.jsonl
 # shellcheck disable=SC2086
 call 0 net.ini $tiny run.dir=sessions && intact && names err "sessions/sessions.jsonl & symbolic link"
 ok $? "sessions.jsonl that is a link is not written"
+
 planted facts.json.tmp-PID doctor net.ini data.format=synthetic threads=1 run.dir=new --json facts.json
 intact && [ -f facts.json ] && [ ! -L facts.json ] && grep -q '^}' facts.json
 ok $? "FILE.tmp-PID of --json"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # TEST timeout=6000
-# plan --gpu: the real cuDNN, where it is, makes its plans for GPUs that are not here; the fake one where there is none.
-# With TEST_ALL: every shipped configuration for every GPU, in fp32 and bf16, which takes a quarter of an hour on two cores.
+# plan --gpu: the real cuDNN, where it is, makes its plans for GPUs that are not here; the fake one where there is
+# none. With TEST_ALL: every shipped configuration for every GPU, in fp32 and bf16, which takes a quarter of an hour
+# on two cores.
 . "${TRAINER_ROOT:?is set by the runner: make test k=cli/plan_gpu}/tests/support/common.sh"
 export TRAINER_CUDA_PLAN_CACHE=none
 command -v python3 >/dev/null || { echo "1..0 # SKIP no python3"; exit 0; }
@@ -41,11 +42,12 @@ ok $? "an unknown GPU"
 "$TRAINER" plan small.ini --warm x >out 2>&1; [ $? = 2 ] && grep -q -- '--warm requires --gpu' out
 ok $? "--warm without --gpu"
 mkdir lonely && cp "$BUILD/libtrainer_cuda.so" lonely/
-TRAINER_CUDA_LIBRARY=$PWD/lonely/libtrainer_cuda.so plan h200 small.ini; [ $? = 78 ] && grep -q 'lonely/trainer-cuda-stub/libcuda.so.1' out
+TRAINER_CUDA_LIBRARY=$PWD/lonely/libtrainer_cuda.so plan h200 small.ini
+[ $? = 78 ] && grep -q 'lonely/trainer-cuda-stub/libcuda.so.1' out
 ok $? "without the stub: the message names it"
 
 if [ -e "$BUILD/hostcuda/libtrainer_cuda.so" ]; then
-    fake() { "$TRAINER_ROOT/tests/hostcuda/run" -O "$BUILD" "$TRAINER" plan "$1" --gpu h200 --json plan.json "${@:2}" >out 2>&1; }
+    fake() { fakes "$TRAINER" plan "$1" --gpu h200 --json plan.json "${@:2}" >out 2>&1; }
     HOSTCUDA_CUDNN_VERSION=91000 fake small.ini precision=bf16 && grep -q 'older than 9.11' out &&
         of "all(o['workspace_bytes'] >= 128 << 20 for o in p['ops'])" && of "p['plans_made'] == 0"
     ok $? "a cuDNN before 9.11: upper bounds, and it says so"
@@ -65,17 +67,20 @@ if [ -e "$BUILD/hostcuda/libtrainer_cuda.so" ]; then
         fake small.ini --warm warm && of "p['plans_made'] == 0"
     ok $? "damaged plans: one warning, and they are replaced"
     rm -rf warm
-    for i in 1 2 3 4; do "$TRAINER_ROOT/tests/hostcuda/run" -O "$BUILD" "$TRAINER" plan small.ini --gpu h200 --warm warm >out$i 2>&1 & done
-    wait; ! grep -q warning out? && [ "$(ls warm | wc -l)" = 5 ] && ! ls warm | grep -qv '^[0-9a-f]*\.plan$'
+    for i in 1 2 3 4; do fakes "$TRAINER" plan small.ini --gpu h200 --warm warm >out$i 2>&1 & done
+    wait
+    ! grep -q warning out? && [ "$(ls warm | wc -l)" = 5 ] && ! ls warm | grep -qv '^[0-9a-f]*\.plan$'
     ok $? "four at once write the same folder"
     mkdir -p full && : >full/file && fake small.ini --warm full/file && [ "$(grep -c warning: out)" = 1 ]
     ok $? "a folder that cannot be written: one warning"
-    HOSTCUDA_TRACE=$PWD/trace HOSTCUDA_DEVICES=2 "$TRAINER_ROOT/tests/hostcuda/run" -O "$BUILD" "$MPIEXEC" -np 2 "$TRAINER" train small.ini \
-        device=cuda data.synthetic_samples=64 train.steps=1 run.dir=run >out 2>&1 && grep -q 'cudnnBackendCreateDescriptor.* 4$' trace.0 &&
+    HOSTCUDA_TRACE=$PWD/trace HOSTCUDA_DEVICES=2 fakes "$MPIEXEC" -np 2 "$TRAINER" train small.ini \
+        device=cuda data.synthetic_samples=64 train.steps=1 run.dir=run >out 2>&1 &&
+        grep -q 'cudnnBackendCreateDescriptor.* 4$' trace.0 &&
         grep -q 'cudnnBackendCreateDescriptor.* 5$' trace.1 && ! grep -q 'cudnnBackendCreateDescriptor.* 4$' trace.1
     ok $? "rank 0 chooses; the other ranks take its plans and ask no heuristics"
     fake gpt.ini && of "[o['computed_by'] for o in p['ops'] if 'attention' in o['op']].count('own kernel') == 0" &&
-        fake gpt.ini precision=fp32 && of "all('own' in o['computed_by'] for o in p['ops'] if 'attention' in o['op'])" &&
+        fake gpt.ini precision=fp32 &&
+        of "all('own' in o['computed_by'] for o in p['ops'] if 'attention' in o['op'])" &&
         [ "$(grep -c 'warning: attention' out)" = 1 ]
     ok $? "attention: by cuDNN in bf16; a warning where not"
 fi
@@ -87,7 +92,9 @@ if ! plan h200 gpt.ini model.n_layer=1 --warm real; then
 fi
 of "sum('engine' in o['computed_by'] for o in p['ops'] if 'attention' in o['op']) == 2"
 ok $? "the real cuDNN plans attention for h200"
-plan h200 gpt.ini model.n_layer=1 --warm real && of "p['plans_made'] == 0 and p['plans_restored'] == 2 and p['plan_sec'] < 30"
+
+plan h200 gpt.ini model.n_layer=1 --warm real &&
+    of "p['plans_made'] == 0 and p['plans_restored'] == 2 and p['plan_sec'] < 30"
 ok $? "and restores it from its JSON"
 plan a100 small.ini --warm real && of "sum('engine' in o['computed_by'] for o in p['ops']) >= 4"
 ok $? "convolutions in fp32 for a100"

@@ -1,21 +1,31 @@
 #!/usr/bin/env bash
-# trainer report: numbers of scaling.csv against ones computed by hand, what it refuses, what may be missing in a run folder.
+# trainer report: numbers of scaling.csv against ones computed by hand, what it refuses, what may be missing in a run
+# folder.
 . "${TRAINER_ROOT:?is set by the runner: make test k=cli/report}/tests/support/common.sh"
 report() { "$TRAINER" report "$@" >out 2>&1; }
 
 # line STEP STEP_MS RATE DATA COMM CHECKPOINT [MORE]: a line of metrics.jsonl
 line() {
-    printf '{"step":%s,"loss":%s,"samples_per_sec":%s,"data_stall":%s,"comm_exposed":%s,"checkpoint":%s,"session":1,"step_ms":%s,"step_ms_p95":%s%s}\n' \
-        "$1" "0.$1" "$3" "$4" "$5" "$6" "$2" "$(($2 * 2))" "${7-}"
+    printf '{"step":%s,"loss":%s,"samples_per_sec":%s,' "$1" "0.$1" "$3"
+    printf '"data_stall":%s,"comm_exposed":%s,"checkpoint":%s,' "$4" "$5" "$6"
+    printf '"session":1,"step_ms":%s,"step_ms_p95":%s%s}\n' "$2" "$(($2 * 2))" "${7-}"
 }
 # member DIR RANKS BATCH MICRO STEP_MS [THREADS [HOSTS]]: a run with steps of STEP_MS and a first line of warm-up
 member() {
     local rate=$(($3 * 1000 / $5)) over=
-    [ "$2" = 1 ] || over=',"compute_min":0.5,"compute_max":0.7,"data_stall_min":0,"data_stall_max":0,"wait_min":0.3,"wait_max":0.5,"slowest_rank":1,"slowest_host":"n<2>"'
+    if [ "$2" != 1 ]; then
+        over=',"compute_min":0.5,"compute_max":0.7,"data_stall_min":0,"data_stall_max":0,"wait_min":0.3,"wait_max":0.5'
+        over=$over',"slowest_rank":1,"slowest_host":"n<2>"'
+    fi
     mkdir -p "$1"
-    { line 10 900 1 0 0 0; line 20 "$5" $rate 0 0.25 0 "$over"; line 30 "$5" $rate 0 0.25 0 "$over"; } >"$1/metrics.jsonl"
+    {
+        line 10 900 1 0 0 0
+        line 20 "$5" $rate 0 0.25 0 "$over"
+        line 30 "$5" $rate 0 0.25 0 "$over"
+    } >"$1/metrics.jsonl"
     cat >"$1/summary.json" <<END
-{"status":"done","ranks":$2,"hosts":${7-1},"batch_size":$3,"micro_batch":$4,"threads":${6-1},"precision":"fp32","device":"cpu","commit":"1+a","parameters":9}
+{"status":"done","ranks":$2,"hosts":${7-1},"batch_size":$3,"micro_batch":$4,"threads":${6-1},
+ "precision":"fp32","device":"cpu","commit":"1+a","parameters":9}
 END
     echo 'done' >"$1/verdict"
 }
@@ -25,26 +35,40 @@ reading() { grep -o "\"$2\": [^,}]*" "$1/summary.json" | head -n 1 | cut -d' ' -
 
 # -- one run: 20 steps of 64 samples in 0.1 s and 0.12 s, after the warm-up
 mkdir run
-{ line 10 500 9 0.9 0 0; line 20 10 6400 0.05 0.1 0; line 30 12 5333.333333333 0 0.2 0.05
-  echo '{"step":30,"valid_loss":0.4}'; echo '{"step":40,"lo'; } >run/metrics.jsonl
-cat >run/sessions.jsonl <<'END'
-{"event":"start","session":1,"utc":"2026-01-01T00:00:10Z","unix_time":1000,"job":"17","restart":0,"hosts":["n1","n2"],"ranks":2,"first_step":1,"startup":{"whole_sec":2}}
-{"event":"end","session":1,"unix_time":1010,"job":"17","restart":0,"verdict":"again","code":75,"first_step":1,"last_step":15,"first_step_sec":3,"wall_sec":12,"checkpoint_stall_sec":0.5}
-{"event":"start","session":2,"utc":"2026-01-01T00:01:10Z","unix_time":1060,"job":"17","restart":1,"hosts":["n1","n2"],"ranks":2,"first_step":16,"startup":{"whole_sec":4}}
-{"event":"end","session":2,"unix_time":1070,"job":"17","restart":1,"verdict":"done","code":0,"first_step":16,"last_step":30,"first_step_sec":5,"wall_sec":14,"checkpoint_stall_sec":0.5}
+{
+    line 10 500 9 0.9 0 0
+    line 20 10 6400 0.05 0.1 0
+    line 30 12 5333.333333333 0 0.2 0.05
+    echo '{"step":30,"valid_loss":0.4}'
+    echo '{"step":40,"lo'
+} >run/metrics.jsonl
+# Each event is one line of the file: here the lines behind its first are indented.
+sed -e ':a' -e '$!N' -e 's/\n  *//' -e ta -e 'P;D' >run/sessions.jsonl <<'END'
+{"event":"start","session":1,"utc":"2026-01-01T00:00:10Z","unix_time":1000,"job":"17","restart":0,
+    "hosts":["n1","n2"],"ranks":2,"first_step":1,"startup":{"whole_sec":2}}
+{"event":"end","session":1,"unix_time":1010,"job":"17","restart":0,"verdict":"again","code":75,
+    "first_step":1,"last_step":15,"first_step_sec":3,"wall_sec":12,"checkpoint_stall_sec":0.5}
+{"event":"start","session":2,"utc":"2026-01-01T00:01:10Z","unix_time":1060,"job":"17","restart":1,
+    "hosts":["n1","n2"],"ranks":2,"first_step":16,"startup":{"whole_sec":4}}
+{"event":"end","session":2,"unix_time":1070,"job":"17","restart":1,"verdict":"done","code":0,
+    "first_step":16,"last_step":30,"first_step_sec":5,"wall_sec":14,"checkpoint_stall_sec":0.5}
 END
 echo '{"status":"done","ranks":2,"hosts":2,"batch_size":64,"micro_batch":32,"model":"sequential"}' >run/summary.json
 report run --out one
 [ $? = 0 ] && [ "$(cat out)" = one/index.html ]
 ok $? "one run"
+
 head -n 1 one/scaling.csv >out
-[ "$(cat out)" = kind,mode,nodes,ranks,batch_global,step_ms_median,step_ms_p95,compute_ms,comm_exposed_ms,data_stall_ms,checkpoint_ms,samples_per_sec,efficiency,predicted_step_ms,predicted_efficiency ]
+columns=kind,mode,nodes,ranks,batch_global,step_ms_median,step_ms_p95,compute_ms,comm_exposed_ms,data_stall_ms
+columns=$columns,checkpoint_ms,samples_per_sec,efficiency,predicted_step_ms,predicted_efficiency
+[ "$(cat out)" = $columns ]
 ok $? "the columns of scaling.csv"
 tail -n +2 one/scaling.csv >out
 [ "$(cat out)" = measured,,2,2,64,11,22,8.75,1.7,0.25,0.3,5818.18,,, ]
 ok $? "its numbers: medians and means of the lines after the warm-up"
 # launched at 1060 - 4, the session before ended at 1010
-grep -q '<td>46.0</td>' one/index.html && [ "$(reading one verdict) $(reading one code) $(reading one sessions)" = '"done" 0 2' ]
+grep -q '<td>46.0</td>' one/index.html &&
+    [ "$(reading one verdict) $(reading one code) $(reading one sessions)" = '"done" 0 2' ]
 ok $? "sessions and the time lost between them"
 
 # -- a weak sweep: 10 ms on one rank, 16 and 20 and 24 ms on two, 40 ms on four
@@ -58,22 +82,43 @@ echo 'no 78 <b>wrong</b> key' >w/weak-n8-r1/verdict
 report w/weak-n*/ --out w/report
 rc=$?
 cp w/report/scaling.csv out
-[ $rc = 0 ] && [ "$(row w/report 1)" = 1,1,8,10,20,7.5,2.5,0,0,800,1,, ] && [ "$(row w/report 2)" = 1,2,16,20,40,15,5,0,0,800,0.5,, ] && [ "$(row w/report 4)" = 2,4,32,40,80,30,10,0,0,800,0.25,, ] && [ "$(grep -c . w/report/scaling.csv)" = 4 ]
+[ $rc = 0 ] && [ "$(row w/report 1)" = 1,1,8,10,20,7.5,2.5,0,0,800,1,, ] &&
+    [ "$(row w/report 2)" = 1,2,16,20,40,15,5,0,0,800,0.5,, ] &&
+    [ "$(row w/report 4)" = 2,4,32,40,80,30,10,0,0,800,0.25,, ] && [ "$(grep -c . w/report/scaling.csv)" = 4 ]
 ok $? "weak: the median of repeats, efficiency t(ref) / t(N)"
+
 # of 40 ms: network 12, compute 20, slow rank 8; of 10 ms on one rank: network 2.5, compute 7.5
-[ "$(reading w/report lost_ms)" = 10.0 ] && tr -d ' \n' <w/report/summary.json >out && grep -q '"lost_ms":30.0,"lost_ms_by_cause":{"compute":12.5,"slowrank":8.0,"data":0.0,"network":9.5,"checkpoint":0.0}' out
+causes='{"compute":12.5,"slowrank":8.0,"data":0.0,"network":9.5,"checkpoint":0.0}'
+[ "$(reading w/report lost_ms)" = 10.0 ] &&
+    tr -d ' \n' <w/report/summary.json >out &&
+    grep -q "\"lost_ms\":30.0,\"lost_ms_by_cause\":$causes" out
 ok $? "the lost time by cause"
-grep -q 'no 78\|<td>78</td>' w/report/index.html && grep -q 'weak-n8-r1' w/report/index.html && grep -q '"code": 78' w/report/summary.json && grep -q '&#60;b&#62;wrong' w/report/index.html && ! grep -q '<b>wrong' w/report/index.html
+
+grep -q 'no 78\|<td>78</td>' w/report/index.html && grep -q 'weak-n8-r1' w/report/index.html &&
+    grep -q '"code": 78' w/report/summary.json && grep -q '&#60;b&#62;wrong' w/report/index.html &&
+    ! grep -q '<b>wrong' w/report/index.html
 ok $? "a member that failed is listed with its code and reason"
-report w/weak-n2-r1 --out h; grep -q 'n&#60;2&#62;' h/index.html && ! grep -q 'n<2>' h/index.html && grep -qx 'measured,,1,2,16,16,32,12,4,0,0,1000,,,' h/scaling.csv
+report w/weak-n2-r1 --out h
+grep -q 'n&#60;2&#62;' h/index.html && ! grep -q 'n<2>' h/index.html &&
+    grep -qx 'measured,,1,2,16,16,32,12,4,0,0,1000,,,' h/scaling.csv
 ok $? "a member alone; the name of its slowest host is escaped"
 over=',"wait_min":0.3,"wait_max":0.5,"slowest_rank":1,"slowest_host":"n"'
 # the shares of line 30 reach back into line 10, the warm-up; those of line 50 cover lines 40 and 50
 mkdir p
-{ line 10 900 1 0 0 0 "$over"; line 20 10 1600 0 0 0; line 30 10 1600 0 0 0 "${over//0.3/0.9}"; line 40 10 1600 0 0 0; line 50 10 1600 0 0 0 ',"compute_min":0.8,"compute_max":0.8,"wait_min":0.2,"wait_max":0.2,"slowest_rank":0,"slowest_host":"n"'; } >p/metrics.jsonl
+{
+    line 10 900 1 0 0 0 "$over"
+    line 20 10 1600 0 0 0
+    line 30 10 1600 0 0 0 "${over//0.3/0.9}"
+    line 40 10 1600 0 0 0
+    line 50 10 1600 0 0 0 \
+        ',"compute_min":0.8,"compute_max":0.8,"wait_min":0.2,"wait_max":0.2,"slowest_rank":0,"slowest_host":"n"'
+} >p/metrics.jsonl
 cp w/weak-n2-r1/summary.json p; sed -i 's/{/{"engine":"poll",/' p/summary.json
 report p --out p-report
-[ $? = 0 ] && cp p-report/summary.json out && [ "$(reading p-report wait_min_ms) $(reading p-report slowest_rank)" = '2.0 0' ] && cp p-report/index.html out && grep -q 'in 1 of 1 line' out && grep -q 'parallel.engine = thread' out
+[ $? = 0 ] &&
+    cp p-report/summary.json out &&
+    [ "$(reading p-report wait_min_ms) $(reading p-report slowest_rank)" = '2.0 0' ] &&
+    cp p-report/index.html out && grep -q 'in 1 of 1 line' out && grep -q 'parallel.engine = thread' out
 ok $? "shares of all ranks that reach into the warm-up do not count; advice for the engine"
 
 # -- a strong sweep: 40 ms on one rank, 25 ms on two
@@ -82,19 +127,25 @@ member s/strong-n2-r1 2 64 32 25
 report s/strong-n* w/weak-n[12]* --out s/report
 rc=$?
 cp s/report/scaling.csv out
-[ $rc = 0 ] && grep -qx 'measured,strong,1,2,64,25,50,18.75,6.25,0,0,2560,0.8,,' out && grep -q '^measured,weak,1,2,' out
+[ $rc = 0 ] && grep -qx 'measured,strong,1,2,64,25,50,18.75,6.25,0,0,2560,0.8,,' out &&
+    grep -q '^measured,weak,1,2,' out
 ok $? "strong: efficiency t(ref) ref / (t(N) N), beside a weak sweep"
 
 # -- predictions and replays
 cat >p.json <<'END'
-{"kind":"prediction","mode":"strong","rows":[{"nodes":1,"ranks":2,"step_ms":{"low":20,"expected":24,"high":30},"comm_exposed_ms":4,"efficiency":{"low":0.67,"expected":0.83,"high":1}},
- {"nodes":4,"ranks":4,"step_ms":{"low":12,"expected":15,"high":20},"comm_exposed_ms":5,"efficiency":{"low":0.5,"expected":0.67,"high":0.83}}]}
+{"kind":"prediction","mode":"strong","rows":[
+ {"nodes":1,"ranks":2,"step_ms":{"low":20,"expected":24,"high":30},"comm_exposed_ms":4,
+  "efficiency":{"low":0.67,"expected":0.83,"high":1}},
+ {"nodes":4,"ranks":4,"step_ms":{"low":12,"expected":15,"high":20},"comm_exposed_ms":5,
+  "efficiency":{"low":0.5,"expected":0.67,"high":0.83}}]}
 END
 report s/strong-n* --predicted p.json --out s/predicted
 rc=$?
 cp s/predicted/scaling.csv out
-[ $rc = 0 ] && [ "$(row s/predicted 2)" = 1,2,64,25,50,18.75,6.25,0,0,2560,0.8,24,0.83 ] && [ "$(row s/predicted 4 predicted)" = 4,4,,,,,5,,,,,15,0.67 ]
+[ $rc = 0 ] && [ "$(row s/predicted 2)" = 1,2,64,25,50,18.75,6.25,0,0,2560,0.8,24,0.83 ] &&
+    [ "$(row s/predicted 4 predicted)" = 4,4,,,,,5,,,,,15,0.67 ]
 ok $? "predictions beside measured rows, and rows of their own"
+
 echo '{"rows":[]}' >bad.json
 report s/strong-n* --predicted bad.json --out no
 [ $? = 65 ] && names out bad.json prediction && report run --predicted none.json --out no
@@ -113,7 +164,9 @@ done
 report r/weak-n* w/weak-n1-r1 --out r/report
 rc=$?
 cp r/report/scaling.csv out
-[ $rc = 0 ] && row r/report 2 replay | grep -q '^1,2,16,10,20,7.5,2.5,0,0,1600,0.9,,$' && row r/report 1 | grep -q '^1,1,8,10,'
+[ $rc = 0 ] &&
+    row r/report 2 replay | grep -q '^1,2,16,10,20,7.5,2.5,0,0,1600,0.9,,$' &&
+    row r/report 1 | grep -q '^1,1,8,10,'
 ok $? "a replay is a sweep of its own"
 
 # -- refused
@@ -126,6 +179,7 @@ refused() { # NAMES RUNS...
 member w2 2 16 8 20 2
 refused "threads & w2 & weak-n1-r1" w/weak-n1-r1 w2
 ok $? "mixed threads"
+
 for key in precision device commit; do
     cp -r w/weak-n2-r1 "m-$key" && sed -i "s/\"$key\":\"[^\"]*\"/\"$key\":\"other\"/" "m-$key/summary.json"
     refused "$key & m-$key" w/weak-n1-r1 "m-$key"
@@ -134,6 +188,7 @@ done
 member b/weak-n2-r1 2 24 8 20
 refused "weak-n2-r1 & 24" w/weak-n1-r1 b/weak-n2-r1
 ok $? "weak: another batch per rank"
+
 member b/strong-n2-r1 2 64 16 20
 refused "strong-n2-r1 & 64 & 16" s/strong-n1-r1 b/strong-n2-r1
 ok $? "strong: a micro-batch that is not batch / ranks"
@@ -148,14 +203,19 @@ report run; [ $? = 2 ] && report run --out; [ $? = 2 ] && report run --aut o; [ 
 ok $? "usage"
 
 echo started >w/weak-n1-r1.log && echo started >w/weak-n2-r1.log && mkdir w/plots
-report w --out whole && cmp whole/scaling.csv w/report/scaling.csv && [ "$(grep -o '"complete"' whole/summary.json | wc -l)" = 6 ]
+report w --out whole && cmp whole/scaling.csv w/report/scaling.csv &&
+    [ "$(grep -o '"complete"' whole/summary.json | wc -l)" = 6 ]
 ok $? "the folder of a sweep: its run folders, not the report in it"
-report w/* --out all && cmp all/scaling.csv w/report/scaling.csv && names out '2 & w/weak-n1-r1.log' && names out w/plots
+report w/* --out all && cmp all/scaling.csv w/report/scaling.csv && names out '2 & w/weak-n1-r1.log' &&
+    names out w/plots
 ok $? "all that is in it: logs and a folder without runs are left out"
-report w/plots --out no; [ $? = 66 ] && names out w/plots && report w/*.log --out no; [ $? = 66 ] && names out w/weak-n1-r1.log && [ ! -e no ]
+report w/plots --out no
+[ $? = 66 ] && names out w/plots && report w/*.log --out no
+[ $? = 66 ] && names out w/weak-n1-r1.log && [ ! -e no ]
 ok $? "no run at all"
 report w/weak-n1-r1 w/report "$PWD/w/weak-n1-r1/" w/weak-n2-r1 --out twice
-[ $? = 0 ] && names out w/weak-n1-r1 && names out w/report && [ "$(grep -o "\"complete\"" twice/summary.json | wc -l)" = 2 ]
+[ $? = 0 ] && names out w/weak-n1-r1 && names out w/report &&
+    [ "$(grep -o "\"complete\"" twice/summary.json | wc -l)" = 2 ]
 ok $? "a run given twice counts once, a report is left out"
 member b/strong-n1-r1 1 32 16 20
 refused "strong-n1-r1 & 16 & 32" b/strong-n1-r1 s/strong-n2-r1
@@ -173,6 +233,7 @@ rc=$?
 tail -n 1 o/scaling.csv >out
 [ $rc = 0 ] && [ "$(cat out)" = measured,,,1,10,100,,100,0,0,0,100,,, ] && [ "$(reading o sessions)" = 0 ]
 ok $? "a run of an older version: no sessions, no medians"
+
 mkdir dead
 sed -n 1p run/sessions.jsonl >dead/sessions.jsonl
 report dead --out d; [ $? = 0 ] && [ "$(reading d verdict) $(reading d code)" = '"running or killed" null' ]
@@ -185,19 +246,24 @@ cp -r run "$hostile"
 report "$hostile" run --out h
 rc=$?
 cp h/index.html out
-[ $rc = 0 ] && ! grep -q '<script' h/index.html && [ ! -e hit ] && grep -q '&#60;script&#62;' h/index.html && iconv -f utf-8 h/index.html h/summary.json >/dev/null
+[ $rc = 0 ] && ! grep -q '<script' h/index.html && [ ! -e hit ] && grep -q '&#60;script&#62;' h/index.html &&
+    iconv -f utf-8 h/index.html h/summary.json >/dev/null
 ok $? "a hostile name"
 
 # -- plots
 PATH=/nonexistent "$TRAINER" report w/weak-n[124]* --out plain >out 2>&1
-[ $? = 0 ] && ! "grep" -q '<svg' plain/index.html && [ "$(grep -c gnuplot plain/index.html)" = 1 ] && cmp plain/scaling.csv w/report/scaling.csv
+[ $? = 0 ] &&
+    ! "grep" -q '<svg' plain/index.html && [ "$(grep -c gnuplot plain/index.html)" = 1 ] &&
+    cmp plain/scaling.csv w/report/scaling.csv
 ok $? "without gnuplot: tables, and a line that says so"
+
 mkdir bin
 printf '#!/bin/sh\necho "line 0: broken" >&2\nexit 1\n' >bin/gnuplot
 chmod +x bin/gnuplot
 PATH=$PWD/bin:$PATH report run --out broken
 [ $? = 0 ] && ! grep -q '<svg' broken/index.html && grep -q 'line 0: broken' broken/index.html
 ok $? "a gnuplot that fails"
+
 if command -v gnuplot >/dev/null; then
     cp one/index.html out
     [ "$(grep -c '</svg>' one/index.html)" = 3 ] && [ "$(grep -c '</svg>' s/predicted/index.html)" = 3 ]
@@ -205,6 +271,7 @@ if command -v gnuplot >/dev/null; then
 else
     skip "three plots for a run and for a sweep" "no gnuplot"
 fi
-! grep -Eo "(src|href)=[\"']?[^#\"'].{0,20}|url\([\"']?[^#\"'].{0,9}|<script|<link|@import" one/index.html w/report/index.html >out
+! grep -Eo "(src|href)=[\"']?[^#\"'].{0,20}|url\([\"']?[^#\"'].{0,9}|<script|<link|@import" one/index.html \
+    w/report/index.html >out
 ok $? "the page needs nothing from elsewhere"
 echo "1..$n"

@@ -19,8 +19,10 @@ fi
 config
 key() { sed -n "/^\[${2%.*}\]/,/^\[/s/^${2#*.} *= *//p" "$1/config.ini"; } # RUN SECTION.KEY
 "$local" --mode weak --nodes 1,2 --repeat 2 --config net.ini --out weak train.steps=2 >out 2>&1
-[ $? = 0 ] && [ "$(key weak/weak-n1-r1 data.batch_size) $(key weak/weak-n2-r2 data.batch_size)" = "48 96" ] && tail -n 1 out | grep -q 'report weak/weak-n\*-r\*/ --out weak/report$'
+[ $? = 0 ] && [ "$(key weak/weak-n1-r1 data.batch_size) $(key weak/weak-n2-r2 data.batch_size)" = "48 96" ] &&
+    tail -n 1 out | grep -q 'report weak/weak-n\*-r\*/ --out weak/report$'
 ok $? "a weak sweep: the batch grows with the nodes"
+
 "$local" --mode strong --nodes 1,2,5 --config net.ini --out strong train.steps=2 >out 2>&1
 [ $? = 2 ] && grep -q 'does not divide among 5 ranks' out && [ ! -e strong ]
 ok $? "a strong sweep whose batch does not divide is refused before its first run"
@@ -33,12 +35,17 @@ cp strong/strong-n1-r1/metrics.jsonl kept
 ok $? "a sweep into folders that have runs is refused"
 # SLURM: one node of 4 ranks, and 5 with an option of sbatch; nothing is submitted
 "$slurm/scaling_sweep.sh" --mode strong --nodes 1,7 --config net.ini --out new data.batch_size=48 >out 2>&1
-[ $? = 2 ] && grep -q 'among 28 ranks' out && "$slurm/scaling_sweep.sh" --mode strong --nodes 1 --config net.ini --out new -- --ntasks-per-node=5 >out 2>&1
+[ $? = 2 ] && grep -q 'among 28 ranks' out &&
+    "$slurm/scaling_sweep.sh" --mode strong --nodes 1 --config net.ini --out new -- --ntasks-per-node=5 >out 2>&1
 [ $? = 2 ] && grep -q 'among 5 ranks' out && [ ! -e new ]
 ok $? "and by SLURM, with its number of ranks per node"
-"$local" --mode weak --nodes 1,2 --config net.ini --out bad train.steps=2 model.layers="linear 3" data.classes=10 >out 2>&1
+
+"$local" --mode weak --nodes 1,2 --config net.ini --out bad train.steps=2 model.layers="linear 3" data.classes=10 \
+    >out 2>&1
 [ $? = 1 ] && [ "$(grep -c 'failed, see bad/weak-n[12]-r1.log' out)" = 2 ]
 ok $? "a member that fails does not stop the others"
-grep -q '^no 78 ' bad/weak-n1-r1/verdict && "$TRAINER" report bad/weak-n*-r*/ --out bad/report >out 2>&1 && [ "$(grep -c '"code": 78' bad/report/summary.json)" = 2 ]
+grep -q '^no 78 ' bad/weak-n1-r1/verdict &&
+    "$TRAINER" report bad/weak-n*-r*/ --out bad/report >out 2>&1 &&
+    [ "$(grep -c '"code": 78' bad/report/summary.json)" = 2 ]
 ok $? "the report lists it"
 echo "1..$n"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # TEST timeout=300
-# kill -9 of each rank in the steps, and of rank 0 at each kind of call in a checkpoint: the job is over, and the restart ends in the same bits.
+# kill -9 of each rank in the steps, and of rank 0 at each kind of call in a checkpoint: the job is over, and the
+# restart ends in the same bits.
 . "${TRAINER_ROOT:?is set by the runner: make test k=faults/kill}/tests/support/faults.sh"
 run_config
 whole run 2
@@ -14,6 +15,7 @@ ended
 row "kill -9 of rank 1 of 2 before the first checkpoint" "the job ends; restarted from step 1, the same bits"
 [ $rc = 137 ] && ! ls early/checkpoints 2>/dev/null | grep -q '^step-'
 ok $? "kill -9 of rank 1 before the first checkpoint: code $rc, over in $sec s"
+
 run 3 net.ini run.dir=early $exact && ! resumed && same early
 ok $? "restarted from step 1: the same bits"
 
@@ -30,10 +32,13 @@ for r in $(cases 1 0 2); do
 done
 
 # In the second checkpoint, and behind it.
-for at in $(cases rename:step-00000020:1 write:step-00000020:5 fsync:step-00000020:4 symlink:/checkpoints/:1 unlink:.del-step:1); do
+in_checkpoint="rename:step-00000020:1 write:step-00000020:5 fsync:step-00000020:4"
+# shellcheck disable=SC2086
+for at in $(cases $in_checkpoint symlink:/checkpoints/:1 unlink:.del-step:1); do
     IFS=: read -r call text count <<<"$at"
     begun $call
-    FAULT="$slow FAIL_CALL=$call FAIL_ON=$text FAIL_HOW=kill FAIL_AT=$count FAIL_SAY=$PWD/said" start 2 net.ini run.dir=$call $exact
+    FAULT="$slow FAIL_CALL=$call FAIL_ON=$text FAIL_HOW=kill FAIL_AT=$count FAIL_SAY=$PWD/said" \
+        start 2 net.ini run.dir=$call $exact
     ended
     [ $rc = 137 ] && grep -q "^$call $count " said
     ok $? "rank 0 dies in $call $count of $text"
@@ -51,6 +56,7 @@ ended
 row "kill -9 of rank 1 while rank 0 is stopped in a checkpoint" "the job ends; restarted, the same bits"
 [ $rc = 137 ] && within $sec 30
 ok $? "kill -9 of rank 1 while rank 0 is stopped in a checkpoint: code $rc, over in $sec s"
+
 restarted stands 2
 ok $? "restarted: the same bits"
 echo "1..$n"

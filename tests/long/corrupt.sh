@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # corrupt.sh BUILD [COUNT [SEED]]
-# COUNT (10000) damages of the newest checkpoint of a run, of every file in it: none may be accepted, and the checkpoint before it must serve. Then
-# runs on damaged checkpoints go on from the one before, to the same bits. CORRUPT_TABLE=FILE: gets a line for every kind of damage.
+# COUNT (10000) damages of the newest checkpoint of a run, of every file in it: none may be accepted, and the
+# checkpoint before it must serve. Then runs on damaged checkpoints go on from the one before, to the same bits.
+# CORRUPT_TABLE=FILE: gets a line for every kind of damage.
 . "$(dirname "$0")/long.sh"
 count=${2:-10000} seed=${3:-$$}
 echo "corruptions: $count, seed $seed"
@@ -17,7 +18,8 @@ cp -r whole/checkpoints whole/kept
 "$BUILD/tests/long/make_corruptions" whole "$count" "$seed" >table
 code=$?
 grep '^#' table
-grep -v '^#' table | awk -F'\t' '{ printf "  %-44s %6d damaged, %6d refused, %4d without effect, %d accepted\n", $1, $2, $3, $4, $5 }'
+grep -v '^#' table |
+    awk -F'\t' '{ printf "  %-44s %6d damaged, %6d refused, %4d without effect, %d accepted\n", $1, $2, $3, $4, $5 }'
 [ -z "${CORRUPT_TABLE-}" ] || grep -v '^#' table >>"$CORRUPT_TABLE"
 [ $code = 0 ] || { echo "corruptions: failed with code $code"; exit 1; }
 
@@ -32,5 +34,6 @@ for f in model.safetensors optimizer.safetensors state.json MANIFEST; do
         [ "$(state run)" = "$(cat whole/kept/step-00000020/{model,optimizer}.safetensors | sha256sum)" ] ||
         { bad=$((bad + 1)); echo "  wrong: a run behind byte $at of $f"; tail -n 5 out; }
 done
-echo "corruptions: $count, none accepted; runs behind them: $([ $bad = 0 ] && echo "the same bits" || echo "$bad wrong"), seed $seed, $SECONDS s"
+[ $bad = 0 ] && found="the same bits" || found="$bad wrong"
+echo "corruptions: $count, none accepted; runs behind them: $found, seed $seed, $SECONDS s"
 [ $bad = 0 ]

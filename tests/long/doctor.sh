@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # doctor.sh BUILD
-# trainer doctor on a cluster of four nodes on this machine: healthy, a wrong --mpi, a slow node, a slow link, a folder that only one node has.
-# DOCTOR_OUT=FILE gets the outputs.
+# trainer doctor on a cluster of four nodes on this machine: healthy, a wrong --mpi, a slow node, a slow link, a
+# folder that only one node has. DOCTOR_OUT=FILE gets the outputs.
 . "$(dirname "$0")/long.sh"
 . "$TRAINER_ROOT/tests/support/slurm.sh"
 export OMP_WAIT_POLICY=passive
@@ -22,9 +22,12 @@ four="--nodes=4 --ntasks-per-node=1 --cpus-per-task=1"
 
 # shellcheck disable=SC2086
 {
-    doctor $four --mpi=pmix -- && [ "$(grep -cE '^ +[0-3] +n[1-4] ' out)" = 4 ] && ! grep -q '^error' out && grep -qE '^(ok|warning) *network' out
-    ok $? "healthy, four nodes: a row for each rank, no error" # other programs on this machine may slow a link: a warning
-    doctor --nodes=2 --ntasks-per-node=4 --cpus-per-task=1 --mpi=pmix -- && [ "$(grep -cE '^ +[0-7] +n[1-2] ' out)" = 8 ]
+    doctor $four --mpi=pmix -- && [ "$(grep -cE '^ +[0-3] +n[1-4] ' out)" = 4 ] && ! grep -q '^error' out &&
+        grep -qE '^(ok|warning) *network' out
+    # other programs on this machine may slow a link: a warning
+    ok $? "healthy, four nodes: a row for each rank, no error"
+    doctor --nodes=2 --ntasks-per-node=4 --cpus-per-task=1 --mpi=pmix -- &&
+        [ "$(grep -cE '^ +[0-7] +n[1-2] ' out)" = 8 ]
     ok $? "healthy, two nodes with four ranks each"
     doctor $four --mpi=none --
     names out "error & launch & 4 & --mpi=pmix"

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # kills.sh BUILD [COUNT [SEED]]
-# COUNT (200) runs of 1 to 4 ranks that are killed with -9 at a random moment: any rank, rank 0 at a random call in a checkpoint, mpirun itself, or
-# all ranks at once. Nothing may be left of the job; a restart on another number of ranks must end in the bits of a run that nothing happened to.
-# Prints what differs, and how long the slowest took from the kill until nothing was left. KILLS_TABLE=FILE: gets a line for every kill.
+# COUNT (200) runs of 1 to 4 ranks that are killed with -9 at a random moment: any rank, rank 0 at a random call in a
+# checkpoint, mpirun itself, or all ranks at once. Nothing may be left of the job; a restart on another number of
+# ranks must end in the bits of a run that nothing happened to. Prints what differs, and how long the slowest took
+# from the kill until nothing was left. KILLS_TABLE=FILE: gets a line for every kill.
 . "$(dirname "$0")/long.sh"
 kills=${2:-200} seed=${3:-$$}
 RANDOM=$seed
@@ -96,7 +97,9 @@ one() {
     from=$(grep -v 'warning\|error' out | sed -n 's/.*checkpoints\/step-0*\([0-9]*\)$/\1/p' | head -n 1)
     same run || wrong "the restart ends in other bits"
     [ -z "$(find run/checkpoints -name '.*' -mindepth 1)" ] || wrong "something unfinished stays"
-    [ -z "${KILLS_TABLE-}" ] || printf '%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n' "$kind" "$ranks" "$moment" "$rc" "$sec" "${from:-0}" "$again" "$verdict" >>"$KILLS_TABLE"
+    [ -z "${KILLS_TABLE-}" ] ||
+        printf '%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n' "$kind" "$ranks" "$moment" "$rc" "$sec" "${from:-0}" "$again" \
+            "$verdict" >>"$KILLS_TABLE"
 }
 kinds=(rank rank checkpoint checkpoint mpirun all)
 while [ $hit -lt "$kills" ]; do
@@ -104,7 +107,9 @@ while [ $hit -lt "$kills" ]; do
     [ $late -le $((kills + 20)) ] || { echo "kills: most come too late"; exit 1; }
 done
 for kind in rank checkpoint mpirun all; do
-    [ -z "${count[$kind]-}" ] || printf '  %-12s %4d kills, slowest end %s s\n' "$kind" "${count[$kind]}" "${slowest[$kind]}"
+    [ -z "${count[$kind]-}" ] ||
+        printf '  %-12s %4d kills, slowest end %s s\n' "$kind" "${count[$kind]}" "${slowest[$kind]}"
 done
-echo "kills: $hit, $([ $bad = 0 ] && echo "nothing wrong" || echo "$bad wrong"), seed $seed, $late came too late, $SECONDS s"
+[ $bad = 0 ] && found="nothing wrong" || found="$bad wrong"
+echo "kills: $hit, $found, seed $seed, $late came too late, $SECONDS s"
 [ $bad = 0 ]

@@ -1,5 +1,5 @@
-# Sourced by the long tests with their first argument, the build folder: the surroundings that tools/run-tests gives to a test, a folder that is
-# removed behind it, and the tools of the tests of faults. Not a test itself.
+# Sourced by the long tests with their first argument, the build folder: the surroundings that tools/run-tests gives
+# to a test, a folder that is removed behind it, and the tools of the tests of faults. Not a test itself.
 TRAINER_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 BUILD=$(cd "${1:?usage: $0 BUILD [...]}" && pwd) || exit 2
 TRAINER=$BUILD/trainer

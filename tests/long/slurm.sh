@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # slurm.sh BUILD [TIMES [PATTERN]]; PATTERN: only the events whose names contain it
-# What SLURM does to jobs, on a cluster of four nodes on this machine, with the scripts of slurm/: USR1 under srun at 4 and at 16 ranks (TIMES, 20), TERM
-# at the time limit and `scontrol requeue` (a quarter of that), and once each: mpirun, scancel, kill -9 of rank 0 and of another, a node that crashes, a node
-# that is marked down, a lock that another node holds, three starts without progress, a wrong --mpi. A job that is requeued must end in the bits of a run
-# that nothing happened to. SLURM_TABLE=FILE gets a line for every job; tools/make-slurm-doc makes the table of docs/slurm.md of it.
+# What SLURM does to jobs, on a cluster of four nodes on this machine, with the scripts of slurm/: USR1 under srun at
+# 4 and at 16 ranks (TIMES, 20), TERM at the time limit and `scontrol requeue` (a quarter of that), and once each:
+# mpirun, scancel, kill -9 of rank 0 and of another, a node that crashes, a node that is marked down, a lock that
+# another node holds, three starts without progress, a wrong --mpi. A job that is requeued must end in the bits of a
+# run that nothing happened to. SLURM_TABLE=FILE gets a line for every job; tools/make-slurm-doc makes the table of
+# docs/slurm.md of it.
 . "$(dirname "$0")/long.sh"
 . "$TRAINER_ROOT/tests/support/slurm.sh"
 times=${2:-20} only=${3-}
@@ -14,20 +16,30 @@ run_config
 sed -i 's/^micro_batch = .*/micro_batch = 2/' net.ini
 run 2 net.ini run.dir=whole $exact || { cat out; exit 1; }
 
-# -- one job ----------------------------------------------------------------------------------------------------------------
+# -- one job ---------------------------------------------------------------------------------------------------------
 
 # first_new JOB: whether a session after the first has said something of a step
-first_new() { [ -e "job-$1.log" ] && awk '/: session [1-9][0-9]* on / { again = 1 } again && /^epoch/ { found = 1; exit } END { exit !found }' "job-$1.log"; }
+first_new() {
+    [ -e "job-$1.log" ] &&
+        awk '/: session [1-9][0-9]* on / { again = 1 } again && /^epoch/ { found = 1; exit } END { exit !found }' \
+            "job-$1.log"
+}
 verdicts_of() { sed -n 's/.*: verdict: \([a-z]*\).*/\1/p' "job-$1.log"; }
 codes_of() { sed -n 's/.*: verdict: .*, code of [a-z]*: \([0-9]*\),.*/\1/p' "job-$1.log"; }
-same_as() { [ "$(state "$1" 2>/dev/null)" = "$(state "$2" 2>/dev/null)" ] && [ "$(losses "$1")" = "$(losses "$2")" ]; } # RUN RUN
+# same_as RUN RUN
+same_as() { [ "$(state "$1" 2>/dev/null)" = "$(state "$2" 2>/dev/null)" ] && [ "$(losses "$1")" = "$(losses "$2")" ]; }
 # record EVENT JOB SECONDS: a line of the table
 record() {
     local job=$2 bits="other bits" crashes
-    if same_as "${WHOLE-whole}" "$(run_of "$job")"; then bits="same bits"; elif [ "$(job_state "$job")" != COMPLETED ]; then bits=-; fi
+    if same_as "${WHOLE-whole}" "$(run_of "$job")"; then
+        bits="same bits"
+    elif [ "$(job_state "$job")" != COMPLETED ]; then
+        bits=-
+    fi
     crashes=$(grep -c 'mca_btl_tcp' "job-$job.log")
-    printf '%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n' "$1" "$(verdicts_of "$job" | head -n 1)" "$(codes_of "$job" | head -n 1)" "$(job_state "$job")" "$3" \
-        "$(sessions_of "$job")" "$bits" "$crashes" >>"$table"
+    printf '%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n' \
+        "$1" "$(verdicts_of "$job" | head -n 1)" "$(codes_of "$job" | head -n 1)" "$(job_state "$job")" \
+        "$3" "$(sessions_of "$job")" "$bits" "$crashes" >>"$table"
     [ "$bits" != "other bits" ] || { echo "wrong: $1, job $job"; cp "job-$job.log" "$table.job-$job.log"; }
 }
 is_wanted() { case $1 in *"$only"*) ;; *) return 1 ;; esac; } # NAME
@@ -63,7 +75,7 @@ side_by_side() {
 }
 wait_events() { while [ -n "$(jobs -rp)" ]; do wait -n; done; }
 
-# -- the events -------------------------------------------------------------------------------------------------------------
+# -- the events ------------------------------------------------------------------------------------------------------
 
 nothing() { :; }
 warn() { on head scancel --signal=USR1 --batch "$1"; }
@@ -102,8 +114,9 @@ four="--nodes=4 --ntasks-per-node=1"
 sixteen="--nodes=4 --ntasks-per-node=4"
 two="--nodes=2 --ntasks-per-node=1"
 arguments="-- net.ini $exact"
-# A job that lasts longer than its time limit of a minute. SLURM's warning and run.until are left out: TERM itself has to do.
-# The steps are few enough for the second session to be over before its limit: SLURM would call the job TIMEOUT, though it is complete.
+# A job that lasts longer than its time limit of a minute. SLURM's warning and run.until are left out: TERM itself has
+# to do. The steps are few enough for the second session to be over before its limit: SLURM would call the job
+# TIMEOUT, though it is complete.
 long="$exact train.steps=1000 checkpoint.every=0 run.until=none"
 limit="--time=1 --signal=B:CONT@1 --nodes=1 --ntasks-per-node=2 -- net.ini $long"
 

@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # walk.sh BUILD [STRIDE [FIRST [PATTERN]]]
-# A run that continues from a checkpoint, reads an HDF5 file and saves twice is repeated with its n-th call failing, n = FIRST (1), FIRST + STRIDE
-# (1) and so on until a run passes untouched; behind each that ended otherwise than well a restart without fault. Each must end by itself with a
-# code of ours (never 70), and the weights in the end be those of a run without faults, bit for bit. Rows of the table whose name contains PATTERN.
+# A run that continues from a checkpoint, reads an HDF5 file and saves twice is repeated with its n-th call failing, n
+# = FIRST (1), FIRST + STRIDE (1) and so on until a run passes untouched; behind each that ended otherwise than well a
+# restart without fault. Each must end by itself with a code of ours (never 70), and the weights in the end be those
+# of a run without faults, bit for bit. Rows of the table whose name contains PATTERN.
 . "$(dirname "$0")/long.sh"
 stride=${2:-1} first=${3:-1} pattern=${4-}
 
 config
-sed -i 's/^format = synthetic/format = hdf5\ntrain = data.h5\nworkers = 1/; /^synthetic_/d; s/^steps = .*/steps = 16/; s/^every = 0/every = 4/' net.ini
+sed -i -e 's/^format = synthetic/format = hdf5\ntrain = data.h5\nworkers = 1/; /^synthetic_/d' \
+    -e 's/^steps = .*/steps = 16/; s/^every = 0/every = 4/' net.ini
 "$TRAINER" import synthetic images data.h5 --samples 400 --shape 12x12x1 --classes 10 >out 2>&1 || { cat out; exit 1; }
 
 train() { timeout -k 5 300 "$TRAINER" net.ini run.dir="$@" >out 2>&1; }
@@ -26,15 +28,18 @@ strike() {
     rm -rf run said
     cp -a base run
     local begin=$EPOCHREALTIME
-    { (export LD_PRELOAD="$fail_lib" FAIL_SLOW=metrics.jsonl:4 FAIL_SAY="$work/said" FAIL_AT=$n "$@" && train run); } 2>/dev/null
+    {
+        (export LD_PRELOAD="$fail_lib" FAIL_SLOW=metrics.jsonl:4 FAIL_SAY="$work/said" FAIL_AT=$n "$@" && train run)
+    } 2>/dev/null
     code=$?
-    slowest=$(awk -v a="$begin" -v b="$EPOCHREALTIME" -v s="$slowest" 'BEGIN { d = b - a; printf "%.2f", (d > s ? d : s) }')
+    slowest=$(printf '%s\n' "$(since "$begin")" "$slowest" | sort -n | tail -n 1)
 }
 judge() { # KILLED
     [ $code = 124 ] && complain "hangs"
     [ $code -ge 128 ] && [ "$code" != "$1" ] && complain "crashes, code $code"
     [ $code = 70 ] && complain "calls it a bug"
-    [ $code != 0 ] && [ "$code" != "$1" ] && [ "$(grep -c 'trainer: error' out)" != 1 ] && complain "code $code without one message"
+    [ $code != 0 ] && [ "$code" != "$1" ] && [ "$(grep -c 'trainer: error' out)" != 1 ] &&
+        complain "code $code without one message"
     [ $code = 0 ] && [ "$(state run)" = "$want" ] && return
     # Well, and still "latest" is an older one: a link that could not be made, and that was said.
     [ $code = 0 ] && ! grep -q "^warning" out && complain "ended well, with other weights and without a warning"
@@ -59,9 +64,11 @@ walk() {
         calls=$((calls + 1)) codes="$codes $code"
         judge $killed
     done
-    codes=$(tr ' ' '\n' <<<"$codes" | sed '/^$/d' | sort -n | uniq -c | awk '{ printf "%s%s x %s", sep, $1, $2; sep = ", " }')
+    codes=$(tr ' ' '\n' <<<"$codes" | sed '/^$/d' | sort -n | uniq -c |
+        awk '{ printf "%s%s x %s", sep, $1, $2; sep = ", " }')
     printf '| %-66s | %5d | %-40s | %5d | %7s |\n' "$name" "$calls" "$codes" "$wrong" "$slowest"
-    [ -z "${WALK_TABLE-}" ] || printf '| %s | %d | %s | %d | %s |\n' "$name" "$calls" "$codes" "$wrong" "$slowest" >>"$WALK_TABLE"
+    [ -z "${WALK_TABLE-}" ] ||
+        printf '| %s | %d | %s | %d | %s |\n' "$name" "$calls" "$codes" "$wrong" "$slowest" >>"$WALK_TABLE"
 }
 
 printf '| %-66s | %5s | %-40s | %5s | %7s |\n' "fault at the n-th call" "calls" "times x exit code" "wrong" "slowest"
@@ -69,8 +76,10 @@ files=open,opendir,read,pread,write,fsync,rename,close,mkdir,rmdir,unlink,mmap,f
 walk "run folder, any call: EIO" FAIL_CALL=$files FAIL_ON=/run FAIL_HOW=EIO
 walk "run folder, this and all later calls: EIO" FAIL_CALL=$files FAIL_ON=/run FAIL_HOW=EIO FAIL_ALWAYS=1
 walk "run folder, write fsync mkdir rename: ENOSPC" FAIL_CALL=write,fsync,mkdir,rename FAIL_ON=/run FAIL_HOW=ENOSPC
-walk "run folder, write fsync mkdir rename, from n on: ENOSPC" FAIL_CALL=write,fsync,mkdir,rename FAIL_ON=/run FAIL_HOW=ENOSPC FAIL_ALWAYS=1
-walk "run folder, open opendir mkdir rename unlink symlink: EACCES" FAIL_CALL=open,opendir,mkdir,rename,unlink,symlink FAIL_ON=/run FAIL_HOW=EACCES
+walk "run folder, write fsync mkdir rename, from n on: ENOSPC" FAIL_CALL=write,fsync,mkdir,rename FAIL_ON=/run \
+    FAIL_HOW=ENOSPC FAIL_ALWAYS=1
+walk "run folder, open opendir mkdir rename unlink symlink: EACCES" \
+    FAIL_CALL=open,opendir,mkdir,rename,unlink,symlink FAIL_ON=/run FAIL_HOW=EACCES
 walk "run folder, read pread write: EINTR" FAIL_CALL=read,pread,write FAIL_ON=/run FAIL_HOW=EINTR
 walk "run folder, read pread write: half" FAIL_CALL=read,pread,write FAIL_ON=/run FAIL_HOW=short
 walk "run folder, any call: killed before it" FAIL_CALL=$files FAIL_ON=/run FAIL_HOW=kill

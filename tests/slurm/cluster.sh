@@ -3,17 +3,17 @@
 #
 #   cluster.sh check                     exit code 0 if a cluster can run here; else one line that says what is missing
 #   cluster.sh start DIR                 starts the cluster; returns when all nodes are idle
-#   cluster.sh on DIR NODE COMMAND...    runs COMMAND on "head" or on n1, n2, ...; current folder and environment are kept
-#   cluster.sh crash DIR NODE            the node loses its network and all its processes
+# cluster.sh on DIR NODE COMMAND...    runs COMMAND on "head" or on n1, n2, ...; current folder and environment are
+# kept cluster.sh crash DIR NODE            the node loses its network and all its processes
 #   cluster.sh boot DIR NODE             a crashed node starts again
 #   cluster.sh cable DIR NODE up|down    connects or disconnects the network of a node
 #   cluster.sh stop DIR
 #
-# Every node has namespaces of its own: host name, network, processes, /tmp and /dev/shm. The network of the host is not
-# changed. The cluster ends when the process that started it (or process OWNER) ends. DIR gets logs and settings; sockets are in
-# a /run that only the cluster sees.
-# Environment: NODES (4), NODE_CORES (16), NODE_GPUS (4, device files only), KILL_WAIT (10 s), SHARED (folders below /tmp
-# that all nodes see; DIR's parent, the source and the current folder are always among them).
+# Every node has namespaces of its own: host name, network, processes, /tmp and /dev/shm. The network of the host is
+# not changed. The cluster ends when the process that started it (or process OWNER) ends. DIR gets logs and settings;
+# sockets are in a /run that only the cluster sees.
+# Environment: NODES (4), NODE_CORES (16), NODE_GPUS (4, device files only), KILL_WAIT (10 s), SHARED (folders below
+# /tmp that all nodes see; DIR's parent, the source and the current folder are always among them).
 set -u
 self=$(readlink -f "$0")
 export NODES=${NODES:-4} NODE_CORES=${NODE_CORES:-16} NODE_GPUS=${NODE_GPUS:-4} KILL_WAIT=${KILL_WAIT:-10}
@@ -82,7 +82,8 @@ SlurmdTimeout=10
 KillWait=$KILL_WAIT
 MinJobAge=3600
 GresTypes=gpu
-NodeName=n[1-$NODES] NodeAddr=$network.[1-$NODES] Sockets=1 CoresPerSocket=$NODE_CORES ThreadsPerCore=1 RealMemory=64000 Gres=gpu:$NODE_GPUS
+NodeName=DEFAULT Sockets=1 CoresPerSocket=$NODE_CORES ThreadsPerCore=1 RealMemory=64000 Gres=gpu:$NODE_GPUS
+NodeName=n[1-$NODES] NodeAddr=$network.[1-$NODES]
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE OverSubscribe=NO
 END
     : >"$dir/etc/gres.conf"
@@ -93,7 +94,7 @@ END
     echo "CgroupAutomount=no" >"$dir/etc/cgroup.conf"
 }
 
-# -- inside -------------------------------------------------------------------------------------------------------------
+# -- inside ----------------------------------------------------------------------------------------------------------
 
 # The head node: process 1 of the cluster. Its end is the end of all.
 run_head() {
@@ -106,8 +107,8 @@ run_head() {
     ip link add bridge0 type bridge && ip address add $network.254/24 dev bridge0 && ip link set bridge0 up || exit 1
     mount -t tmpfs -o mode=755 tmpfs /run # the nodes inherit it
     (umask 077 && head -c 1024 /dev/urandom >/run/munge.key)
-    munged --key-file=/run/munge.key --socket=/run/munge.socket --pid-file=/run/munged.pid --seed-file=/run/munged.seed \
-        --log-file=/run/munged.log || exit 1
+    munged --key-file=/run/munge.key --socket=/run/munge.socket --pid-file=/run/munged.pid \
+        --seed-file=/run/munged.seed --log-file=/run/munged.log || exit 1
     slurmctld -c || exit 1
     for ((i = 1; i <= NODES; i++)); do boot "n$i" & done
     wait
@@ -153,7 +154,7 @@ boot() { # NODE; on the head node
     until_true 500 [ -e "$dir/node/$node.up" ]
 }
 
-# -- outside ------------------------------------------------------------------------------------------------------------
+# -- outside ---------------------------------------------------------------------------------------------------------
 
 enter() { # COMMAND...: on the head node
     local pid

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # TEST timeout=300
-# The job scripts of slurm/ on a cluster of four nodes on this machine: a run that is warned, that gets TERM twice, or that loses a rank saves a
-# checkpoint where it can, its job is requeued, and it ends with the bits of a run that nothing happened to. The events run side by side.
+# The job scripts of slurm/ on a cluster of four nodes on this machine: a run that is warned, that gets TERM twice, or
+# that loses a rank saves a checkpoint where it can, its job is requeued, and it ends with the bits of a run that
+# nothing happened to. The events run side by side.
 . "${TRAINER_ROOT:?is set by the runner: make test k=slurm/slurm}/tests/support/slurm.sh"
 on head srun -N4 --ntasks-per-node=1 hostname >out 2>&1 && [ "$(sort out | tr '\n' ' ')" = "n1 n2 n3 n4 " ]
 ok $? "four nodes run a task each"
@@ -22,6 +23,7 @@ at_step "$killed" 12 && kill -9 "$(job_pid "$killed" 1)" & acts+=($!)
 wait "${acts[@]}"
 ended_well "$warned"
 ok $? "USR1 to the script: saved, requeued, the same bits"
+
 grep -q 'stopped by a signal after step' out && ! grep -q 'no verdict' out
 ok $? "by the verdict of trainer"
 ended_well "$term"

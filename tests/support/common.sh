@@ -1,4 +1,5 @@
-# Sourced by shell tests: results as TAP, runs of the program, what a test asks of messages and of runs, cases. Not a test itself.
+# Sourced by shell tests: results as TAP, runs of the program, what a test asks of messages and of runs, cases. Not a
+# test itself.
 set -u
 n=0
 ok() { # STATUS NAME: a failure shows the end of ./out and ./err
@@ -30,6 +31,8 @@ run() {
     shift
     "$MPIEXEC" -np "$ranks" "$TRAINER" "$@" >out 2>&1
 }
+# fakes COMMAND...: on the fakes of the CUDA libraries
+fakes() { "$TRAINER_ROOT/tests/hostcuda/run" -O "$BUILD" "$@"; }
 # grace: from here on, ranks have the second that mpirun gives them before it kills them
 grace() { unset OMPI_MCA_odls_base_sigkill_timeout PRTE_MCA_odls_base_sigkill_timeout; }
 # until_true COMMAND...: waits (at most 60 s) until it succeeds
@@ -58,6 +61,13 @@ messages() {
 names() { messages "$@" >/dev/null; }
 # once FILE NAME...: exactly one message has them
 once() { [ "$(messages "$@" | wc -l)" = 1 ]; }
+# python_with MODULES: a Python that has them, where there is one
+python_with() {
+    local python
+    for python in python3 /opt/venv/bin/python; do
+        "$python" -c "import $1" 2>/dev/null && { echo "$python"; return; }
+    done
+}
 # json EXPRESSION FILE [FILE]: a Python expression of the files' content, a and b, is true
 json() {
     python3 -I -c "import json, sys
@@ -67,26 +77,36 @@ sys.exit(0 if $1 else 1)" "${@:2}"
 
 weights() { sha256sum <"$1/checkpoints/latest/model.safetensors"; }
 state() { cat "$1/checkpoints/latest/model.safetensors" "$1/checkpoints/latest/optimizer.safetensors" | sha256sum; }
-# resumed [CHECKPOINT]: the run in ./out names the checkpoint (this one) that it goes on from: what warnings name are others, or files in one
+# resumed [CHECKPOINT]: the run in ./out names the checkpoint (this one) that it goes on from: what warnings name are
+# others, or files in one
 resumed() { grep -v 'warning\|error' out | grep -qE "${1-step-[0-9]+}(\$|[^/0-9])"; }
 # changed: the keys that it says it has otherwise than that checkpoint
 changed() { grep -o '[a-z_]*\.[a-z_]* [^ ]* -> [^ ,]*' out | paste -sd,; }
-# back_to RUN STEP: leaves only this checkpoint. Others are of the step at which the writer was idle again, on a slow disk a later one.
+# back_to RUN STEP: leaves only this checkpoint. Others are of the step at which the writer was idle again, on a slow
+# disk a later one.
 back_to() { find "$1/checkpoints" -mindepth 1 -maxdepth 1 ! -name "step-$2" -exec rm -rf {} +; }
 # losses RUN: "step loss grad_norm" of every training line of its metrics
-losses() { sed -n 's/.*"step":\([0-9]*\),.*"loss":\([^,]*\),.*"grad_norm":\([^,]*\),.*/\1 \2 \3/p' "$1/metrics.jsonl" | grep -v valid; }
+losses() {
+    sed -n 's/.*"step":\([0-9]*\),.*"loss":\([^,]*\),.*"grad_norm":\([^,]*\),.*/\1 \2 \3/p' "$1/metrics.jsonl" |
+        grep -v valid
+}
 # near RUN RUN RELATIVE STEPS: the losses of the first steps differ by at most this
 near() {
-    paste -d' ' <(losses "$1") <(losses "$2") | head -n "$4" | awk -v most="$3" -v steps="$4" '
-        { d = $2 - $5; if (d < 0) d = -d; if (d > most * $5 || $1 != $4) { print "step " $1 ": " $2 " and " $5; bad = 1 } }
-        END { if (NR != steps) { print NR " steps of " steps; bad = 1 }; exit bad }' >>out
+    paste -d' ' <(losses "$1") <(losses "$2") | head -n "$4" |
+        awk -v most="$3" -v steps="$4" '
+            { d = $2 - $5; if (d < 0) d = -d }
+            d > most * $5 || $1 != $4 { print "step " $1 ": " $2 " and " $5; bad = 1 }
+            END { if (NR != steps) { print NR " steps of " steps; bad = 1 }; exit bad }' >>out
 }
-# A small convolutional network with everything that keeps state: batch-norm, dropout, augmentation, AdamW, clipping, a moving average.
+# A small convolutional network with everything that keeps state: batch-norm, dropout, augmentation, AdamW, clipping,
+# a moving average.
 config() {
     cat >net.ini <<'INI'
 threads = 1
 [model]
-layers = conv 8 3x3 pad=same bias=no, batchnorm, relu, maxpool 2, conv 8 3x3 pad=same, relu, globalpool, dropout 0.2, linear 10
+layers =
+    conv 8 3x3 pad=same bias=no, batchnorm, relu, maxpool 2
+    conv 8 3x3 pad=same, relu, globalpool, dropout 0.2, linear 10
 [data]
 format = synthetic
 synthetic_samples = 600

@@ -1,4 +1,5 @@
-# Sourced by the tests of faults: runs that are killed, stopped and made to fail, and the restart behind each. Not a test itself.
+# Sourced by the tests of faults: runs that are killed, stopped and made to fail, and the restart behind each. Not a
+# test itself.
 . "$TRAINER_ROOT/tests/support/common.sh"
 
 fail_lib=$BUILD/libfail.so
@@ -6,11 +7,13 @@ if ! [ "$(LD_PRELOAD=$fail_lib "$TRAINER" --version 2>&1)" = "$("$TRAINER" --ver
     echo "1..0 # SKIP the program cannot be run with a preloaded library (a build with sanitizers)"
     exit 0
 fi
-[ -r /proc/self/task/$BASHPID/children ] || { echo "1..0 # SKIP this kernel does not list a process's children"; exit 0; }
+[ -r /proc/self/task/$BASHPID/children ] ||
+    { echo "1..0 # SKIP this kernel does not list a process's children"; exit 0; }
 
 grace
 exact="parallel.reproducible=yes"
-# start RANKS ARGUMENTS...: in the background as $job, with the environment FAULT="FAIL_CALL=... ..." in every rank; output in ./out
+# start RANKS ARGUMENTS...: in the background as $job, with the environment FAULT="FAIL_CALL=... ..." in every rank;
+# output in ./out
 start() {
     local ranks=$1 setting settings=()
     shift
@@ -27,7 +30,8 @@ rank_pid() {
     for try in $(seq 1200); do
         for launcher in $(children "$job"); do
             for pid in $(children "$launcher"); do
-                tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -qE "^(PMIX_RANK|OMPI_COMM_WORLD_RANK)=$1\$" && { echo "$pid"; return; }
+                tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -qE "^(PMIX_RANK|OMPI_COMM_WORLD_RANK)=$1\$" &&
+                    { echo "$pid"; return; }
             done
         done
         sleep 0.05
@@ -59,8 +63,8 @@ ended() {
 # row FAULT WHAT: a line for docs/faults.md
 row() { [ -z "${FAULTS_TABLE-}" ] || printf '%s\t%s\t%s\t%s\n' "$1" "$2" "$rc" "$sec" >>"$FAULTS_TABLE"; }
 
-# A run of 60 steps with a checkpoint every 10. slow: a step takes at least 50 ms, so that every checkpoint is written; slower: 100 ms, so that there
-# is time to strike however busy the machine is.
+# A run of 60 steps with a checkpoint every 10. slow: a step takes at least 50 ms, so that every checkpoint is
+# written; slower: 100 ms, so that there is time to strike however busy the machine is.
 run_config() {
     config
     sed -i 's/^steps = .*/steps = 60/; s/^every = 0/every = 10/' net.ini
@@ -69,8 +73,8 @@ slow="FAIL_RANK=0 FAIL_SLOW=metrics.jsonl:50"
 slower="FAIL_RANK=0 FAIL_SLOW=metrics.jsonl:100"
 # whole COMMAND...: the run that nothing happens to, with all of its checkpoints
 whole() { "$@" net.ini run.dir=whole $exact checkpoint.keep=0; }
-# begun RUN: it has the checkpoint of step 10 and nothing else of `whole`. Where the run goes on its writer is idle, so that the next one is of step
-# 20, however slow the disk is.
+# begun RUN: it has the checkpoint of step 10 and nothing else of `whole`. Where the run goes on its writer is idle,
+# so that the next one is of step 20, however slow the disk is.
 begun() { cp -r whole "$1" && back_to "$1" 00000010; }
 same() { [ "$(state whole)" = "$(state "$1")" ] && [ "$(losses whole)" = "$(losses "$1")" ]; }
 # restarted DIR RANKS: goes on from a checkpoint to the end, and to the bits of the run that nothing happened to

@@ -1,4 +1,5 @@
-# Sourced by the tests of SLURM: starts the cluster, and has the tools to submit jobs, to strike them and to look at them. Not a test itself.
+# Sourced by the tests of SLURM: starts the cluster, and has the tools to submit jobs, to strike them and to look at
+# them. Not a test itself.
 . "$TRAINER_ROOT/tests/support/faults.sh"
 cluster=$TRAINER_ROOT/tests/slurm/cluster.sh
 c=$PWD/c
@@ -19,14 +20,17 @@ trap '"$cluster" stop "$c"' EXIT
 job_script=$TRAINER_ROOT/slurm/train_cpu.sh
 
 on() { TMPDIR=/tmp "$cluster" on "$c" "$@"; } # NODE COMMAND...
-# submit OPTIONS of sbatch... -- ARGUMENTS of the job script...: prints the job's number. With SLOW=MS every step takes this long at least.
+# submit OPTIONS of sbatch... -- ARGUMENTS of the job script...: prints the job's number. With SLOW=MS every step
+# takes this long at least.
 submit() {
     local options=() preload=
     while [ "$1" != -- ]; do options+=("$1"); shift; done
     shift
     [ -z "${SLOW-}" ] || preload="--export=ALL,LD_PRELOAD=$fail_lib"
-    SRUN_OPTIONS="$preload" MPIRUN_OPTIONS="--bind-to none ${SLOW:+-x LD_PRELOAD=$fail_lib}" FAIL_RANK=0 FAIL_SLOW="metrics.jsonl:${SLOW-0}" \
-        on head sbatch --parsable --cpus-per-task=1 --time=10 --output=job-%j.log --job-name=trainer "${options[@]}" "$job_script" "$@"
+    SRUN_OPTIONS="$preload" MPIRUN_OPTIONS="--bind-to none ${SLOW:+-x LD_PRELOAD=$fail_lib}" \
+        FAIL_RANK=0 FAIL_SLOW="metrics.jsonl:${SLOW-0}" \
+        on head sbatch --parsable --cpus-per-task=1 --time=10 --output=job-%j.log --job-name=trainer \
+        "${options[@]}" "$job_script" "$@"
 }
 # The state of a job as SLURM has it, also when it is over
 job_state() { on head scontrol show job -o "$1" 2>/dev/null | grep -o 'JobState=[A-Z_]*' | cut -d= -f2; }
@@ -37,7 +41,8 @@ job_pid() {
         for pid in $(pgrep -x trainer); do
             # under mpirun a rank has both of the last two
             vars=$(tr '\0' '\n' 2>/dev/null <"/proc/$pid/environ")
-            grep -qx "SLURM_JOB_ID=$1" <<<"$vars" && grep -qxE "(PMIX_RANK|OMPI_COMM_WORLD_RANK)=$2" <<<"$vars" && { echo "$pid"; return; }
+            grep -qx "SLURM_JOB_ID=$1" <<<"$vars" && grep -qxE "(PMIX_RANK|OMPI_COMM_WORLD_RANK)=$2" <<<"$vars" &&
+                { echo "$pid"; return; }
         done
         sleep 0.05
     done
@@ -47,7 +52,8 @@ run_of() { echo "runs/net-$1"; } # JOB
 # at_step JOB N: waits for so many lines of its metrics
 at_step() { until_lines "$(run_of "$1")/metrics.jsonl" "$2"; }
 is_pending() { [ "$(job_state "$1")" = PENDING ]; }
-# over JOB: waits until it has ended for good. SLURM holds a requeued job back for some seconds, until the former one is forgotten on the nodes.
+# over JOB: waits until it has ended for good. SLURM holds a requeued job back for some seconds, until the former one
+# is forgotten on the nodes.
 over() {
     local deadline=$((SECONDS + 120))
     while [ $SECONDS -lt $deadline ]; do
@@ -56,10 +62,12 @@ over() {
     return 1
 }
 sessions_of() { grep -c ': session [0-9]* on ' "job-$1.log"; }
-# ended_well JOB: completed, with the verdict done, after a restart from a checkpoint, with the bits of the run that nothing happened to
+# ended_well JOB: completed, with the verdict done, after a restart from a checkpoint, with the bits of the run that
+# nothing happened to
 ended_well() {
     cp "job-$1.log" out
     over "$1"
     cat "job-$1.log" "$(run_of "$1").verdict" >out 2>&1
-    [ "$(job_state "$1")" = COMPLETED ] && grep -qx 'done' "$(run_of "$1").verdict" && grep -q 'resuming from' out && same "$(run_of "$1")"
+    [ "$(job_state "$1")" = COMPLETED ] && grep -qx 'done' "$(run_of "$1").verdict" &&
+        grep -q 'resuming from' out && same "$(run_of "$1")"
 }

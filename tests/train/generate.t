@@ -1,13 +1,17 @@
 #!/usr/bin/env bash
 # TEST timeout=120
-# Continuing texts: as transformers does, the same on any batch and number of ranks, where a text ends, and what is refused.
+# Continuing texts: as transformers does, the same on any batch and number of ranks, where a text ends, and what is
+# refused.
 . "${TRAINER_ROOT:?is set by the runner: make test k=train/generate}/tests/support/common.sh"
 golden=$TRAINER_ROOT/tests/golden/gpt2/plain
 # expected PROMPT: the greedy tokens that transformers chose; tokens N: those of text N in texts.json; both on one line
-expected() { tr -d ' \n' <"$TRAINER_ROOT/tests/golden/gpt2/expected.json" | sed -n "s/.*\"prompt\":\"$1\",\"ids\":\[[0-9,]*\],\"tokens\":\[\([0-9,]*\)\].*/\1/p"; }
+expected() {
+    tr -d ' \n' <"$TRAINER_ROOT/tests/golden/gpt2/expected.json" |
+        sed -n "s/.*\"prompt\":\"$1\",\"ids\":\[[0-9,]*\],\"tokens\":\[\([0-9,]*\)\].*/\1/p"
+}
 tokens() { tr -d ' \n' <texts.json | grep -o '"tokens":\[[0-9,]*\]' | sed -n "$1s/.*\[\(.*\)\]/\1/p"; }
-# generate RANKS ARGUMENTS...: its JSON in texts.json, what it prints in ./out. On one thread: a rank's threads are its share of the cores, and a sum
-# may be rounded otherwise on another number of them.
+# generate RANKS ARGUMENTS...: its JSON in texts.json, what it prints in ./out. On one thread: a rank's threads are
+# its share of the cores, and a sum may be rounded otherwise on another number of them.
 generate() {
     local ranks=$1
     shift
@@ -17,11 +21,18 @@ generate() {
 generate 1 "$golden" --prompt 'The run' --prompt a --tokens 100 --temperature 0
 [ $? = 0 ] && [ -n "$(tokens 1)" ] && [ "$(tokens 1)" = "$(expected Therun)" ] && [ "$(tokens 2)" = "$(expected a)" ]
 ok $? "100 greedy tokens are those of transformers"
+
 generate 1 "$golden" --prompt 'The run' --prompt a --tokens 100 --temperature 0 device=strict
 [ $? = 0 ] && [ "$(tokens 2)" = "$(expected a)" ]
 ok $? "also on the strict device"
 printf 'The run\na\nranks and threads\nthe loss falls\nthe\n' >prompts.txt
-for way in '--temperature 0' '--temperature 1 --seed 7' '--temperature 1.2 --top-k 40 --top-p 0.9 --seed 7' '--temperature 0 --weights bf16'; do
+ways=(
+    '--temperature 0'
+    '--temperature 1 --seed 7'
+    '--temperature 1.2 --top-k 40 --top-p 0.9 --seed 7'
+    '--temperature 0 --weights bf16'
+)
+for way in "${ways[@]}"; do
     # shellcheck disable=SC2086
     generate 1 "$golden" --prompts prompts.txt --tokens 40 --batch 1 $way
     one=$(for i in 1 2 3 4 5; do tokens $i; done)
@@ -35,12 +46,15 @@ done
 generate 1 "$golden" --prompt a --tokens 30 --temperature 1 --seed 7 && first=$(tokens 1)
 generate 1 "$golden" --prompt a --tokens 30 --temperature 1 --seed 7 && [ "$first" = "$(tokens 1)" ]
 ok $? "sampling again gives the same text"
+
 generate 1 "$golden" --prompt a --tokens 30 --temperature 1 --seed 8 && [ "$first" != "$(tokens 1)" ]
 ok $? "another seed gives another"
-generate 1 "$golden" --prompt a --tokens 30 --temperature 1 --top-k 1 && [ "$(tokens 1)" = "$(expected a | cut -d, -f1-30)" ]
+generate 1 "$golden" --prompt a --tokens 30 --temperature 1 --top-k 1 &&
+    [ "$(tokens 1)" = "$(expected a | cut -d, -f1-30)" ]
 ok $? "--top-k 1 is greedy"
 generate 1 "$golden" --prompt a --tokens 200 --temperature 0
-[ $? = 0 ] && [ "$(tokens 1 | tr ',' '\n' | wc -l)" = 112 ] && grep -q '"stop": "end of the context"' texts.json && grep -q 'end of the context' out
+[ $? = 0 ] && [ "$(tokens 1 | tr ',' '\n' | wc -l)" = 112 ] && grep -q '"stop": "end of the context"' texts.json &&
+    grep -q 'end of the context' out
 ok $? "a text stops at the end of the context, and the program says so"
 generate 1 "$golden" --tokens 5 --temperature 0
 [ $? = 0 ] && grep -q '"prompt_tokens": 1' texts.json
@@ -76,6 +90,7 @@ run 1 gpt.ini
 run 1 generate run --prompt ab --tokens 12 --temperature 0
 [ $? = 0 ] && grep -q '^abcabcabcabcab$' out && grep -q 'tokens/s' out
 ok $? "a run continues what it learned"
+
 run 1 generate run/checkpoints/latest/model.safetensors --prompt ab
 [ $? = 66 ] || [ $? = 78 ]
 ok $? "a file of weights without a configuration is refused"

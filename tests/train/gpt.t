@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # TEST timeout=300
-# A language model: the same bits on 1 to 4 ranks and after a resume, accumulation with ignored labels, what a run and eval say.
+# A language model: the same bits on 1 to 4 ranks and after a resume, accumulation with ignored labels, what a run and
+# eval say.
 . "${TRAINER_ROOT:?is set by the runner: make test k=train/gpt}/tests/support/common.sh"
 # 32 windows of 16 tokens less a part of the last one, whose labels are -1, and a second text for validation.
 for i in $(seq 1 60); do echo "$((i * 7919 % 1000)) of $i"; done | head -c 505 >text.txt
 "$TRAINER" import text text.txt text.h5 --tokenizer bytes --valid-fraction 0 >out 2>&1
 ok $? "a text becomes tokens"
+
 cat >gpt.ini <<'INI'
 threads = 1
 [model]
@@ -42,6 +44,7 @@ done
 run 2 gpt.ini run.dir=fast
 near exact1 fast 1e-5 5
 ok $? "and without parallel.reproducible within 1e-5 over 5 steps"
+
 first=$(find exact1/checkpoints -mindepth 1 -maxdepth 1 -type d -name 'step-*' ! -name 'step-00000012' | head -n 1)
 cp -r exact1 resumed && back_to resumed "${first##*step-}"
 run 3 gpt.ini run.dir=resumed parallel.reproducible=yes
@@ -60,6 +63,7 @@ run 1 gpt.ini run.dir=whole data.batch_size=32 data.micro_batch=32 model.dropout
 run 1 gpt.ini run.dir=parts data.batch_size=32 data.micro_batch=8 model.dropout=0
 near whole parts 1e-5 10
 ok $? "accumulation 4 x 8 = batch 32, ignored labels weigh nothing"
+
 grep -q 'ppl' out && ! grep -q 'acc ' out && grep -q 'tokens/s' out
 ok $? "a run says perplexity and tokens/s, and no accuracy"
 tail -n 1 whole/metrics.jsonl | grep -q '"valid_perplexity"' && grep -q '"tokens_per_sec"' whole/summary.json
@@ -74,8 +78,9 @@ run 1 gpt.ini run.dir=bad model.vocab_size=100
 [ $? = 65 ] || [ $? = 78 ]
 ok $? "a vocabulary smaller than the data's is refused"
 # The files with which transformers loads a checkpoint, and the tokenizer, which a resume and eval compare.
-grep -q '"model_type": "gpt2"' exact1/checkpoints/latest/config.json && grep -q '^file config.json ' exact1/checkpoints/latest/MANIFEST \
-    && grep -q '"tokenizer"' exact1/checkpoints/latest/state.json
+grep -q '"model_type": "gpt2"' exact1/checkpoints/latest/config.json &&
+    grep -q '^file config.json ' exact1/checkpoints/latest/MANIFEST &&
+    grep -q '"tokenizer"' exact1/checkpoints/latest/state.json
 ok $? "a checkpoint has config.json, in MANIFEST too, and the tokenizer in state.json"
 "$TRAINER" import text text.txt chars.h5 --tokenizer chars --valid-fraction 0 >out 2>&1
 run 1 eval exact1 data.test=chars.h5:train

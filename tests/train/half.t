@@ -1,11 +1,16 @@
 #!/usr/bin/env bash
 # TEST timeout=300
-# precision = bf16 and fp16: they learn as fp32 does, in less memory, and are as exact: on any ranks, resumed, on the strict device.
-# tf32 and auto are fp32 on a CPU without instructions for bf16.
+# precision = bf16 and fp16: they learn as fp32 does, in less memory, and are as exact: on any ranks, resumed, on the
+# strict device. tf32 and auto are fp32 on a CPU without instructions for bf16.
 . "${TRAINER_ROOT:?is set by the runner: make test k=train/half}/tests/support/common.sh"
 config
-# Large images and no convolution: a library's workspace for it, which depends on the processor, is as large as the images.
-arena() { "$TRAINER" plan net.ini model.layers="batchnorm, relu, maxpool 2, batchnorm, relu, globalpool, linear 10" data.synthetic_shape=48x48x4 data.micro_batch=48 precision=$1 2>/dev/null | awk '/ranks +slots/ { getline; print int($12 * 1024 * ($13 == "MiB" ? 1024 : 1)) }'; }
+# Large images and no convolution: a library's workspace for it, which depends on the processor, is as large as the
+# images.
+arena() {
+    "$TRAINER" plan net.ini model.layers="batchnorm, relu, maxpool 2, batchnorm, relu, globalpool, linear 10" \
+        data.synthetic_shape=48x48x4 data.micro_batch=48 precision=$1 2>/dev/null |
+        awk '/ranks +slots/ { getline; print int($12 * 1024 * ($13 == "MiB" ? 1024 : 1)) }'
+}
 precision_of() { grep -o '"precision": *"[a-z0-9]*"' "$1/$2" | grep -o '[a-z0-9]*"$' | tr -d '"'; }
 run 1 net.ini run.dir=f32
 # Without instructions for bf16 the products are emulated; oneDNN of both generations reads one of the two names.
@@ -22,7 +27,8 @@ for type in bf16 fp16; do
     small=$(arena $type) large=$(arena fp32)
     [ "$small" -gt 0 ] && [ "$small" -lt $((large * 6 / 10)) ]
     ok $? "the plan's activations take half of the memory: $small and $large bytes"
-    grep -q '"F32"' $type.one/checkpoints/latest/model.safetensors && ! grep -q '"B\?F16"' $type.one/checkpoints/latest/*.safetensors
+    grep -q '"F32"' $type.one/checkpoints/latest/model.safetensors &&
+        ! grep -q '"B\?F16"' $type.one/checkpoints/latest/*.safetensors
     ok $? "weights and optimizer state are saved in f32"
     run 1 net.ini run.dir=$type.strict $half device=strict
     [ "$(state $type.one)" = "$(state $type.strict)" ]
@@ -56,7 +62,9 @@ run 1 net.ini run.dir=plain
 without_bf16 2 net.ini run.dir=auto precision=auto
 [ "$(precision_of auto summary.json)" = fp32 ] && [ "$(grep -c 'precision = auto: fp32' out)" = 1 ]
 ok $? "precision = auto: fp32 where no instructions for bf16 are"
+
 run 1 net.ini run.dir=tf32 precision=tf32
-[ "$(grep -c 'precision = tf32:' out)" = 1 ] && [ "$(precision_of tf32 summary.json)" = tf32 ] && [ "$(state tf32)" = "$(state plain)" ]
+[ "$(grep -c 'precision = tf32:' out)" = 1 ] && [ "$(precision_of tf32 summary.json)" = tf32 ] &&
+    [ "$(state tf32)" = "$(state plain)" ]
 ok $? "precision = tf32 on a CPU: one note, and the bits of fp32"
 echo "1..$n"

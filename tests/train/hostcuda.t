@@ -2,10 +2,12 @@
 # TEST timeout=600
 # The device cuda on the fakes of the CUDA libraries: kernels and ops against the CPU, and training to the CPU's loss.
 . "${TRAINER_ROOT:?is set by the runner: make test k=train/hostcuda}/tests/support/common.sh"
-[ -e "$BUILD/hostcuda/libtrainer_cuda.so" ] || { echo "1..0 # SKIP no build/hostcuda: built by make hostcuda where nvcc is"; exit 0; }
-fakes() { "$TRAINER_ROOT/tests/hostcuda/run" -O "$BUILD" "$@"; }
-fakes "$BUILD/trainer" info >out 2>&1 && grep -q "^    GPU 0 .*H200.*9\.0.*GPU-" out && grep -q "^    NCCL .*libnccl" out
+[ -e "$BUILD/hostcuda/libtrainer_cuda.so" ] ||
+    { echo "1..0 # SKIP no build/hostcuda: built by make hostcuda where nvcc is"; exit 0; }
+fakes "$BUILD/trainer" info >out 2>&1 && grep -q "^    GPU 0 .*H200.*9\.0.*GPU-" out &&
+    grep -q "^    NCCL .*libnccl" out
 ok $? "info shows the libraries and the GPU of the fakes"
+
 HOSTCUDA_DEVICES=2 HOSTCUDA_OTHERS=2G HOSTCUDA_MIG=1 HOSTCUDA_TRACE=$PWD/trace fakes "$BUILD/trainer" info >out 2>&1
 grep -q "GPU 1 .*MIG.*pid 1 .*2\.0 GiB" out && ! grep -qE "cuda(Malloc|Free|SetDevice)" trace
 ok $? "info: partitions, other processes; it opens no GPU"
@@ -23,7 +25,8 @@ done
 some() {
     local ranks=$1 folder=$2; shift 2
     rm -rf "$folder"
-    fakes $MPIEXEC -np "$ranks" "$BUILD/trainer" train "$@" data.format=synthetic data.synthetic_samples=1024 run.dir="$folder" threads=1 >out 2>&1
+    fakes $MPIEXEC -np "$ranks" "$BUILD/trainer" train "$@" data.format=synthetic data.synthetic_samples=1024 \
+        run.dir="$folder" threads=1 >out 2>&1
 }
 mlp="$TRAINER_ROOT/configs/mnist_mlp.ini train.steps=4"
 cnn="$TRAINER_ROOT/configs/mnist_cnn.ini train.steps=2 data.batch_size=32 data.micro_batch=16"
@@ -35,14 +38,16 @@ done
 # shellcheck disable=SC2086
 some 1 cpu $cnn device=cpu && some 1 cuda $cnn device=cuda && near cpu cuda 1e-4 1
 ok $? "mnist_cnn trains to the loss of cpu"
+
 for i in $(seq 60); do echo "$((i * 7919 % 1000)) of $i"; done >text.txt
 "$TRAINER" import text text.txt text.h5 --tokenizer bytes --valid-fraction 0 >out 2>&1
 # gpt FOLDER SETTING...: some steps of a small GPT
 gpt() {
     local folder=$1
     shift
-    fakes "$TRAINER" train "$TRAINER_ROOT/configs/gpt_tiny.ini" data.train=text.h5:train data.valid= model.n_layer=2 data.batch_size=4 model.context=32 \
-        train.valid_every=0 schedule.warmup=0 train.steps=6 checkpoint.every=3 threads=1 log.every=1 run.dir="$folder" "$@" >out 2>&1
+    fakes "$TRAINER" train "$TRAINER_ROOT/configs/gpt_tiny.ini" data.train=text.h5:train data.valid= data.batch_size=4 \
+        model.n_layer=2 model.context=32 train.valid_every=0 schedule.warmup=0 train.steps=6 checkpoint.every=3 \
+        threads=1 log.every=1 run.dir="$folder" "$@" >out 2>&1
 }
 for way in "attention=flash dropout=0" "attention=standard dropout=0.1"; do
     # shellcheck disable=SC2086
@@ -54,24 +59,29 @@ whole=$(weights "cuda-$1")
 back_to "cuda-$1" 00000003
 gpt "cuda-$1" device=cuda "$@" && resumed && [ "$(weights "cuda-$1")" = "$whole" ]
 ok $? "gpt_tiny resumed: the same bits"
+
 # greedy FOLDER DEVICE ARGUMENTS...: the tokens that the model of FOLDER chooses after three prompts
 greedy() {
     local folder=$1 device=$2
     shift 2
     rm -f texts.json
     printf 'ranks\n7919 of 1\nthe longer one of these prompts\n' >prompts.txt
-    fakes "$TRAINER" generate "$folder" --prompts prompts.txt --tokens 8 --temperature 0 --json texts.json "device=$device" threads=1 "$@" >out 2>&1
+    fakes "$TRAINER" generate "$folder" --prompts prompts.txt --tokens 8 --temperature 0 --json texts.json \
+        "device=$device" threads=1 "$@" >out 2>&1
     tr -d ' \n' <texts.json | grep -o '"tokens":\[[0-9,]*\]'
 }
 for weights in fp32 bf16; do
     want=$(greedy "cuda-$1" cpu --weights $weights) && [ "$(printf '%s\n' "$want" | wc -l)" = 3 ] &&
-        [ "$want" = "$(greedy "cuda-$1" cuda --weights $weights)" ] && [ "$want" = "$(greedy "cuda-$1" cuda --weights $weights --batch 1)" ]
+        [ "$want" = "$(greedy "cuda-$1" cuda --weights $weights)" ] &&
+        [ "$want" = "$(greedy "cuda-$1" cuda --weights $weights --batch 1)" ]
     ok $? "gpt_tiny generates the texts of cpu, weights in $weights"
 done
 # shellcheck disable=SC2086
-HOSTCUDA_TRACE=graphs some 1 graphs_on $mlp train.steps=6 device=cuda && some 1 graphs_off $mlp train.steps=6 device=cuda capture=no &&
-    grep -q cudaGraphLaunch graphs* && [ -n "$(weights graphs_on)" ] && [ "$(weights graphs_on)" = "$(weights graphs_off)" ]
+HOSTCUDA_TRACE=graphs some 1 graphs_on $mlp train.steps=6 device=cuda &&
+    some 1 graphs_off $mlp train.steps=6 device=cuda capture=no && grep -q cudaGraphLaunch graphs* &&
+    [ -n "$(weights graphs_on)" ] && [ "$(weights graphs_on)" = "$(weights graphs_off)" ]
 ok $? "steps captured and launched: the bits of steps that run op by op"
+
 # shellcheck disable=SC2086
 HOSTCUDA_MEMORY=1G HOSTCUDA_CONTEXT=900M some 1 none $mlp device=cuda cuda.memory_limit=0.01
 [ $? = 71 ] && grep -q "error:" out

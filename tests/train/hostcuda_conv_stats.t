@@ -2,7 +2,8 @@
 # TEST timeout=200
 # cuda.conv_stats on the fakes: convolutions give the sums of batch normalisation, in bf16 and fp16, if asked to.
 . "${TRAINER_ROOT:?is set by the runner: make test k=train/hostcuda_conv_stats}/tests/support/common.sh"
-[ -e "$BUILD/hostcuda/libtrainer_cuda.so" ] || { echo "1..0 # SKIP no build/hostcuda: built by make hostcuda where nvcc is"; exit 0; }
+[ -e "$BUILD/hostcuda/libtrainer_cuda.so" ] ||
+    { echo "1..0 # SKIP no build/hostcuda: built by make hostcuda where nvcc is"; exit 0; }
 cat >net.ini <<'INI'
 device = cuda
 threads = 1
@@ -22,17 +23,21 @@ steps = 6
 [log]
 every = 1
 INI
-fakes() { "$TRAINER_ROOT/tests/hostcuda/run" -O "$BUILD" "$TRAINER" "$@" >out 2>&1; }
 # fused SETTING...: how many convolutions of the program `last` give sums
-fused() { fakes plan net.ini --ops "$@" && awk '/^program/ { p = $2 } / fused: conv/ && p == "last" { n = substr($6, 2) } END { print n + 0 }' out; }
+fused() {
+    fakes "$TRAINER" plan net.ini --ops "$@" >out 2>&1 &&
+        awk '/^program/ { p = $2 } / fused: conv/ && p == "last" { n = substr($6, 2) } END { print n + 0 }' out
+}
 [ "$(fused precision=bf16)" = 0 ] && [ "$(fused precision=fp32 cuda.conv_stats=yes)" = 0 ]
 ok $? "not by default, and not in fp32"
+
 for p in bf16 fp16; do
     [ "$(fused precision=$p cuda.conv_stats=yes)" = 3 ]
     ok $? "$p: the convolutions without bias"
     rm -rf with without
-    HOSTCUDA_TRACE=$PWD/trace fakes train net.ini precision=$p cuda.conv_stats=yes run.dir=with && fakes train net.ini precision=$p run.dir=without &&
-        near without with 2e-2 6
+    HOSTCUDA_TRACE=$PWD/trace \
+        fakes "$TRAINER" train net.ini precision=$p cuda.conv_stats=yes run.dir=with >out 2>&1 &&
+        fakes "$TRAINER" train net.ini precision=$p run.dir=without >out 2>&1 && near without with 2e-2 6
     ok $? "$p: the loss of training without it"
 done
 echo "1..$n"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # TEST timeout=400
-# NCCL's engine on the fakes of the CUDA libraries, one GPU for each rank: sums, training to the CPU's loss, exactness, and faults.
+# NCCL's engine on the fakes of the CUDA libraries, one GPU for each rank: sums, training to the CPU's loss,
+# exactness, and faults.
 . "${TRAINER_ROOT:?is set by the runner: make test k=train/hostcuda_nccl}/tests/support/common.sh"
 [ -e "$BUILD/hostcuda/libtrainer_cuda.so" ] && nm "$BUILD/hostcuda/libtrainer_cuda.so" | grep -q tr_cuda_nccl ||
     { echo "1..0 # SKIP no build/hostcuda with NCCL: built by make hostcuda where nvcc and nccl.h are"; exit 0; }
@@ -8,22 +9,24 @@
 gpus() {
     local ranks=$1
     shift
-    HOSTCUDA_DEVICES=${DEVICES:-$ranks} "$TRAINER_ROOT/tests/hostcuda/run" -O "$BUILD" "$MPIEXEC" -np "$ranks" "$@" >out 2>&1
+    HOSTCUDA_DEVICES=${DEVICES:-$ranks} fakes "$MPIEXEC" -np "$ranks" "$@" >out 2>&1
 }
 # some RANKS FOLDER SETTING...: some steps of a config on synthetic data
 some() {
     local ranks=$1 folder=$2
     shift 2
     rm -rf "$folder"
-    gpus "$ranks" "$TRAINER" train "$TRAINER_ROOT/configs/mnist_mlp.ini" train.steps=4 data.format=synthetic data.synthetic_samples=512 \
-        data.micro_batch=16 data.batch_size=64 threads=1 log.every=1 run.dir="$folder" "$@"
+    gpus "$ranks" "$TRAINER" train "$TRAINER_ROOT/configs/mnist_mlp.ini" train.steps=4 threads=1 log.every=1 \
+        data.format=synthetic data.synthetic_samples=512 data.micro_batch=16 data.batch_size=64 run.dir="$folder" "$@"
 }
 for r in 2 4; do
     gpus $r "$BUILD/tests/unit/comm/test_reduce" cuda && ! grep -q SKIPPED out
     ok $? "all collectives on $r ranks"
 done
-some 1 cpu device=cpu parallel.reproducible=yes && some 1 one device=cuda parallel.reproducible=yes && near cpu one 1e-4 4
+some 1 cpu device=cpu parallel.reproducible=yes &&
+    some 1 one device=cuda parallel.reproducible=yes && near cpu one 1e-4 4
 ok $? "1 rank: the loss of cpu"
+
 for r in 2 4; do
     some $r many device=cuda parallel.engine=nccl && near cpu many 1e-4 4
     ok $? "$r ranks by NCCL: the loss of cpu"
@@ -32,20 +35,29 @@ for r in 2 4; do
 done
 some 2 many device=cuda parallel.engine=nccl train.steps=20 && ! grep -q ncclCommFinalize out
 ok $? "captured steps: the communicator is finalized after the graphs are gone"
+
 some 2 many device=cuda parallel.engine=nccl train.steps=20 cuda.debug=sync && grep -q 'warning.*cuda\.debug' out
 ok $? "cuda.debug = sync: runs op by op"
-# times SETTING...: rank 1 is 2 s late between the two all-reduces of step 7. Only that step has this time, exposed and busy.
+# times SETTING...: rank 1 is 2 s late between the two all-reduces of step 7. Only that step has this time, exposed
+# and busy.
 times() {
-    HOSTCUDA_NCCL_FAULT=late,rank=1,call=14,ms=2000 some 2 many device=cuda parallel.engine=nccl parallel.bucket_first=256KiB train.steps=10 "$@" || return 1
-    ! grep -qE '"comm_(exposed|busy)": *null' many/metrics.jsonl many/summary.json && grep -qE '"comm_exposed": 0\.[0-9]+' many/summary.json &&
+    HOSTCUDA_NCCL_FAULT=late,rank=1,call=14,ms=2000 some 2 many device=cuda parallel.engine=nccl \
+        parallel.bucket_first=256KiB train.steps=10 "$@" ||
+        return 1
+    ! grep -qE '"comm_(exposed|busy)": *null' many/metrics.jsonl many/summary.json &&
+        grep -qE '"comm_exposed": 0\.[0-9]+' many/summary.json &&
         for key in comm_exposed comm_busy; do
             sed -n "s/.*\"step\":\([0-9]*\),.*\"$key\":\([^,]*\),.*/\1 \2/p" many/metrics.jsonl | sed 's/,.*//' >"$key"
             paste -d' ' "$key" <(sed -n 's/.*"step_ms":\([^,}]*\).*/\1/p' many/metrics.jsonl) |
-                awk '{ ms = $2 * $3 } $1 == 7 ? ms < 1900 : ms > 1900 { print "step " $1 ": " ms " ms"; bad = 1 } END { exit bad || NR != 10 }' >>out || return 1
+                awk '{ ms = $2 * $3 }
+                     $1 == 7 ? ms < 1900 : ms > 1900 { print "step " $1 ": " ms " ms"; bad = 1 }
+                     END { exit bad || NR != 10 }' >>out ||
+                return 1
         done
 }
 times data.micro_batch=32
 ok $? "captured, one micro-batch a rank: each step has the times of its own all-reduces"
+
 times data.micro_batch=16
 ok $? "captured, two micro-batches a rank: the same"
 times data.micro_batch=32 capture=no
@@ -81,11 +93,13 @@ fault() {
     got=$?
     took=$(awk -v a="$began" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.1f", b - a }')
     [ $got = 137 ] && got=$(sed -n 's/^again.*/75/p' fault/verdict) # the launcher ended the job for a signal
-    [ "$got" = "$code" ] && awk -v s="$took" -v m="$most" 'BEGIN { exit !(s <= m) }' || { echo "code $got after $took s" >>out; return 1; }
+    [ "$got" = "$code" ] && awk -v s="$took" -v m="$most" 'BEGIN { exit !(s <= m) }' ||
+        { echo "code $got after $took s" >>out; return 1; }
     for name in "$@"; do grep -q "error:.*$name" out || { echo "no '$name'" >>out; return 1; }; done
 }
 fault init_hang,rank=1 75 20 ncclCommInitRankConfig "2\.[0-9] s"
 ok $? "initialisation that never ends: code 75 after parallel.timeout"
+
 fault init_error,rank=1 75 20 "rank 1" ncclCommInitRankConfig
 ok $? "initialisation that fails: code 75, the rank"
 fault async_error,rank=1,call=6 75 20 "rank 1"
@@ -95,6 +109,7 @@ fault die,rank=1,call=6 75 20 "rank 1"
 ok $? "a rank that dies: code 75, the rank"
 fault late,rank=1,call=6,ms=30000 75 20 "rank 1" "step 6, collective"
 ok $? "a rank that hangs before its sixth collective: code 75, the rank and the step that the host enqueues"
-HOSTCUDA_NCCL_FAULT=late,rank=1,call=6,ms=800 some 2 many device=cuda parallel.engine=nccl parallel.timeout=2s && near cpu many 1e-4 4
+HOSTCUDA_NCCL_FAULT=late,rank=1,call=6,ms=800 some 2 many device=cuda parallel.engine=nccl parallel.timeout=2s &&
+    near cpu many 1e-4 4
 ok $? "a rank that is late, but not too late: the loss of cpu"
 echo "1..$n"

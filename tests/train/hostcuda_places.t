@@ -1,13 +1,16 @@
 #!/usr/bin/env bash
 # TEST timeout=300
-# Where GPUs are, and names for profilers, on the fakes of the CUDA libraries: rows of info, findings of doctor, ranges, hangs of NCCL.
+# Where GPUs are, and names for profilers, on the fakes of the CUDA libraries: rows of info, findings of doctor,
+# ranges, hangs of NCCL.
 . "${TRAINER_ROOT:?is set by the runner: make test k=train/hostcuda_places}/tests/support/common.sh"
-[ -e "$BUILD/hostcuda/libtrainer_cuda.so" ] || { echo "1..0 # SKIP no build/hostcuda: built by make hostcuda where nvcc is"; exit 0; }
-fakes() { "$TRAINER_ROOT/tests/hostcuda/run" -O "$BUILD" "$@"; }
-mlp="$TRAINER_ROOT/configs/mnist_mlp.ini data.format=synthetic data.synthetic_samples=64 data.batch_size=8 data.micro_batch=4 threads=1"
+[ -e "$BUILD/hostcuda/libtrainer_cuda.so" ] ||
+    { echo "1..0 # SKIP no build/hostcuda: built by make hostcuda where nvcc is"; exit 0; }
+mlp="$TRAINER_ROOT/configs/mnist_mlp.ini threads=1
+    data.format=synthetic data.synthetic_samples=64 data.batch_size=8 data.micro_batch=4"
 
-HOSTCUDA_DEVICES=4 HOSTCUDA_NUMA=1 HOSTCUDA_NEAR=0 fakes "$TRAINER" info >out 2>&1 && [ "$(grep -c 'near cores 0; 18 NVLinks' out)" = 4 ] &&
-    grep -Eq '^    P2P +6 of 6 pairs .*6 by NVLink' out && ! grep -q '^    visible' out
+HOSTCUDA_DEVICES=4 HOSTCUDA_NUMA=1 HOSTCUDA_NEAR=0 fakes "$TRAINER" info >out 2>&1 &&
+    [ "$(grep -c 'near cores 0; 18 NVLinks' out)" = 4 ] && grep -Eq '^    P2P +6 of 6 pairs .*6 by NVLink' out &&
+    ! grep -q '^    visible' out
 ok $? "info: cores near each GPU, NVLinks, pairs with P2P"
 HOSTCUDA_DEVICES=4 HOSTCUDA_NO_P2P=1 CUDA_VISIBLE_DEVICES=2 fakes "$TRAINER" info >out 2>&1 &&
     grep -Eq '^    P2P +2 of 6 pairs .*0-2, 0-3, 1-2, 1-3' out && grep -Eq '^    visible +1 of 4 ' out
@@ -35,15 +38,19 @@ ok $? "doctor: ranks that do not see each other's GPUs"
 
 if [ -e "$BUILD/hostcuda/libnvtx_log.so" ]; then
     # shellcheck disable=SC2086
-    NVTX_INJECTION64_PATH=$BUILD/hostcuda/libnvtx_log.so fakes "$TRAINER" train $mlp device=cuda capture=no cuda.debug=nvtx train.steps=2 run.dir=r >out 2>&1 &&
+    NVTX_INJECTION64_PATH=$BUILD/hostcuda/libnvtx_log.so fakes "$TRAINER" train $mlp device=cuda capture=no \
+        cuda.debug=nvtx train.steps=2 run.dir=r >out 2>&1 &&
         [ "$(grep -c '^nvtx: conv\|^nvtx: matmul linear1' out)" -ge 6 ] && ! grep -q '^nvtx:  ' out
     ok $? "ranges have the names of ops and layers, and end"
     # shellcheck disable=SC2086
-    NVTX_INJECTION64_PATH=$BUILD/hostcuda/libnvtx_log.so fakes "$TRAINER" train $mlp device=cuda train.steps=1 run.dir=s >out 2>&1 && ! grep -q '^nvtx:' out
+    NVTX_INJECTION64_PATH=$BUILD/hostcuda/libnvtx_log.so fakes "$TRAINER" train $mlp device=cuda train.steps=1 \
+        run.dir=s >out 2>&1 &&
+        ! grep -q '^nvtx:' out
     ok $? "no ranges unless asked for"
 fi
 # shellcheck disable=SC2086
-HOSTCUDA_DEVICES=2 HOSTCUDA_NCCL_FAULT=late,rank=1,call=3,ms=30000 fakes "$MPIEXEC" -np 2 "$TRAINER" bench step $mlp device=cuda parallel.timeout=1s >out 2>&1
+HOSTCUDA_DEVICES=2 HOSTCUDA_NCCL_FAULT=late,rank=1,call=3,ms=30000 fakes "$MPIEXEC" -np 2 "$TRAINER" bench step \
+    $mlp device=cuda parallel.timeout=1s >out 2>&1
 [ $? = 75 ] && grep -q "error: NCCL: collective .* of 2 " out
 ok $? "no watchdog: a collective that hangs ends with code 75"
 echo "1..$n"

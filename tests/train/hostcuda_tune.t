@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # TEST timeout=200
-# cuda.tune on the fakes: the fastest algorithm is used, it is kept in cuda.plan_cache, and all ranks use the one of rank 0.
+# cuda.tune on the fakes: the fastest algorithm is used, it is kept in cuda.plan_cache, and all ranks use the one of
+# rank 0.
 . "${TRAINER_ROOT:?is set by the runner: make test k=train/hostcuda_tune}/tests/support/common.sh"
-[ -e "$BUILD/hostcuda/libtrainer_cuda.so" ] || { echo "1..0 # SKIP no build/hostcuda: built by make hostcuda where nvcc is"; exit 0; }
+[ -e "$BUILD/hostcuda/libtrainer_cuda.so" ] ||
+    { echo "1..0 # SKIP no build/hostcuda: built by make hostcuda where nvcc is"; exit 0; }
 cat >net.ini <<'INI'
 device = cuda
 threads = 1
@@ -27,10 +29,15 @@ run() {
     local ranks=$1
     shift
     rm -rf run trace*
-    HOSTCUDA_DEVICES=$ranks HOSTCUDA_TRACE=$PWD/trace "$TRAINER_ROOT/tests/hostcuda/run" -O "$BUILD" "$MPIEXEC" -np "$ranks" \
-        bash -c '[ "$OMPI_COMM_WORLD_RANK" != 1 ] || [ -z "${SLOW_OF_1-}" ] || export HOSTCUDA_SLOW_ALGORITHM=$SLOW_OF_1; exec "$@"' _ \
-        "$TRAINER" train net.ini run.dir=run "$@" >out 2>&1
+    HOSTCUDA_DEVICES=$ranks HOSTCUDA_TRACE=$PWD/trace \
+        fakes "$MPIEXEC" -np "$ranks" ./rank "$TRAINER" train net.ini run.dir=run "$@" >out 2>&1
 }
+cat >rank <<'SH'
+#!/bin/sh
+[ "$OMPI_COMM_WORLD_RANK" != 1 ] || [ -z "${SLOW_OF_1-}" ] || export HOSTCUDA_SLOW_ALGORITHM="$SLOW_OF_1"
+exec "$@"
+SH
+chmod +x rank
 # The algorithm of the last product with a sum of 512, and the engine of the last plan of cuDNN, of rank R
 algorithm() { grep '^cublasLtMatmul .* k 512 ' "trace.$1" | tail -n 1 | sed 's/.*algorithm \([0-9]*\).*/\1/'; }
 engine() { grep '^cudnnBackendExecute ' "trace.$1" | tail -n 1 | sed 's/.*engine \([0-9]*\).*/\1/'; }
@@ -39,7 +46,8 @@ calls() { grep -c '^cublasLtMatmul \|^cudnnBackendExecute ' trace.0; }
 run 1 capture=no
 ok $? "without cuda.tune"
 first="$(algorithm 0) $(engine 0)" untimed=$(calls)
-HOSTCUDA_SLOW_ALGORITHM=${first% *} HOSTCUDA_SLOW_ENGINE=${first#* } run 1 capture=no cuda.tune=yes cuda.plan_cache="$PWD/plans"
+HOSTCUDA_SLOW_ALGORITHM=${first% *} HOSTCUDA_SLOW_ENGINE=${first#* } run 1 capture=no cuda.tune=yes \
+    cuda.plan_cache="$PWD/plans"
 ok $? "with cuda.tune"
 tuned="$(algorithm 0) $(engine 0)"
 [ "${tuned% *}" != "${first% *}" ] && [ "${tuned#* }" != "${first#* }" ] && [ "$(calls)" -gt "$untimed" ]

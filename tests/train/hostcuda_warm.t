@@ -2,7 +2,8 @@
 # TEST timeout=300
 # The plans of cuDNN on several ranks, on the fakes: each rank restores those it has, and all ranks use those of rank 0.
 . "${TRAINER_ROOT:?is set by the runner: make test k=train/hostcuda_warm}/tests/support/common.sh"
-[ -e "$BUILD/hostcuda/libtrainer_cuda.so" ] || { echo "1..0 # SKIP no build/hostcuda: built by make hostcuda where nvcc is"; exit 0; }
+[ -e "$BUILD/hostcuda/libtrainer_cuda.so" ] ||
+    { echo "1..0 # SKIP no build/hostcuda: built by make hostcuda where nvcc is"; exit 0; }
 cat >own <<'SH'
 #!/bin/sh
 XDG_CACHE_HOME=$PWD/cache$OMPI_COMM_WORLD_RANK exec "$@"
@@ -12,14 +13,19 @@ chmod +x own
 some() {
     local folder=$1; shift
     rm -rf "$folder" trace.*
-    HOSTCUDA_DEVICES=2 HOSTCUDA_TRACE=$PWD/trace "$TRAINER_ROOT/tests/hostcuda/run" -O "$BUILD" "$MPIEXEC" -np 2 ./own "$TRAINER" train \
-        "$TRAINER_ROOT/configs/mnist_cnn.ini" train.steps=2 data.batch_size=8 data.micro_batch=4 data.format=synthetic \
-        data.synthetic_samples=64 threads=1 device=cuda cuda.plan_cache=auto run.dir="$folder" "$@" >out 2>&1
+    HOSTCUDA_DEVICES=2 HOSTCUDA_TRACE=$PWD/trace fakes "$MPIEXEC" -np 2 ./own \
+        "$TRAINER" train "$TRAINER_ROOT/configs/mnist_cnn.ini" train.steps=2 threads=1 device=cuda \
+        data.format=synthetic data.synthetic_samples=64 data.batch_size=8 data.micro_batch=4 cuda.plan_cache=auto \
+        run.dir="$folder" "$@" >out 2>&1
 }
 # plans RANK: how often the rank finalized an execution plan (5), in whichever way
 plans() { grep -c 'cudnnBackendFinalize 5$' "trace.$1"; }
-some cold && bits=$(weights cold) && files=$(find cache0 -name '*.plan' | wc -l) && [ "$files" -gt 8 ] && [ "$(find cache1 -name '*.plan' | wc -l)" = "$files" ]
+some cold &&
+    bits=$(weights cold) &&
+    files=$(find cache0 -name '*.plan' | wc -l) && [ "$files" -gt 8 ] &&
+    [ "$(find cache1 -name '*.plan' | wc -l)" = "$files" ]
 ok $? "no plans: rank 0 makes them, the other takes and keeps them"
+
 some warm && [ "$(weights warm)" = "$bits" ] && [ "$(plans 0)" = "$(plans 1)" ] && [ "$(plans 1)" -le "$files" ]
 ok $? "all plans in both folders: each rank restores each once"
 damaged=$(grep -la 'convolution backward data' cache1/trainer/cudnn/*.plan | head -n 1)

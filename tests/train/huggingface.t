@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # TEST timeout=120
-# A GPT-2 of transformers (tests/golden/gpt2, from tools/make-golden-gpt2.py) as model.init: the same loss in every form of its files.
+# A GPT-2 of transformers (tests/golden/gpt2, from tools/make-golden-gpt2.py) as model.init: the same loss in every
+# form of its files.
 . "${TRAINER_ROOT:?is set by the runner: make test k=train/huggingface}/tests/support/common.sh"
 golden=$TRAINER_ROOT/tests/golden/gpt2
 "$TRAINER" import text "$golden/text.txt" text.h5 --tokenizer "gpt2:$golden/plain" --valid-fraction 0 >out 2>&1
 ok $? "the text as tokens of the model"
+
 cat >gpt.ini <<'INI'
 threads = 1
 [model]
@@ -28,13 +30,17 @@ for form in plain f16 bf16 bare shards; do
     ok $? "$form: the loss of transformers, $want"
 done
 run 2 gpt.ini run.dir=tuned model.init="$golden/plain" data.batch_size=2
-[ $? = 0 ] && grep -q '^n_embd = 16$' tuned/config.ini && grep -q '^context = 112$' tuned/config.ini && grep -q '"vocab_size": 270' tuned/checkpoints/latest/config.json
+[ $? = 0 ] && grep -q '^n_embd = 16$' tuned/config.ini && grep -q '^context = 112$' tuned/config.ini &&
+    grep -q '"vocab_size": 270' tuned/checkpoints/latest/config.json
 ok $? "training begins with it, and its sizes are the run's"
+
 for ranks in 1 2; do
-    run $ranks gpt.ini run.dir=same$ranks model.init="$golden/plain" data.batch_size=2 data.micro_batch=1 parallel.reproducible=yes optimizer.ema=0.9
+    run $ranks gpt.ini run.dir=same$ranks model.init="$golden/plain" data.batch_size=2 data.micro_batch=1 \
+        parallel.reproducible=yes optimizer.ema=0.9
 done
 [ -n "$(weights same1)" ] && [ "$(weights same1)" = "$(weights same2)" ]
 ok $? "two ranks, which both read it, train the weights of one"
+
 run 1 gpt.ini run.dir=missing model.init="$golden/plain" model.n_layer=3
 [ $? = 78 ] && grep -q 'transformer.h.2.mlp.c_fc.weight (16, 64)' out
 ok $? "a tensor that is missing is named"

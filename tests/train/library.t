@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # TEST timeout=120
-# A device and an engine for collectives from a shared library (tests/library/second.c) train to the bits of cpu and MPI.
+# A device and an engine for collectives from a shared library (tests/library/second.c) train to the bits of cpu and
+# MPI.
 . "${TRAINER_ROOT:?is set by the runner: make test k=train/library}/tests/support/common.sh"
 config
 second() { TRAINER_CUDA_LIBRARY=$BUILD/libsecond.so run "$@" device=cuda; }
@@ -14,6 +15,7 @@ for r in 1 2; do
 done
 grep -q "second device of the tests" out && grep -q '"device": "cuda"' second2/summary.json
 ok $? "it was the library's device that trained"
+
 second 2 net.ini run.dir=own parallel.engine=nccl
 [ $? = 0 ] && [ "$(state own)" = "$(state cpu2)" ]
 ok $? "parallel.engine=nccl takes the library's own engine"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # TEST timeout=300
-# The same run on 1 to 4 ranks: the same samples in the same steps, the same losses, and with parallel.reproducible the same bits.
+# The same run on 1 to 4 ranks: the same samples in the same steps, the same losses, and with parallel.reproducible
+# the same bits.
 . "${TRAINER_ROOT:?is set by the runner: make test k=train/ranks}/tests/support/common.sh"
 config
 for r in 1 2 3 4; do
@@ -18,6 +19,7 @@ done
 run 3 net.ini run.dir=late3 parallel.overlap=no parallel.engine=poll
 [ "$(state fast3)" = "$(state late3)" ]
 ok $? "overlapped = not overlapped, thread or polling"
+
 run 2 net.ini run.dir=small parallel.bucket_first=256 parallel.bucket=1k
 near small fast2 1e-5 5
 ok $? "many small buckets train alike"
@@ -32,7 +34,8 @@ run 7 net.ini run.dir=many
 ok $? "more ranks than micro-batches: one message, code 78"
 # A container sees all cores of its machine, and may be granted the time of one.
 cat >limited.sh <<'SH'
-mount -t tmpfs tmpfs /sys/fs/cgroup && echo "100000 100000" >/sys/fs/cgroup/cpu.max && "$TRAINER" net.ini run.dir=limited threads=auto train.steps=1 >out 2>&1
+mount -t tmpfs tmpfs /sys/fs/cgroup && echo "100000 100000" >/sys/fs/cgroup/cpu.max &&
+    "$TRAINER" net.ini run.dir=limited threads=auto train.steps=1 >out 2>&1
 echo $?
 SH
 if [ "$(unshare -rm bash limited.sh 2>/dev/null)" = 0 ]; then
@@ -42,8 +45,10 @@ else
     ok 0 "a limit of processors' time # SKIP no control group can be made up here"
 fi
 # Ranks whose files of one name differ, as copies on the disks of nodes may.
-"$TRAINER" import synthetic digits long.h5 --samples 200 >out 2>&1 && "$TRAINER" import synthetic digits short.h5 --samples 150 >>out 2>&1
+"$TRAINER" import synthetic digits long.h5 --samples 200 >out 2>&1 &&
+    "$TRAINER" import synthetic digits short.h5 --samples 150 >>out 2>&1
 ok $? "two files of unlike lengths"
+
 sed 's/^format = .*/train = copy.h5/; /^synthetic/d; /^classes/d' net.ini >file.ini
 mkdir -p a b && ln -sf ../long.h5 a/copy.h5 && ln -sf ../short.h5 b/copy.h5
 cat >rank <<'SH'
@@ -55,8 +60,9 @@ chmod +x rank
 "$MPIEXEC" -np 2 ./rank >out 2>&1
 [ $? = 65 ] && names out "trainer: error & 2 & rank 0" && [ "$(grep -c 'trainer: error' out)" = 1 ]
 ok $? "ranks with unlike data do not begin"
-# One micro-batch of 32 against four of 8, on 32 samples, so that a step has all of them either way; no batch-norm, whose
-# statistics are of a micro-batch, and no dropout.
+
+# One micro-batch of 32 against four of 8, on 32 samples, so that a step has all of them either way; no batch-norm,
+# whose statistics are of a micro-batch, and no dropout.
 cat >sum.ini <<'INI'
 threads = 1
 [model]
@@ -76,8 +82,11 @@ run 1 sum.ini run.dir=whole data.micro_batch=32
 run 1 sum.ini run.dir=parts data.micro_batch=8
 near whole parts 1e-5 10
 ok $? "accumulation 4 x 8 = batch 32"
-# Three slots on two ranks: one rank adds up and the other does not, so each finishes a layer's weight and bias in another order.
-run 2 sum.ini run.dir=uneven data.synthetic_samples=96 data.batch_size=24 data.micro_batch=8 parallel.bucket_first=18000 parallel.bucket=18000
+
+# Three slots on two ranks: one rank adds up and the other does not, so each finishes a layer's weight and bias in
+# another order.
+run 2 sum.ini run.dir=uneven data.synthetic_samples=96 data.batch_size=24 data.micro_batch=8 \
+    parallel.bucket_first=18000 parallel.bucket=18000
 ok $? "uneven ranks reduce their buckets in one order"
 run 1 sum.ini run.dir=alone data.synthetic_samples=96 data.batch_size=24 data.micro_batch=8
 near uneven alone 1e-5 10
