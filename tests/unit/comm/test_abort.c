@@ -50,7 +50,7 @@ static int child_late(tr_world_t *world, int engine) {
     tr_collectives_t *coll = NULL;
     tr_ticket_t ticket = 0;
     float data[8] = {0};
-    const tr_parallel_settings_t settings = {.engine = engine, .timeout = 0.3};
+    const tr_parallel_settings_t settings = {.engine = engine, .timeout = 2};
     if (tr_device_open("cpu", &(tr_device_params_t){.threads = 1}, &device) ||
         tr_world_collectives(world, device, &settings, &coll))
         return 1;

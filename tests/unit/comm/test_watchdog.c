@@ -65,9 +65,12 @@ static int child_pause(tr_world_t *world, int rank) {
     return tr_world_barrier(world) != TR_OK;
 }
 
-/* After it has told what it is at. */
+/* After it has had as long as the limit to tell what it is at, and showed that it goes on. */
 static int child_stop(tr_world_t *world, int rank) {
-    pause_for(0.5);
+    for (int i = 0; i < 10; i++) {
+        pause_for(TIMEOUT_SEC / 10);
+        tr_watchdog_mark(world);
+    }
     if (tr_world_info(world)->rank == rank) raise(SIGSTOP);
     tr_world_barrier(world);
     return 1;

@@ -186,8 +186,9 @@ static void several_readers(void **state) {
         pthread_join(thread[i], NULL);
         came += reader[i].came;
     }
-    assert_in_range(came, 24 * 4 * 128 * KIB,
-                    24 * MIB); /* few came before their turn, and are read another way */
+    /* Those that came before their turn are read another way: many, where the threads of a busy
+     * machine run one after the other. */
+    assert_in_range(came, 24 * 128 * KIB, 24 * MIB);
     tr_h5_direct_close(&d);
 }
 
