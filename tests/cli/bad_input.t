@@ -130,6 +130,12 @@ while IFS= read -r line; do
     # Two ranks take five times as long as one: without TEST_ALL every tenth line has two. The page shows two.
     if [ "$ranks" = 2 ] && ! all && [ -z "$rows" ]; then [ $((lines++ % 10)) = 0 ] || ranks=1; fi
     case $command in denied*) [ -z "$no_denied" ] || { skip "$what" "$no_denied"; continue; } ;; esac
+    case $what in
+        *'than the disk holds')
+            [ "$(df -P . | awk 'END { print $2 }')" != 0 ] ||
+                { skip "$what" "this file system does not say how much it holds"; continue; }
+            ;;
+    esac
     check "$what" "$code" "$command" "$named"
 done <"$here/bad_input.table"
 

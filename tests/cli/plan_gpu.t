@@ -93,8 +93,10 @@ fi
 of "sum('engine' in o['computed_by'] for o in p['ops'] if 'attention' in o['op']) == 2"
 ok $? "the real cuDNN plans attention for h200"
 
+mv plan.json made.json
 plan h200 gpt.ini model.n_layer=1 --warm real &&
-    of "p['plans_made'] == 0 and p['plans_restored'] == 2 and p['plan_sec'] < 30"
+    of "p['plans_made'] == 0 and p['plans_restored'] == 2" &&
+    json 'a["plan_sec"] < b["plan_sec"] / 2' plan.json made.json
 ok $? "and restores it from its JSON"
 plan a100 small.ini --warm real && of "sum('engine' in o['computed_by'] for o in p['ops']) >= 4"
 ok $? "convolutions in fp32 for a100"

@@ -45,6 +45,27 @@ until_true() {
     return 1
 }
 
+# With LD_PRELOAD and settings: makes calls of the program slow or fail (tools/faults/fail.c). Not under sanitizers.
+fail_lib=$BUILD/libfail.so
+can_preload() { [ "$(LD_PRELOAD=$fail_lib "$TRAINER" --version 2>&1)" = "$("$TRAINER" --version)" ]; }
+# interrupted SIGNAL CODE FILE NAMES ARGUMENTS...: the program gets the signal when FILE has begun. It ends with this
+# code and one error, which has the names, and leaves nothing of FILE. By set -m INT is not ignored. $slow: settings of
+# fail_lib that leave time for the signal.
+interrupted() {
+    local slowed=()
+    ! can_preload || slowed=(env LD_PRELOAD="$fail_lib" $slow)
+    set -m
+    "${slowed[@]}" "$TRAINER" "${@:5}" >out 2>err &
+    set +m
+    until_true begun_file "$3"
+    kill -s "$1" $!
+    wait $! 2>/dev/null
+    [ $? = "$2" ] && [ -s left ] && [ ! -s out ] &&
+        [ "$(wc -l <err)" = 1 ] && names err "trainer: error & $4 & '$3'" &&
+        ! ls "$3"* >left 2>/dev/null
+}
+begun_file() { ls "$1".part-* >left 2>/dev/null; }
+
 # messages FILE NAMES...: the messages of FILE that have all of the names, in any order; fails where there is none.
 # Names are keys, values, paths and numbers, each a basic regular expression that begins and ends where a word does;
 # one argument may list several, with " & " between them. The words around them are free to change. A message is a

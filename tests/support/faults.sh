@@ -2,11 +2,8 @@
 # test itself.
 . "$TRAINER_ROOT/tests/support/common.sh"
 
-fail_lib=$BUILD/libfail.so
-if ! [ "$(LD_PRELOAD=$fail_lib "$TRAINER" --version 2>&1)" = "$("$TRAINER" --version)" ]; then
-    echo "1..0 # SKIP the program cannot be run with a preloaded library (a build with sanitizers)"
-    exit 0
-fi
+can_preload ||
+    { echo "1..0 # SKIP the program cannot be run with a preloaded library (a build with sanitizers)"; exit 0; }
 [ -r /proc/self/task/$BASHPID/children ] ||
     { echo "1..0 # SKIP this kernel does not list a process's children"; exit 0; }
 

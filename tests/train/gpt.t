@@ -61,7 +61,7 @@ done
 # Every step has all 32 windows, the masked tail among them, in one micro-batch or in four.
 run 1 gpt.ini run.dir=whole data.batch_size=32 data.micro_batch=32 model.dropout=0
 run 1 gpt.ini run.dir=parts data.batch_size=32 data.micro_batch=8 model.dropout=0
-near whole parts 1e-5 10
+near whole parts 1e-4 10
 ok $? "accumulation 4 x 8 = batch 32, ignored labels weigh nothing"
 
 grep -q 'ppl' out && ! grep -q 'acc ' out && grep -q 'tokens/s' out

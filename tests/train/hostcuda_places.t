@@ -49,8 +49,8 @@ if [ -e "$BUILD/hostcuda/libnvtx_log.so" ]; then
     ok $? "no ranges unless asked for"
 fi
 # shellcheck disable=SC2086
-HOSTCUDA_DEVICES=2 HOSTCUDA_NCCL_FAULT=late,rank=1,call=3,ms=30000 fakes "$MPIEXEC" -np 2 "$TRAINER" bench step \
-    $mlp device=cuda parallel.timeout=1s >out 2>&1
+HOSTCUDA_DEVICES=2 HOSTCUDA_NCCL_FAULT=late,rank=1,call=3,ms=60000 fakes "$MPIEXEC" -np 2 "$TRAINER" bench step \
+    $mlp device=cuda parallel.timeout=5s >out 2>&1
 [ $? = 75 ] && grep -q "error: NCCL: collective .* of 2 " out
 ok $? "no watchdog: a collective that hangs ends with code 75"
 echo "1..$n"

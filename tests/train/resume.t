@@ -79,7 +79,7 @@ ok $? "not beside data.valid"
 # A signal: a checkpoint, code 75, and on from there. The launcher hands USR1 to every rank.
 "$MPIEXEC" -np 2 "$TRAINER" net.ini run.dir=signal $exact train.steps=100000 log.every=10 >out 2>&1 &
 pid=$!
-for _ in $(seq 1200); do [ -s signal/metrics.jsonl ] && break; sleep 0.05; done
+until_true [ -s signal/metrics.jsonl ]
 kill -USR1 $pid
 wait $pid
 [ $? = 75 ] &&
@@ -89,14 +89,14 @@ ok $? "USR1: a checkpoint is saved, code 75, said once"
 
 tail -n 1 signal/log.txt >last && names last "$at & 100000"
 ok $? "the log ends with the outcome"
-# Ctrl-C: the launcher gives its ranks a second.
+# Ctrl-C: the launcher waits so long before it passes that on as TERM, and then before it kills its ranks.
 (
-    grace
+    export OMPI_MCA_odls_base_sigkill_timeout=5 PRTE_MCA_odls_base_sigkill_timeout=5
     exec "$MPIEXEC" -np 2 "$TRAINER" net.ini run.dir=ctrl-c $exact train.steps=400000 train.valid_every=5 \
         log.every=10 >out 2>&1
 ) &
 pid=$!
-for _ in $(seq 1200); do [ -s ctrl-c/metrics.jsonl ] && break; sleep 0.05; done
+until_true [ -s ctrl-c/metrics.jsonl ]
 kill -INT $pid
 wait $pid
 tail -n 1 ctrl-c/log.txt >last && ! grep -q "trainer: error" out ctrl-c/log.txt &&

@@ -107,7 +107,7 @@ static void one_batch(const work_t *w, int64_t batch, float alpha, float beta) {
 static hostcuda_state_t run(void *arg, bool first) {
     const work_t *w = arg;
     (void)first;
-    if (hostcuda_env("HOSTCUDA_SLOW_ALGORITHM", 0) == w->algorithm) usleep(3000);
+    if (hostcuda_env("HOSTCUDA_SLOW_ALGORITHM", 0) == w->algorithm) usleep(30000);
     const float alpha = w->alpha_device ? *w->alpha_device : w->alpha;
     const float beta = w->beta_device ? *w->beta_device : w->beta;
     if (w->workspace_bytes) memset(w->workspace, 0xff, w->workspace_bytes);

@@ -173,7 +173,7 @@ static hostcuda_state_t run(void *arg, bool first) {
     const work_t *w = arg;
     dense_t values[MAX_TENSORS] = {{0}};
     (void)first;
-    if (hostcuda_env("HOSTCUDA_SLOW_ENGINE", -1) == w->engine.index) usleep(3000);
+    if (hostcuda_env("HOSTCUDA_SLOW_ENGINE", -1) == w->engine.index) usleep(30000);
     if (w->engine.workspace) memset(w->workspace, 0xff, (size_t)w->engine.workspace);
     for (int i = 0; i < w->program.ops; i++) run_op(w, &w->program.op[i], values);
     for (int i = 0; i < w->program.tensors; i++) free(values[i].data);
