@@ -3,13 +3,13 @@
 #include "base/str.h"
 
 static const char *const kernel_names[TR_K_COUNT] = {
-#define KERNEL(name, required) #name,
+#define KERNEL(name, ...) #name,
 #include "device/kernels.def"
 #undef KERNEL
 };
 
 static const bool kernel_required[TR_K_COUNT] = {
-#define KERNEL(name, required) required,
+#define KERNEL(name, required, ...) required,
 #include "device/kernels.def"
 #undef KERNEL
 };

@@ -27,7 +27,7 @@
 #include "trainer/attributes.h"
 
 typedef enum {
-#define KERNEL(name, required) TR_K_##name,
+#define KERNEL(name, ...) TR_K_##name,
 #include "device/kernels.def"
 #undef KERNEL
     TR_K_COUNT,

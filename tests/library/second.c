@@ -73,7 +73,7 @@ static void second_close(tr_device_t *device) {
     tr_free(&second);
 }
 
-#define KERNEL(name, required)                                                                     \
+#define KERNEL(name, ...)                                                                          \
     static tr_status_t run_##name(tr_device_t *d, tr_stream_t *s, const tr_kernel_call_t *c) {     \
         return cpu_of(d)->ops->kernels[TR_K_##name].run(cpu_of(d), NULL, c);                       \
     }                                                                                              \
@@ -90,7 +90,7 @@ static void second_close(tr_device_t *device) {
 #undef KERNEL
 
 static const tr_kernel_t second_kernels[TR_K_COUNT] = {
-#define KERNEL(name, required) [TR_K_##name] = {run_##name, prepare_##name, release_##name, NULL},
+#define KERNEL(name, ...) [TR_K_##name] = {run_##name, prepare_##name, release_##name, NULL},
 #include "device/kernels.def"
 #undef KERNEL
 };

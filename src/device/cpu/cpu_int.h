@@ -1,6 +1,6 @@
 /*
- * The cpu device, private. A kernel is defined in cpu_<family>.c, declared here, and has one line
- * in cpu_kernels.c.
+ * The cpu device, private. A kernel is defined in kernels/cpu_<family>.c; its row of kernels.def
+ * declares it.
  *
  * Threads: a parallel loop is written as
  *
@@ -111,76 +111,17 @@ void tr_cpu_narrow(const float *x, int64_t count, void *y, int64_t at, tr_dtype_
 tr_status_t tr_cpu_run_adding(tr_device_t *device, tr_stream_t *stream,
                               const tr_kernel_call_t *call, tr_cpu_run_fn *run);
 
-CPU_KERNEL(copy);
-CPU_KERNEL(accumulate);
-CPU_KERNEL(add);
-CPU_KERNEL(scale);
-CPU_KERNEL(cast_normalize);
-CPU_KERNEL(augment);
-CPU_KERNEL_PREPARE(augment);
-CPU_KERNEL(matmul);
-CPU_KERNEL_PREPARE(matmul);
-CPU_KERNEL_RELEASE(matmul);
-CPU_KERNEL(column_sum);
-CPU_KERNEL_PREPARE(column_sum);
-CPU_KERNEL(conv_fwd);
-CPU_KERNEL_PREPARE(conv_fwd);
-CPU_KERNEL(conv_bwd_data);
-CPU_KERNEL_PREPARE(conv_bwd_data);
-CPU_KERNEL(conv_bwd_weights);
-CPU_KERNEL_PREPARE(conv_bwd_weights);
-CPU_KERNEL_RELEASE(conv);
-CPU_KERNEL(pool_fwd);
-CPU_KERNEL(pool_bwd);
-CPU_KERNEL_PREPARE(pool_bwd);
-CPU_KERNEL(batchnorm_train);
-CPU_KERNEL(batchnorm_add_train);
-CPU_KERNEL(batchnorm_eval);
-CPU_KERNEL_PREPARE(batchnorm); /* all three */
-CPU_KERNEL(batchnorm_bwd);
-CPU_KERNEL(batchnorm_add_bwd);
-CPU_KERNEL_PREPARE(batchnorm_bwd); /* both */
-CPU_KERNEL(layernorm_fwd);
-CPU_KERNEL(layernorm_bwd);
-CPU_KERNEL_PREPARE(layernorm_bwd);
-CPU_KERNEL(act_fwd);
-CPU_KERNEL(act_bwd);
-CPU_KERNEL(dropout);
-CPU_KERNEL(xent_fwd);
-CPU_KERNEL(xent_bwd);
-CPU_KERNEL(mse_fwd);
-CPU_KERNEL(mse_bwd);
-CPU_KERNEL(huber_fwd);
-CPU_KERNEL(huber_bwd);
-CPU_KERNEL(bce_fwd);
-CPU_KERNEL(bce_bwd);
-CPU_KERNEL(class_weight);
-CPU_KERNEL(concat);
-CPU_KERNEL(columns);
-CPU_KERNEL(topk_correct);
-CPU_KERNEL(weighted_sum);
-CPU_KERNEL(grad_norm);
-CPU_KERNEL(sgd);
-CPU_KERNEL(adam);
-CPU_KERNEL(moments_update);
-CPU_KERNEL(ema_update);
-CPU_KERNEL(check_finite);
-
-CPU_KERNEL(embedding_fwd);
-CPU_KERNEL(embedding_bwd);
-CPU_KERNEL(attention_fwd);
-CPU_KERNEL_PREPARE(attention_fwd);
-CPU_KERNEL(attention_bwd);
-CPU_KERNEL_PREPARE(attention_bwd);
-CPU_KERNEL(residual_layernorm_fwd);
-CPU_KERNEL(residual_layernorm_bwd);
-CPU_KERNEL(head_loss);
-CPU_KERNEL_PREPARE(head_loss);
-CPU_KERNEL_RELEASE(head_loss);
-
-CPU_KERNEL(matmul_rows);
-CPU_KERNEL(cache_append);
-CPU_KERNEL(attention_cached);
-CPU_KERNEL_PREPARE(attention_cached);
+/* The functions of the column cpu of kernels.def. */
+#define NONE
+#define RUN(f)                            CPU_KERNEL(f);
+#define PREPARED(f, p, adds)              RUN(f) CPU_KERNEL_PREPARE(p);
+#define PLANNED(f, p, r, adds)            PREPARED(f, p, adds) CPU_KERNEL_RELEASE(r);
+#define KERNEL(name, required, cpu, cuda) cpu
+#include "device/kernels.def"
+#undef NONE
+#undef RUN
+#undef PREPARED
+#undef PLANNED
+#undef KERNEL
 
 #endif

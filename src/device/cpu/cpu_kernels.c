@@ -1,76 +1,20 @@
-/* The kernels of the cpu device, one line each, in the order of kernels.def. */
+/* The table of the cpu device's kernels, from the column cpu of kernels.def. */
 #include "cpu_int.h"
 
+#define NONE                                                                                       \
+    { 0 }
+#define RUN(f)                                                                                     \
+    { .run = tr_cpu_##f }
+#define PREPARED(f, p, n)                                                                          \
+    { .run = tr_cpu_##f, .prepare = tr_cpu_##p##_prepare, .adds = n }
+#define PLANNED(f, p, r, n)                                                                        \
+    {                                                                                              \
+        .run = tr_cpu_##f, .prepare = tr_cpu_##p##_prepare, .release = tr_cpu_##r##_release,       \
+        .adds = n                                                                                  \
+    }
+
 const tr_kernel_t tr_cpu_kernels[TR_K_COUNT] = {
-    [TR_K_COPY] = {.run = tr_cpu_copy},
-    [TR_K_ACCUMULATE] = {.run = tr_cpu_accumulate},
-    [TR_K_ADD] = {.run = tr_cpu_add},
-    [TR_K_SCALE] = {.run = tr_cpu_scale},
-    [TR_K_CAST_NORMALIZE] = {.run = tr_cpu_cast_normalize},
-    [TR_K_AUGMENT] = {.run = tr_cpu_augment, .prepare = tr_cpu_augment_prepare},
-    [TR_K_MATMUL] = {.run = tr_cpu_matmul,
-                     .prepare = tr_cpu_matmul_prepare,
-                     .release = tr_cpu_matmul_release,
-                     .adds = 1},
-    [TR_K_COLUMN_SUM] = {.run = tr_cpu_column_sum, .prepare = tr_cpu_column_sum_prepare, .adds = 1},
-    [TR_K_CONV_FWD] = {tr_cpu_conv_fwd, tr_cpu_conv_fwd_prepare, tr_cpu_conv_release},
-    [TR_K_CONV_BWD_DATA] = {tr_cpu_conv_bwd_data, tr_cpu_conv_bwd_data_prepare,
-                            tr_cpu_conv_release},
-    [TR_K_CONV_BWD_WEIGHTS] = {.run = tr_cpu_conv_bwd_weights,
-                               .prepare = tr_cpu_conv_bwd_weights_prepare,
-                               .release = tr_cpu_conv_release,
-                               .adds = 3},
-    [TR_K_POOL_FWD] = {.run = tr_cpu_pool_fwd},
-    [TR_K_POOL_BWD] = {.run = tr_cpu_pool_bwd, .prepare = tr_cpu_pool_bwd_prepare},
-    [TR_K_BATCHNORM_TRAIN] = {.run = tr_cpu_batchnorm_train, .prepare = tr_cpu_batchnorm_prepare},
-    [TR_K_BATCHNORM_EVAL] = {.run = tr_cpu_batchnorm_eval, .prepare = tr_cpu_batchnorm_prepare},
-    [TR_K_BATCHNORM_BWD] = {.run = tr_cpu_batchnorm_bwd,
-                            .prepare = tr_cpu_batchnorm_bwd_prepare,
-                            .adds = 6},
-    [TR_K_BATCHNORM_ADD_TRAIN] = {.run = tr_cpu_batchnorm_add_train,
-                                  .prepare = tr_cpu_batchnorm_prepare},
-    [TR_K_BATCHNORM_ADD_BWD] = {.run = tr_cpu_batchnorm_add_bwd,
-                                .prepare = tr_cpu_batchnorm_bwd_prepare,
-                                .adds = 6},
-    [TR_K_LAYERNORM_FWD] = {.run = tr_cpu_layernorm_fwd},
-    [TR_K_LAYERNORM_BWD] = {.run = tr_cpu_layernorm_bwd,
-                            .prepare = tr_cpu_layernorm_bwd_prepare,
-                            .adds = 6},
-    [TR_K_ACT_FWD] = {.run = tr_cpu_act_fwd},
-    [TR_K_ACT_BWD] = {.run = tr_cpu_act_bwd},
-    [TR_K_DROPOUT] = {.run = tr_cpu_dropout},
-    [TR_K_XENT_FWD] = {.run = tr_cpu_xent_fwd},
-    [TR_K_XENT_BWD] = {.run = tr_cpu_xent_bwd},
-    [TR_K_MSE_FWD] = {.run = tr_cpu_mse_fwd},
-    [TR_K_MSE_BWD] = {.run = tr_cpu_mse_bwd},
-    [TR_K_HUBER_FWD] = {.run = tr_cpu_huber_fwd},
-    [TR_K_HUBER_BWD] = {.run = tr_cpu_huber_bwd},
-    [TR_K_BCE_FWD] = {.run = tr_cpu_bce_fwd},
-    [TR_K_BCE_BWD] = {.run = tr_cpu_bce_bwd},
-    [TR_K_CLASS_WEIGHT] = {.run = tr_cpu_class_weight},
-    [TR_K_CONCAT] = {.run = tr_cpu_concat},
-    [TR_K_COLUMNS] = {.run = tr_cpu_columns},
-    [TR_K_TOPK_CORRECT] = {.run = tr_cpu_topk_correct},
-    [TR_K_WEIGHTED_SUM] = {.run = tr_cpu_weighted_sum},
-    [TR_K_GRAD_NORM] = {.run = tr_cpu_grad_norm},
-    [TR_K_SGD] = {.run = tr_cpu_sgd},
-    [TR_K_ADAM] = {.run = tr_cpu_adam},
-    [TR_K_MOMENTS_UPDATE] = {.run = tr_cpu_moments_update},
-    [TR_K_EMA_UPDATE] = {.run = tr_cpu_ema_update},
-    [TR_K_CHECK_FINITE] = {.run = tr_cpu_check_finite},
-
-    [TR_K_EMBEDDING_FWD] = {.run = tr_cpu_embedding_fwd},
-    [TR_K_EMBEDDING_BWD] = {.run = tr_cpu_embedding_bwd},
-    [TR_K_ATTENTION_FWD] = {.run = tr_cpu_attention_fwd, .prepare = tr_cpu_attention_fwd_prepare},
-    [TR_K_ATTENTION_BWD] = {.run = tr_cpu_attention_bwd, .prepare = tr_cpu_attention_bwd_prepare},
-    [TR_K_RESIDUAL_LAYERNORM_FWD] = {.run = tr_cpu_residual_layernorm_fwd},
-    [TR_K_RESIDUAL_LAYERNORM_BWD] = {.run = tr_cpu_residual_layernorm_bwd,
-                                     .prepare = tr_cpu_layernorm_bwd_prepare,
-                                     .adds = 6},
-    [TR_K_HEAD_LOSS] = {tr_cpu_head_loss, tr_cpu_head_loss_prepare, tr_cpu_head_loss_release},
-
-    [TR_K_MATMUL_ROWS] = {.run = tr_cpu_matmul_rows},
-    [TR_K_CACHE_APPEND] = {.run = tr_cpu_cache_append},
-    [TR_K_ATTENTION_CACHED] = {.run = tr_cpu_attention_cached,
-                               .prepare = tr_cpu_attention_cached_prepare},
+#define KERNEL(name, required, cpu, cuda) [TR_K_##name] = cpu,
+#include "device/kernels.def"
+#undef KERNEL
 };

@@ -1,9 +1,9 @@
 /*
  * The cuda device, private: C and CUDA C include it.
  *
- * A kernel slot is a function tr_cuda_<slot>, declared here, with one line in cuda_kernels.c. Slots
- * that cuBLASLt or cuDNN compute are in cuda_matmul.c, cuda_conv.c and cuda_head.c, all others in a
- * .cu file with their kernels.
+ * A kernel slot is a function tr_cuda_<slot>; its row of kernels.def declares it. Slots that
+ * cuBLASLt or cuDNN compute are in cuda_matmul.c, cuda_conv.c and cuda_head.c, all others in a .cu
+ * file with their kernels.
  *
  * Rules for kernels: results do not depend on timing. Sums have an order that follows from the
  * shape alone, and no atomic operation is used where its order would change bits. Memory is
@@ -165,87 +165,29 @@ cuda_version_t tr_cuda_version(int number);
                                          void **out_state, size_t *out_scratch_bytes)
 #define CUDA_KERNEL_RELEASE(slot) void tr_cuda_##slot##_release(tr_device_t *device, void *state)
 
-CUDA_KERNEL(copy);
-CUDA_KERNEL(accumulate);
-CUDA_KERNEL(add);
-CUDA_KERNEL(concat);
-CUDA_KERNEL(columns);
-CUDA_KERNEL(scale);
-CUDA_KERNEL(cast_normalize);
-CUDA_KERNEL(augment);
-CUDA_KERNEL_PREPARE(augment);
-CUDA_KERNEL(matmul);
-CUDA_KERNEL_PREPARE(matmul);
-CUDA_KERNEL_RELEASE(matmul);
-CUDA_KERNEL(column_sum);
-CUDA_KERNEL_PREPARE(column_sum);
-CUDA_KERNEL(conv_fwd);
-CUDA_KERNEL_PREPARE(conv_fwd);
-CUDA_KERNEL(conv_bwd_data);
-CUDA_KERNEL_PREPARE(conv_bwd_data);
-CUDA_KERNEL(conv_bwd_weights);
-CUDA_KERNEL_PREPARE(conv_bwd_weights);
-CUDA_KERNEL_RELEASE(conv);
-CUDA_KERNEL(conv_stats_fwd);
-CUDA_KERNEL_PREPARE(conv_stats_fwd);
-CUDA_KERNEL_RELEASE(conv_stats_fwd);
-CUDA_KERNEL(pool_fwd);
-CUDA_KERNEL(pool_bwd);
-CUDA_KERNEL(batchnorm_train);
-CUDA_KERNEL_PREPARE(batchnorm_train);
-CUDA_KERNEL(batchnorm_eval);
-CUDA_KERNEL_PREPARE(batchnorm_eval);
-CUDA_KERNEL(batchnorm_bwd);
-CUDA_KERNEL(batchnorm_add_train);
-CUDA_KERNEL(batchnorm_add_bwd);
-CUDA_KERNEL(batchnorm_sums_train);
-CUDA_KERNEL_PREPARE(batchnorm_bwd);
-CUDA_KERNEL(layernorm_fwd);
-CUDA_KERNEL(layernorm_bwd);
-CUDA_KERNEL_PREPARE(layernorm_bwd);
-CUDA_KERNEL(act_fwd);
-CUDA_KERNEL(act_bwd);
-CUDA_KERNEL(dropout);
-CUDA_KERNEL(xent_fwd);
-CUDA_KERNEL(xent_bwd);
-CUDA_KERNEL(mse_fwd);
-CUDA_KERNEL(mse_bwd);
-CUDA_KERNEL(topk_correct);
-CUDA_KERNEL(weighted_sum);
-CUDA_KERNEL_PREPARE(weighted_sum);
-CUDA_KERNEL(grad_norm);
-CUDA_KERNEL_PREPARE(grad_norm);
-CUDA_KERNEL(sgd);
-CUDA_KERNEL(adam);
-CUDA_KERNEL(moments_update);
-CUDA_KERNEL(ema_update);
-CUDA_KERNEL(check_finite);
-CUDA_KERNEL(huber_fwd);
-CUDA_KERNEL(huber_bwd);
-CUDA_KERNEL(bce_fwd);
-CUDA_KERNEL(bce_bwd);
-CUDA_KERNEL(class_weight);
-CUDA_KERNEL(embedding_fwd);
-CUDA_KERNEL(embedding_bwd);
-CUDA_KERNEL(attention_fwd);
-CUDA_KERNEL_PREPARE(attention_fwd);
-CUDA_KERNEL(attention_bwd);
-CUDA_KERNEL_PREPARE(attention_bwd);
-CUDA_KERNEL_RELEASE(attention);
+#define CUDA_KERNEL_DESCRIBE(slot)                                                                 \
+    void tr_cuda_##slot##_describe(const void *state, char *text, size_t text_bytes)
+
+/* The functions of the column cuda of kernels.def. */
+#define NONE
+#define RUN(f)                            CUDA_KERNEL(f);
+#define PREPARED(f, p, adds)              RUN(f) CUDA_KERNEL_PREPARE(p);
+#define PLANNED(f, p, r, adds)            PREPARED(f, p, adds) CUDA_KERNEL_RELEASE(r);
+#define DESCRIBED(f, p, r, d, adds)       PLANNED(f, p, r, adds) CUDA_KERNEL_DESCRIBE(d);
+#define KERNEL(name, required, cpu, cuda) cuda
+#include "device/kernels.def"
+#undef NONE
+#undef RUN
+#undef PREPARED
+#undef PLANNED
+#undef DESCRIBED
+#undef KERNEL
+
 /* Attention without cuDNN: any type, dropout, kept probabilities. */
 CUDA_KERNEL(own_attention_fwd);
 CUDA_KERNEL_PREPARE(own_attention_fwd);
 CUDA_KERNEL(own_attention_bwd);
 CUDA_KERNEL_PREPARE(own_attention_bwd);
-CUDA_KERNEL(residual_layernorm_fwd);
-CUDA_KERNEL(residual_layernorm_bwd);
-CUDA_KERNEL(head_loss);
-CUDA_KERNEL_PREPARE(head_loss);
-CUDA_KERNEL_RELEASE(head_loss);
-CUDA_KERNEL(matmul_rows);
-CUDA_KERNEL(cache_append);
-CUDA_KERNEL(attention_cached);
-CUDA_KERNEL_PREPARE(attention_cached);
 
 #ifdef __cplusplus
 }

@@ -100,7 +100,7 @@ static void release(tr_device_t *device, tr_kernel_id_t id, void *state) {
 }
 
 /* The functions of a kernel do not get its id, so there is one set of functions per kernel. */
-#define KERNEL(name, required)                                                                     \
+#define KERNEL(name, ...)                                                                          \
     static tr_status_t run_##name(tr_device_t *d, tr_stream_t *s, const tr_kernel_call_t *c) {     \
         return enqueue(d, s, TR_K_##name, c);                                                      \
     }                                                                                              \
@@ -115,7 +115,7 @@ static void release(tr_device_t *device, tr_kernel_id_t id, void *state) {
 #undef KERNEL
 
 const tr_kernel_t tr_strict_kernels[TR_K_COUNT] = {
-#define KERNEL(name, required) [TR_K_##name] = {run_##name, prepare_##name, release_##name},
+#define KERNEL(name, ...) [TR_K_##name] = {run_##name, prepare_##name, release_##name},
 #include "device/kernels.def"
 #undef KERNEL
 };

@@ -46,15 +46,8 @@ size_t tr_cuda_dnn_workspace(const cuda_dnn_plan_t *plan);
 /* "cuDNN engine 10, compiled" */
 void tr_cuda_dnn_describe(const cuda_dnn_plan_t *plan, char *text, size_t text_bytes);
 
-/* Of the states of CONV_FWD, CONV_BWD_DATA and CONV_BWD_WEIGHTS: as tr_kernel_t.describe. */
-void tr_cuda_conv_describe(const void *state, char *text, size_t text_bytes);
-
-void tr_cuda_conv_stats_describe(const void *state, char *text, size_t text_bytes);
 /* TR_ERR_CONFIG: cuDNN has no engine for `what`, e.g. "forward pass". */
 tr_status_t tr_cuda_conv_fail(const char *what, const cuda_dnn_conv_t *c);
-
-/* Of those of ATTENTION_FWD and ATTENTION_BWD. */
-void tr_cuda_attention_describe(const void *state, char *text, size_t text_bytes);
 
 /* Makes the device's store of plans; folder NULL or "": in memory only. */
 tr_status_t tr_cuda_open_plans(cuda_device_t *cuda, const char *folder);
