@@ -1,6 +1,6 @@
 /*
  * Attributes of ops: constants that are fixed when the op is built and read by its kernel. ops.h
- * documents them at the functions that take them; src/device/kernels.h has the arithmetic.
+ * documents them at the functions that take them.
  */
 #ifndef TRAINER_ATTRIBUTES_H
 #define TRAINER_ATTRIBUTES_H
@@ -12,21 +12,24 @@
 extern "C" {
 #endif
 
-/* GELU is exact (erf). GELU_TANH is the approximation of Hendrycks and Gimpel (2016),
- * x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). SILU is x sigmoid(x). All of them propagate NaN.
- * The gradient of RELU at 0 is 0. */
+/* The activations of activations.def: TR_ACT_RELU, TR_ACT_GELU, ... GELU_TANH is the approximation of
+ * Hendrycks and Gimpel (2016). All of them propagate NaN. The gradient of RELU at 0 is 0. */
 typedef enum {
     TR_ACT_NONE,
-    TR_ACT_RELU,
-    TR_ACT_GELU,
-    TR_ACT_SIGMOID,
-    TR_ACT_TANH,
-    TR_ACT_GELU_TANH,
-    TR_ACT_SILU
+#define ACTIVATION(NAME, ...) TR_ACT_##NAME,
+#include "trainer/activations.def"
+#undef ACTIVATION
+    TR_ACT_COUNT
 } tr_act_t;
 /* Whether the gradient needs the input. Otherwise it is a function of the output. */
 static inline bool tr_act_keeps_input(tr_act_t act) {
-    return act == TR_ACT_GELU || act == TR_ACT_GELU_TANH || act == TR_ACT_SILU;
+    static const bool keeps[TR_ACT_COUNT] = {
+        false,
+#define ACTIVATION(NAME, name, keeps_input, ...) keeps_input,
+#include "trainer/activations.def"
+#undef ACTIVATION
+    };
+    return keeps[act];
 }
 
 typedef struct {

@@ -39,13 +39,31 @@ double op_random(const char *key, int64_t i, double low, double high) {
 
 double op_act(tr_act_t act, double x) {
     switch (act) {
-    case TR_ACT_RELU: return x > 0 ? x : 0;
-    case TR_ACT_GELU: return 0.5 * x * (1 + erf(x / sqrt(2)));
-    case TR_ACT_GELU_TANH: return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    case TR_ACT_RELU: return x < 0 ? 0 : x;
+    case TR_ACT_GELU: return x * 0.5 * erfc(-x / sqrt(2));
+    case TR_ACT_GELU_TANH:
+        return x / (1 + exp(-2 * M_2_SQRTPI / M_SQRT2 * (x + 0.044715 * x * x * x)));
     case TR_ACT_SIGMOID: return 1 / (1 + exp(-x));
     case TR_ACT_TANH: return tanh(x);
     case TR_ACT_SILU: return x / (1 + exp(-x));
     default: return x;
+    }
+}
+
+static double gelu_tanh_slope(double x) {
+    const double s = x == 0 ? 0.5 : op_act(TR_ACT_GELU_TANH, x) / x;
+    return s + x * s * (1 - s) * 2 * M_2_SQRTPI / M_SQRT2 * (1 + 3 * 0.044715 * x * x);
+}
+
+double op_act_slope(tr_act_t act, double v) {
+    switch (act) {
+    case TR_ACT_RELU: return v > 0;
+    case TR_ACT_GELU: return 0.5 * erfc(-v / sqrt(2)) + v * exp(-v * v / 2) / sqrt(2 * M_PI);
+    case TR_ACT_GELU_TANH: return gelu_tanh_slope(v);
+    case TR_ACT_SIGMOID: return v * (1 - v);
+    case TR_ACT_TANH: return 1 - v * v;
+    case TR_ACT_SILU: return (1 + v / (1 + exp(v))) / (1 + exp(-v));
+    default: return 1;
     }
 }
 

@@ -110,7 +110,9 @@ double op_round(tr_dtype_t type, double value);
 /* Element `i` of sequence `key`, uniform in [low, high]. */
 double op_random(const char *key, int64_t i, double low, double high);
 
-/* The activation in double. */
+/* The activations of activations.def in double, accurate in both tails, and their slopes by what the
+ * gradient kernel is given: x where tr_act_keeps_input, else y. */
 double op_act(tr_act_t act, double x);
+double op_act_slope(tr_act_t act, double v);
 
 #endif

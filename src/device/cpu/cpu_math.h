@@ -8,6 +8,7 @@
 #ifndef TR_DEVICE_CPU_CPU_MATH_H
 #define TR_DEVICE_CPU_CPU_MATH_H
 
+#include "trainer/attributes.h"
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -67,23 +68,30 @@ CPU_INLINE float cpu_exp_nonpositive(float x) {
     return x < lowest ? 0.0f : p * scale;
 }
 
+/* Activations, as activations.def names them. cpu_NAME_grad(dy, v): the gradient, v is x where the
+ * activation keeps its input, else y. */
 /* NaN stays NaN. */
 CPU_INLINE float cpu_relu(float x) {
     return x < 0.0f ? 0.0f : x;
+}
+CPU_INLINE float cpu_relu_grad(float dy, float y) {
+    return y > 0.0f ? dy : 0.0f;
 }
 
 CPU_INLINE float cpu_sigmoid(float x) {
     float e = cpu_exp_nonpositive(-fabsf(x)), r = 1.0f / (1.0f + e);
     return x < 0.0f ? e * r : r;
 }
+CPU_INLINE float cpu_sigmoid_grad(float dy, float y) {
+    return dy * y * (1.0f - y);
+}
 
-/* x sigmoid(x), and its slope. */
 CPU_INLINE float cpu_silu(float x) {
     return x * cpu_sigmoid(x);
 }
-CPU_INLINE float cpu_silu_slope(float x) {
+CPU_INLINE float cpu_silu_grad(float dy, float x) {
     float s = cpu_sigmoid(x);
-    return cpu_fma(x * s, 1.0f - s, s);
+    return dy * cpu_fma(x * s, 1.0f - s, s);
 }
 
 /* An odd polynomial near 0, otherwise by exp. 2 ulp. */
@@ -97,6 +105,9 @@ CPU_INLINE float cpu_tanh(float x) {
     float e = cpu_exp_nonpositive(-2.0f * a);
     float large = copysignf((1.0f - e) / (1.0f + e), x);
     return a < 0.625f ? small : large;
+}
+CPU_INLINE float cpu_tanh_grad(float dy, float y) {
+    return dy * ((1.0f - y) * (1.0f + y));
 }
 
 /*
@@ -131,9 +142,9 @@ CPU_INLINE float cpu_gelu(float x) {
     return x * cpu_normal_cdf(x, &density);
 }
 
-CPU_INLINE float cpu_gelu_slope(float x) {
+CPU_INLINE float cpu_gelu_grad(float dy, float x) {
     float density, cdf = cpu_normal_cdf(x, &density);
-    return cpu_fma(x, density, cdf);
+    return dy * cpu_fma(x, density, cdf);
 }
 
 /* 1/2 (1 + tanh u) = sigmoid(2 u), which has no cancellation for large negative u. */
@@ -142,10 +153,21 @@ CPU_INLINE float cpu_gelu_tanh(float x) {
     return x * cpu_sigmoid(2 * CPU_SQRT_2_PI * x * cpu_fma(0.044715f * x, x, 1.0f));
 }
 
-CPU_INLINE float cpu_gelu_tanh_slope(float x) {
+CPU_INLINE float cpu_gelu_tanh_grad(float dy, float x) {
     float s = cpu_sigmoid(2 * CPU_SQRT_2_PI * x * cpu_fma(0.044715f * x, x, 1.0f));
     float rise = 2 * CPU_SQRT_2_PI * x * cpu_fma(3 * 0.044715f * x, x, 1.0f), rest = s * (1.0f - s);
-    return rest == 0.0f ? s : cpu_fma(rise, rest, s); /* rise may be infinite */
+    return dy * (rest == 0.0f ? s : cpu_fma(rise, rest, s)); /* rise may be infinite */
+}
+
+CPU_INLINE float cpu_act(tr_act_t act, float x) {
+    switch (act) {
+#define ACTIVATION(NAME, name, ...)                                                                \
+    case TR_ACT_##NAME:                                                                            \
+        return cpu_##name(x);
+#include "trainer/activations.def"
+#undef ACTIVATION
+    default: return x;
+    }
 }
 
 /*

@@ -1,41 +1,7 @@
 /* Activation functions: accuracy over the whole range, gradients, in place, values that are not
  * numbers. */
 #include "cpu_kernel_test.h"
-
-static const tr_act_t all[] = {TR_ACT_NONE, TR_ACT_RELU,      TR_ACT_GELU, TR_ACT_SIGMOID,
-                               TR_ACT_TANH, TR_ACT_GELU_TANH, TR_ACT_SILU};
-enum { ACTS = sizeof all / sizeof *all };
-
-static double exact(tr_act_t act, double x) {
-    switch (act) {
-    case TR_ACT_RELU: return x < 0 ? 0 : x;
-    case TR_ACT_GELU: return x * 0.5 * erfc(-x / sqrt(2));
-    case TR_ACT_GELU_TANH:
-        return x / (1 + exp(-2 * M_2_SQRTPI / M_SQRT2 * (x + 0.044715 * x * x * x)));
-    case TR_ACT_SIGMOID: return 1 / (1 + exp(-x));
-    case TR_ACT_TANH: return tanh(x);
-    case TR_ACT_SILU: return x / (1 + exp(-x));
-    default: return x;
-    }
-}
-
-static double gelu_tanh_slope(double x) {
-    const double s = x == 0 ? 0.5 : exact(TR_ACT_GELU_TANH, x) / x;
-    return s + x * s * (1 - s) * 2 * M_2_SQRTPI / M_SQRT2 * (1 + 3 * 0.044715 * x * x);
-}
-
-/* By what the gradient kernel is given: x where tr_act_keeps_input, else y. */
-static double exact_slope(tr_act_t act, double v) {
-    switch (act) {
-    case TR_ACT_RELU: return v > 0;
-    case TR_ACT_GELU: return 0.5 * erfc(-v / sqrt(2)) + v * exp(-v * v / 2) / sqrt(2 * M_PI);
-    case TR_ACT_GELU_TANH: return gelu_tanh_slope(v);
-    case TR_ACT_SIGMOID: return v * (1 - v);
-    case TR_ACT_TANH: return 1 - v * v;
-    case TR_ACT_SILU: return (1 + v / (1 + exp(v))) / (1 + exp(-v));
-    default: return 1;
-    }
-}
+#include "../../support/op_harness.h"
 
 static void forward(tr_act_t act, float *x, float *y, int64_t n) {
     tr_act_attr_t attr = {act};
@@ -49,14 +15,12 @@ static void test_accuracy(void **state) {
     double *want = malloc(N * sizeof *want);
     for (int i = 0; i < N; i++) x[i] = (float)((i - N / 2) * (12.9 / (N / 2)));
     for (int i = 0; i < 1000; i++) x[i] = (float)pow(10, -i * 0.03) * (i & 1 ? -1 : 1);
-    for (int a = 0; a < ACTS; a++) {
-        for (int i = 0; i < N; i++) want[i] = exact(all[a], x[i]);
-        forward(all[a], x, y, N);
+    for (tr_act_t act = TR_ACT_NONE; act < TR_ACT_COUNT; act++) {
+        for (int i = 0; i < N; i++) want[i] = op_act(act, x[i]);
+        forward(act, x, y, N);
         /* exp magnifies the rounding of its argument, which is up to 87 */
-        const double tolerance = all[a] == TR_ACT_GELU        ? 6e-7
-                                 : all[a] == TR_ACT_GELU_TANH ? 2e-5
-                                                              : 3e-7;
-        kt_close(y, want, N, tolerance, all[a] == TR_ACT_GELU_TANH ? 1e-36 : 0, "activation");
+        const double tolerance = act == TR_ACT_GELU ? 6e-7 : act == TR_ACT_GELU_TANH ? 2e-5 : 3e-7;
+        kt_close(y, want, N, tolerance, act == TR_ACT_GELU_TANH ? 1e-36 : 0, "activation");
     }
     free(x);
     free(y);
@@ -87,7 +51,7 @@ static void check_backward(tr_act_t act, int64_t n) {
     tr_act_attr_t attr = {act};
     forward(act, x, y, n);
     float *v = tr_act_keeps_input(act) ? x : y;
-    for (int64_t i = 0; i < n; i++) want[i] = dy[i] * exact_slope(act, v[i]);
+    for (int64_t i = 0; i < n; i++) want[i] = dy[i] * op_act_slope(act, v[i]);
     RUN(ACT_BWD, &attr, VIEWS(F32(dy, n), F32(v, n)), VIEWS(F32(dx, n)));
     const double bound = act == TR_ACT_GELU_TANH ? 3e-6 : 3e-7;
     kt_close(dx, want, n, bound, tr_act_keeps_input(act) ? bound : 0, "activation, gradient");
@@ -104,18 +68,18 @@ static void check_backward(tr_act_t act, int64_t n) {
 
 static void test_backward(void **state) {
     static const int64_t sizes[] = {1, 3, 17, 100003};
-    for (int a = 0; a < ACTS; a++)
-        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) check_backward(all[a], sizes[s]);
+    for (tr_act_t act = TR_ACT_NONE; act < TR_ACT_COUNT; act++)
+        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) check_backward(act, sizes[s]);
 }
 
 /* An element's result is the same wherever it stands in a vector. */
 static void test_position(void **state) {
     enum { N = 77 };
-    for (int a = 0; a < ACTS; a++) {
+    for (tr_act_t act = TR_ACT_NONE; act < TR_ACT_COUNT; act++) {
         float *x = kt_normal(N, 5, 0, 3), y[N], one;
-        forward(all[a], x, y, N);
+        forward(act, x, y, N);
         for (int i = 0; i < N; i++) {
-            forward(all[a], x + i, &one, 1);
+            forward(act, x + i, &one, 1);
             assert_memory_equal(&one, &y[i], sizeof one);
         }
         free(x);

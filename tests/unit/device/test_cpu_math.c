@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "kernel_run.h"
+#include "../../support/op_harness.h"
 #include "base/mem.h"
 #include "device/cpu/cpu_onednn.h"
 
@@ -29,17 +30,6 @@ static kernel_run_tensor_t output(const tr_shape_t *shape, const double *expect,
                                   const double *bound) {
     return (kernel_run_tensor_t){
         .dtype = TR_F32, .shape = *shape, .expect = expect, .bound = bound};
-}
-
-static double act(tr_act_t a, double x) {
-    switch (a) {
-    case TR_ACT_RELU: return x > 0 ? x : 0;
-    case TR_ACT_GELU: return 0.5 * x * (1 + erf(x * M_SQRT1_2));
-    case TR_ACT_GELU_TANH: return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
-    case TR_ACT_SIGMOID: return 1 / (1 + exp(-x));
-    case TR_ACT_TANH: return tanh(x);
-    default: return x;
-    }
 }
 
 static void bound_of(double *magnitude, int64_t count, double more) {
@@ -74,7 +64,7 @@ static void matmul_reference(const matmul_case_t *t, int64_t batch, const float 
             c[i] += x * y, bound[i] += fabs(x * y);
         }
         double value = (double)t->alpha * c[i] + (bias ? (double)bias[column] : 0);
-        c[i] = act(t->act, value) + (t->beta != 0 ? (double)t->beta * (double)c0[i] : 0);
+        c[i] = op_act(t->act, value) + (t->beta != 0 ? (double)t->beta * (double)c0[i] : 0);
     }
 }
 
@@ -250,7 +240,7 @@ static void conv_reference(const conv_case_t *t, conv_data_t *d) {
                 d->dw[w0 + j] += dy * x, d->dw_bound[w0 + j] += fabs(dy * x);
             }
         }
-        d->y[i] = act(t->attr.act, d->y[i] + (t->bias ? (double)d->bias[filter] : 0));
+        d->y[i] = op_act(t->attr.act, d->y[i] + (t->bias ? (double)d->bias[filter] : 0));
         d->dbias[filter] += (double)d->dy[i], d->dbias_bound[filter] += fabs((double)d->dy[i]);
     }
 }

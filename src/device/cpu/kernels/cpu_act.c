@@ -4,7 +4,7 @@
 #include <string.h>
 
 /* Operations per element, relative to a copy, to decide whether to use threads. */
-enum { COST_RELU = 1, COST_EXP = 8 };
+enum { COST_COPY = 1, COST_EXP = 8 };
 
 /* out[i] = value for all i; `value` reads elements with get(array). */
 #define MAP(cost, value)                                                                           \
@@ -28,15 +28,14 @@ CPU_KERNEL(act_fwd) {
     const void *x = call->in[0].data;
     void *out = call->out[0].data;
     switch (((const tr_act_attr_t *)call->attr)->act) {
-    case TR_ACT_NONE:
-        if (out != x) memcpy(out, x, bytes_of(&call->in[0]));
+#define ACTIVATION(NAME, name, ...)                                                                \
+    case TR_ACT_##NAME:                                                                            \
+        MAP(TR_ACT_##NAME == TR_ACT_RELU ? COST_COPY : COST_EXP, cpu_##name(get(x)));              \
         break;
-    case TR_ACT_RELU: MAP(COST_RELU, cpu_relu(get(x))); break;
-    case TR_ACT_GELU: MAP(COST_EXP, cpu_gelu(get(x))); break;
-    case TR_ACT_GELU_TANH: MAP(COST_EXP, cpu_gelu_tanh(get(x))); break;
-    case TR_ACT_SIGMOID: MAP(COST_EXP, cpu_sigmoid(get(x))); break;
-    case TR_ACT_TANH: MAP(COST_EXP, cpu_tanh(get(x))); break;
-    case TR_ACT_SILU: MAP(COST_EXP, cpu_silu(get(x))); break;
+#include "trainer/activations.def"
+#undef ACTIVATION
+    default:
+        if (out != x) memcpy(out, x, bytes_of(&call->in[0]));
     }
     return TR_OK;
 }
@@ -46,15 +45,14 @@ CPU_KERNEL(act_bwd) {
     const void *dy = call->in[0].data, *v = call->in[1].data; /* v: x or y */
     void *out = call->out[0].data;
     switch (((const tr_act_attr_t *)call->attr)->act) {
-    case TR_ACT_NONE:
-        if (out != dy) memcpy(out, dy, bytes_of(&call->in[0]));
+#define ACTIVATION(NAME, name, keeps_input, ...)                                                   \
+    case TR_ACT_##NAME:                                                                            \
+        MAP(keeps_input ? COST_EXP : COST_COPY, cpu_##name##_grad(get(dy), get(v)));               \
         break;
-    case TR_ACT_RELU: MAP(COST_RELU, get(v) > 0.0f ? get(dy) : 0.0f); break;
-    case TR_ACT_GELU: MAP(COST_EXP, get(dy) * cpu_gelu_slope(get(v))); break;
-    case TR_ACT_GELU_TANH: MAP(COST_EXP, get(dy) * cpu_gelu_tanh_slope(get(v))); break;
-    case TR_ACT_SIGMOID: MAP(COST_RELU, get(dy) * get(v) * (1.0f - get(v))); break;
-    case TR_ACT_TANH: MAP(COST_RELU, get(dy) * ((1.0f - get(v)) * (1.0f + get(v)))); break;
-    case TR_ACT_SILU: MAP(COST_EXP, get(dy) * cpu_silu_slope(get(v))); break;
+#include "trainer/activations.def"
+#undef ACTIVATION
+    default:
+        if (out != dy) memcpy(out, dy, bytes_of(&call->in[0]));
     }
     return TR_OK;
 }

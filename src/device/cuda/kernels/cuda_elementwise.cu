@@ -2,6 +2,7 @@
  * element. */
 #include "cuda_types.cuh"
 #include "base/rng.h"
+#include <type_traits>
 
 enum { THREADS = 256 };
 
@@ -86,97 +87,125 @@ CUDA_KERNEL(scale) {
 
 /* -- activations ------------------------------------------------------------------------------- */
 
-/* The normal distribution's cumulative function; accurate in the left tail, where 1 + erf would
- * cancel. */
-static __device__ __forceinline__ float normal_cdf(float x) {
-    return 0.5f * erfcf(-0.70710678f * x);
+/* As activations.def names them. cuda_NAME_grad(dy, v): the gradient, v is x where the activation
+ * keeps its input, else y. */
+#define FORMULA static __device__ __forceinline__ float
+
+FORMULA cuda_relu(float x) {
+    return relu(x);
+}
+FORMULA cuda_relu_grad(float dy, float y) {
+    return y > 0.0f ? dy : 0.0f;
 }
 
-/* GELU's tanh form: x s(u), u = 2 sqrt(2/pi) (x + 0.044715 x^3), s the logistic function; GPT-2's.
- */
-static __device__ __forceinline__ float gelu_tanh_gate(float x) {
+/* The normal distribution's cumulative function; accurate in the left tail, where 1 + erf would
+ * cancel. */
+FORMULA normal_cdf(float x) {
+    return 0.5f * erfcf(-0.70710678f * x);
+}
+FORMULA cuda_gelu(float x) {
+    return x * normal_cdf(x);
+}
+FORMULA cuda_gelu_grad(float dy, float x) {
+    return dy * fmaf(x, 0.39894228f * expf(-0.5f * x * x), normal_cdf(x));
+}
+
+/* x s(u), u = 2 sqrt(2/pi) (x + 0.044715 x^3), s the logistic function. */
+FORMULA gelu_tanh_gate(float x) {
     return 1.0f / (1.0f + expf(-1.5957691f * fmaf(0.044715f * x, x * x, x)));
+}
+FORMULA cuda_gelu_tanh(float x) {
+    return x * gelu_tanh_gate(x);
+}
+FORMULA cuda_gelu_tanh_grad(float dy, float x) {
+    const float s = gelu_tanh_gate(x), rest = s * (1.0f - s);
+    const float rise = 1.5957691f * x * fmaf(0.134145f * x, x, 1.0f);
+    return dy * (rest == 0.0f ? s : fmaf(rise, rest, s)); /* rise may be infinite */
+}
+
+FORMULA cuda_sigmoid(float x) {
+    return 1.0f / (1.0f + expf(-x));
+}
+FORMULA cuda_sigmoid_grad(float dy, float y) {
+    return dy * y * (1.0f - y);
+}
+
+FORMULA cuda_silu(float x) {
+    return x / (1.0f + expf(-x));
+}
+FORMULA cuda_silu_grad(float dy, float x) {
+    const float s = 1.0f / (1.0f + expf(-x)), rest = s * (1.0f - s);
+    return dy * (rest == 0.0f ? s : fmaf(x, rest, s)); /* x may be infinite */
+}
+
+FORMULA cuda_tanh(float x) {
+    return tanhf(x);
+}
+FORMULA cuda_tanh_grad(float dy, float y) {
+    return dy * ((1.0f - y) * (1.0f + y));
 }
 
 template <tr_act_t ACT> struct act_t {
     enum { INPUTS = 1 };
     __device__ float operator()(float x, float) const {
-        if (ACT == TR_ACT_RELU) return relu(x);
-        if (ACT == TR_ACT_GELU) return x * normal_cdf(x);
-        if (ACT == TR_ACT_GELU_TANH) return x * gelu_tanh_gate(x);
-        if (ACT == TR_ACT_SIGMOID) return 1.0f / (1.0f + expf(-x));
-        if (ACT == TR_ACT_SILU) return x / (1.0f + expf(-x));
-        return tanhf(x);
+        switch (ACT) {
+#define ACTIVATION(NAME, name, ...)                                                                \
+    case TR_ACT_##NAME:                                                                            \
+        return cuda_##name(x);
+#include "trainer/activations.def"
+#undef ACTIVATION
+        default: return x;
+        }
     }
 };
 
-/* The gradient from dy and v: x where tr_act_keeps_input, else y. */
 template <tr_act_t ACT> struct act_gradient_t {
     enum { INPUTS = 2 };
     __device__ float operator()(float dy, float v) const {
-        if (ACT == TR_ACT_RELU) return v > 0.0f ? dy : 0.0f;
-        if (ACT == TR_ACT_GELU)
-            return dy * fmaf(v, 0.39894228f * expf(-0.5f * v * v), normal_cdf(v));
-        if (ACT == TR_ACT_GELU_TANH) {
-            const float s = gelu_tanh_gate(v), rest = s * (1.0f - s);
-            const float rise = 1.5957691f * v * fmaf(0.134145f * v, v, 1.0f);
-            return dy * (rest == 0.0f ? s : fmaf(rise, rest, s)); /* rise may be infinite */
+        switch (ACT) {
+#define ACTIVATION(NAME, name, ...)                                                                \
+    case TR_ACT_##NAME:                                                                            \
+        return cuda_##name##_grad(dy, v);
+#include "trainer/activations.def"
+#undef ACTIVATION
+        default: return dy;
         }
-        if (ACT == TR_ACT_SIGMOID) return dy * v * (1.0f - v);
-        if (ACT == TR_ACT_SILU) {
-            const float s = 1.0f / (1.0f + expf(-v)), rest = s * (1.0f - s);
-            return dy * (rest == 0.0f ? s : fmaf(v, rest, s)); /* v may be infinite */
-        }
-        return dy * ((1.0f - v) * (1.0f + v));
     }
 };
 
-/* Runs the statement with ACT as the constant activation; NONE is a copy. */
-#define BY_ACT(act, ...)                                                                           \
-    switch (act) {                                                                                 \
-    case TR_ACT_NONE: break;                                                                       \
-    case TR_ACT_RELU: {                                                                            \
-        const tr_act_t ACT = TR_ACT_RELU;                                                          \
-        __VA_ARGS__;                                                                               \
-    }                                                                                              \
-    case TR_ACT_GELU: {                                                                            \
-        const tr_act_t ACT = TR_ACT_GELU;                                                          \
-        __VA_ARGS__;                                                                               \
-    }                                                                                              \
-    case TR_ACT_GELU_TANH: {                                                                       \
-        const tr_act_t ACT = TR_ACT_GELU_TANH;                                                     \
-        __VA_ARGS__;                                                                               \
-    }                                                                                              \
-    case TR_ACT_SILU: {                                                                            \
-        const tr_act_t ACT = TR_ACT_SILU;                                                          \
-        __VA_ARGS__;                                                                               \
-    }                                                                                              \
-    case TR_ACT_SIGMOID: {                                                                         \
-        const tr_act_t ACT = TR_ACT_SIGMOID;                                                       \
-        __VA_ARGS__;                                                                               \
-    }                                                                                              \
-    case TR_ACT_TANH: {                                                                            \
-        const tr_act_t ACT = TR_ACT_TANH;                                                          \
-        __VA_ARGS__;                                                                               \
-    }                                                                                              \
+/* f(a), where a.value is the activation as a constant. */
+template <typename F> static tr_status_t by_act(tr_act_t act, F f) {
+    switch (act) {
+#define ACTIVATION(NAME, ...)                                                                      \
+    case TR_ACT_##NAME:                                                                            \
+        return f(std::integral_constant<tr_act_t, TR_ACT_##NAME>());
+#include "trainer/activations.def"
+#undef ACTIVATION
+    default: return f(std::integral_constant<tr_act_t, TR_ACT_NONE>());
     }
+}
 
 CUDA_KERNEL(act_fwd) {
+    const tr_act_t act = ((const tr_act_attr_t *)call->attr)->act;
     const int64_t n = tr_shape_elems(&call->in[0].shape);
     const void *x = call->in[0].data;
     void *y = call->out[0].data;
-    BY_ACT(((const tr_act_attr_t *)call->attr)->act,
-           return map(device, stream, call->out[0].dtype, act_t<ACT>(), x, NULL, y, n));
-    return copy_bytes(stream, y, x, view_bytes(&call->in[0]));
+    if (act == TR_ACT_NONE) return copy_bytes(stream, y, x, view_bytes(&call->in[0]));
+    return by_act(act, [&](auto a) {
+        return map(device, stream, call->out[0].dtype, act_t<decltype(a)::value>(), x, NULL, y, n);
+    });
 }
 
 CUDA_KERNEL(act_bwd) {
+    const tr_act_t act = ((const tr_act_attr_t *)call->attr)->act;
     const int64_t n = tr_shape_elems(&call->in[0].shape);
     const void *dy = call->in[0].data, *v = call->in[1].data;
     void *dx = call->out[0].data;
-    BY_ACT(((const tr_act_attr_t *)call->attr)->act,
-           return map(device, stream, call->out[0].dtype, act_gradient_t<ACT>(), dy, v, dx, n));
-    return copy_bytes(stream, dx, dy, view_bytes(&call->in[0]));
+    if (act == TR_ACT_NONE) return copy_bytes(stream, dx, dy, view_bytes(&call->in[0]));
+    return by_act(act, [&](auto a) {
+        return map(device, stream, call->out[0].dtype, act_gradient_t<decltype(a)::value>(), dy, v,
+                   dx, n);
+    });
 }
 
 /* -- conversions ------------------------------------------------------------------------------- */
@@ -313,7 +342,7 @@ static __global__ void __launch_bounds__(THREADS)
     const act_t<ACT> act;
     for (int64_t i = global_thread(); i < n; i += global_threads()) {
         const float x = to_float(y[i]) + bias[i % columns];
-        y[i] = from_float<T>(ACT == TR_ACT_NONE ? x : act(x, 0.0f));
+        y[i] = from_float<T>(act(x, 0.0f));
     }
 }
 
@@ -331,9 +360,11 @@ tr_status_t tr_cuda_bias_act(tr_device_t *device, tr_stream_t *stream, void *y, 
                              int64_t rows, int64_t columns, const float *bias, tr_act_t act) {
     const int64_t n = rows * columns;
     if (n == 0 || (act == TR_ACT_NONE && !bias)) return TR_OK;
-    if (!bias) BY_ACT(act, return map(device, stream, dtype, act_t<ACT>(), y, NULL, y, n));
-    BY_ACT(act, return add_bias<ACT>(device, stream, y, dtype, n, columns, bias));
-    return add_bias<TR_ACT_NONE>(device, stream, y, dtype, n, columns, bias);
+    return by_act(act, [&](auto a) {
+        const tr_act_t ACT = decltype(a)::value;
+        return bias ? add_bias<ACT>(device, stream, y, dtype, n, columns, bias)
+                    : map(device, stream, dtype, act_t<ACT>(), y, NULL, y, n);
+    });
 }
 
 template <typename T>
