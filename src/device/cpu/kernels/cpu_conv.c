@@ -1,5 +1,6 @@
 /* Convolutions, by oneDNN or Winograd's algorithm. Images are N S... C, weights K kernel...
  * C/groups; oneDNN's order of dimensions is N C S... and [G] K C kernel... */
+#include "device/kernel_parts.h"
 #include "device/cpu/cpu_int.h"
 #include "device/cpu/cpu_onednn.h"
 #include "device/cpu/winograd/cpu_winograd.h"
@@ -55,20 +56,8 @@ static tr_status_t prepare_dnn(cpu_dnn_desc_t *desc, const tr_device_t *device,
     return TR_OK;
 }
 
-/* The gradient of the bias, the sum of dy over all pixels, as a call of COLUMN_SUM. */
-static tr_kernel_call_t bias_gradient(const tr_kernel_call_t *call) {
-    const int64_t outputs = call->out[1].shape.dim[0];
-    tr_kernel_call_t sum = {.n_in = 1,
-                            .n_out = 1,
-                            .in = {call->in[1]},
-                            .out = {call->out[1]},
-                            .scratch = call->scratch};
-    sum.in[0].shape = TR_SHAPE(tr_shape_elems(&call->in[1].shape) / outputs, outputs);
-    return sum;
-}
-
 static size_t bias_gradient_scratch_bytes(tr_device_t *device, const tr_kernel_call_t *call) {
-    const tr_kernel_call_t sum = bias_gradient(call);
+    const tr_kernel_call_t sum = tr_conv_bias_call(call);
     void *state;
     size_t bytes;
     (void)tr_cpu_column_sum_prepare(device, &sum, &state, &bytes);
@@ -154,7 +143,7 @@ static tr_status_t overwrite_weights(tr_device_t *device, tr_stream_t *stream,
     tr_cpu_winograd_bwd_weights(device, &conv->winograd, data.src, data.dst, data.weights,
                                 call->scratch);
     if (!cpu_present(&call->out[1])) return TR_OK;
-    const tr_kernel_call_t bias = bias_gradient(call);
+    const tr_kernel_call_t bias = tr_conv_bias_call(call);
     return tr_cpu_column_sum(device, stream, &bias);
 }
 

@@ -5,6 +5,7 @@
  * that is not possible the gradient is computed in f32. Where cuDNN has no engine that adds the
  * bias, a pass over the result does.
  */
+#include "device/kernel_parts.h"
 #include "cuda_dnn.h"
 #include "device/cuda/cuda_product.h"
 #include "base/mem.h"
@@ -189,18 +190,6 @@ CUDA_KERNEL(conv_bwd_data) {
 
 /* -- gradient of the filters ------------------------------------------------------------------- */
 
-/* The bias's gradient, the sum of dy over all pixels, as a call of COLUMN_SUM. */
-static tr_kernel_call_t bias_gradient(const tr_kernel_call_t *call) {
-    const int64_t outputs = call->out[1].shape.dim[0];
-    tr_kernel_call_t sum = {.n_in = 1,
-                            .n_out = 1,
-                            .in = {call->in[1]},
-                            .out = {call->out[1]},
-                            .scratch = call->scratch};
-    sum.in[0].shape = TR_SHAPE(tr_shape_elems(&call->in[1].shape) / outputs, outputs);
-    return sum;
-}
-
 /* A filter of one position that reads each pixel once. */
 static bool is_product(const tr_conv_attr_t *attr) {
     bool one = attr->groups == 1;
@@ -254,7 +243,7 @@ CUDA_KERNEL_PREPARE(conv_bwd_weights) {
     tr_status_t status = TR_OK;
     void *none;
     if (cuda_present(&call->out[1])) {
-        const tr_kernel_call_t sum = bias_gradient(call);
+        const tr_kernel_call_t sum = tr_conv_bias_call(call);
         TR_TRY(tr_cuda_column_sum_prepare(device, &sum, &none, &sums));
     }
     TR_TRY(tr_alloc(sizeof *conv, "a convolution", &conv));
@@ -316,6 +305,6 @@ CUDA_KERNEL(conv_bwd_weights) {
     else
         TR_TRY(tr_cuda_dnn_run(device, stream, conv->dnn, &data, call->scratch));
     if (!cuda_present(&call->out[1])) return TR_OK;
-    const tr_kernel_call_t bias = bias_gradient(call);
+    const tr_kernel_call_t bias = tr_conv_bias_call(call);
     return tr_cuda_column_sum(device, stream, &bias);
 }

@@ -1,0 +1,74 @@
+/* What the kernels of several devices have in common beside their contract: how work is cut. */
+#ifndef TR_DEVICE_KERNEL_PARTS_H
+#define TR_DEVICE_KERNEL_PARTS_H
+
+#include "device/device.h"
+
+/* The gradient of a convolution's bias, the sum of dy over all pixels: CONV_BWD_WEIGHTS as a call of
+ * COLUMN_SUM. */
+static inline tr_kernel_call_t tr_conv_bias_call(const tr_kernel_call_t *call) {
+    const int64_t outputs = call->out[1].shape.dim[0];
+    tr_kernel_call_t sum = {.n_in = 1,
+                            .n_out = 1,
+                            .in = {call->in[1]},
+                            .out = {call->out[1]},
+                            .scratch = call->scratch};
+    sum.in[0].shape = TR_SHAPE(tr_shape_elems(&call->in[1].shape) / outputs, outputs);
+    return sum;
+}
+
+/*
+ * HEAD_LOSS works on a slice of rows at a time, so that the logits are never whole in memory. The
+ * first slice begins dw, the others add to it; the last may have fewer rows.
+ */
+enum { TR_HEAD_FIRST, TR_HEAD_MIDDLE, TR_HEAD_LAST, TR_HEAD_PLACES };
+enum { TR_HEAD_X, TR_HEAD_W, TR_HEAD_LABEL, TR_HEAD_WEIGHT, TR_HEAD_DLOSS }; /* inputs */
+enum { TR_HEAD_LOSS, TR_HEAD_COUNT, TR_HEAD_DX, TR_HEAD_DW };                /* outputs */
+typedef struct {
+    int64_t rows, width, tokens, stride; /* R, C, V; elements from row to row of the logits */
+    int64_t slice, slices;               /* rows of a slice; how many there are */
+    tr_dtype_t dtype;
+    bool has_dx, has_dw;
+    /* of a slice, each a multiple of the alignment: f32; in dtype, 0 where they are not needed */
+    size_t logits_bytes, narrow_bytes;
+} tr_head_slices_t;
+
+/* slice_elems: of the logits of a slice. Rows are padded to 16 elements, because products are faster
+ * where rows are aligned. */
+static inline tr_head_slices_t tr_head_slices(const tr_kernel_call_t *call, int64_t slice_elems,
+                                              size_t align_bytes) {
+    enum { ALIGN_ELEMS = 16 };
+    const int64_t *x = call->in[TR_HEAD_X].shape.dim;
+    tr_head_slices_t h = {.rows = x[0],
+                          .width = x[1],
+                          .tokens = call->in[TR_HEAD_W].shape.dim[0],
+                          .dtype = call->in[TR_HEAD_X].dtype,
+                          .has_dx = call->out[TR_HEAD_DX].shape.ndim >= 0,
+                          .has_dw = call->out[TR_HEAD_DW].shape.ndim >= 0};
+    h.stride = (h.tokens + ALIGN_ELEMS - 1) / ALIGN_ELEMS * ALIGN_ELEMS;
+    h.slice = slice_elems / h.stride;
+    if (h.slice > h.rows) h.slice = h.rows;
+    if (h.slice < 1) h.slice = 1;
+    h.slices = (h.rows + h.slice - 1) / h.slice;
+    const size_t elems = (size_t)(h.slice * h.stride);
+    h.logits_bytes = (elems * sizeof(float) + align_bytes - 1) / align_bytes * align_bytes;
+    if ((h.has_dx || h.has_dw) && h.dtype != TR_F32)
+        h.narrow_bytes = (elems * sizeof(uint16_t) + align_bytes - 1) / align_bytes * align_bytes;
+    return h;
+}
+
+static inline int64_t tr_head_slice_rows(const tr_head_slices_t *h, int64_t i) {
+    return i + 1 < h->slices ? h->slice : h->rows - i * h->slice;
+}
+static inline int tr_head_place(const tr_head_slices_t *h, int64_t i) {
+    return i == 0 ? TR_HEAD_FIRST : i + 1 == h->slices ? TR_HEAD_LAST : TR_HEAD_MIDDLE;
+}
+/* The rows of a slice at `place`; 0 if there is none. */
+static inline int64_t tr_head_place_rows(const tr_head_slices_t *h, int place) {
+    const int64_t at[TR_HEAD_PLACES] = {0, 1, h->slices - 1};
+    return at[place] < h->slices && tr_head_place(h, at[place]) == place
+               ? tr_head_slice_rows(h, at[place])
+               : 0;
+}
+
+#endif
