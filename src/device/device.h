@@ -114,9 +114,7 @@ typedef struct {
     tr_status_t (*event_wait)(tr_device_t *device, tr_event_t *event, tr_stream_t *stream);
     /* makes the host wait for it */
     tr_status_t (*event_sync)(tr_device_t *device, tr_event_t *event);
-    /* optional, both or none: whether the event is done, without waiting; seconds between two
-     * TR_EVENT_TIMED events that are done */
-    tr_status_t (*event_query)(tr_device_t *device, tr_event_t *event, bool *out_done);
+    /* optional: seconds between two TR_EVENT_TIMED events that are done */
     tr_status_t (*event_elapsed)(tr_device_t *device, tr_event_t *first, tr_event_t *last,
                                  double *out_sec);
 
@@ -136,11 +134,11 @@ typedef struct {
     /*
      * Optional, all four or none: capture. Between capture_begin and capture_end, work that this
      * thread enqueues on `stream`, and on streams that wait for an event of it, is recorded but not
-     * run. `stream` must wait for those streams before the end. Host waits, allocation and
-     * event_query are errors during a capture. Call capture_end also after an error; out NULL
-     * discards the recording. TR_ERR_CONFIG: some work cannot be captured. A launch runs the
-     * recording on `stream`, with the addresses and attributes at the time of capture. Launches of
-     * the same executable do not overlap.
+     * run. `stream` must wait for those streams before the end. Host waits and allocation are
+     * errors during a capture. Call capture_end also after an error; out NULL discards the
+     * recording. TR_ERR_CONFIG: some work cannot be captured. A launch runs the recording on
+     * `stream`, with the addresses and attributes at the time of capture. Launches of the same
+     * executable do not overlap.
      */
     tr_status_t (*capture_begin)(tr_device_t *device, tr_stream_t *stream);
     tr_status_t (*capture_end)(tr_device_t *device, tr_stream_t *stream, tr_executable_t **out);

@@ -185,13 +185,6 @@ static tr_status_t cuda_event_sync(tr_device_t *device, tr_event_t *event) {
     return end_wait(device, error, "work before an event");
 }
 
-static tr_status_t cuda_event_query(tr_device_t *device, tr_event_t *event, bool *out_done) {
-    TR_TRY(tr_cuda_enter(device));
-    const cudaError_t error = cudaEventQuery(event->handle);
-    *out_done = error == cudaSuccess;
-    return is_pending(error) ? TR_OK : tr_cuda_check(error, "work before an event");
-}
-
 static tr_status_t cuda_event_elapsed(tr_device_t *device, tr_event_t *first, tr_event_t *last,
                                       double *out_sec) {
     float ms = 0;
@@ -278,7 +271,7 @@ void tr_cuda_close(tr_device_t *device) {
     tr_free(&cuda);
 }
 
-static void describe(cuda_device_t *cuda, const struct cudaDeviceProp *p) {
+static void cuda_describe(cuda_device_t *cuda, const struct cudaDeviceProp *p) {
     tr_device_t *device = &cuda->base;
     const unsigned char *u = (const unsigned char *)p->uuid.bytes;
     device->ops = &tr_cuda_device_ops;
@@ -321,7 +314,7 @@ tr_status_t tr_cuda_open(const tr_device_params_t *params, tr_device_t **out) {
     cuda->tune = params->tune;
     cuda->base.profiled =
         tr_cuda_has_nvtx() && (params->nvtx || (debug && strcmp(debug, "nvtx") == 0));
-    describe(cuda, &properties);
+    cuda_describe(cuda, &properties);
     cuda->base.tf32 = params->tf32;
     cuda->base.conv_stats = params->conv_stats;
     cuda->base.memory_bytes =
@@ -351,7 +344,6 @@ const tr_device_ops_t tr_cuda_device_ops = {
     .event_record = cuda_event_record,
     .event_wait = cuda_event_wait,
     .event_sync = cuda_event_sync,
-    .event_query = cuda_event_query,
     .event_elapsed = cuda_event_elapsed,
     .choices_get = tr_cuda_plan_store_each,
     .choices_set = tr_cuda_plan_store_take,
