@@ -19,7 +19,7 @@ const tr_backend_t *const *tr_backend_list(size_t *out_count) {
     return backends;
 }
 
-static tr_status_t fail_unknown(const char *name) {
+static tr_status_t backend_fail_unknown(const char *name) {
     tr_str_t names = {0};
     for (int i = 0; i < BACKEND_COUNT; i++)
         tr_str_printf(&names, "%s%s", i ? ", " : "", backends[i]->name);
@@ -45,7 +45,7 @@ tr_status_t tr_backend_find(const char *name, const tr_backend_t **out) {
         *out = backends[i];
         return TR_OK;
     }
-    return fail_unknown(name);
+    return backend_fail_unknown(name);
 }
 
 tr_status_t tr_device_open(const char *name, const tr_device_params_t *params, tr_device_t **out) {

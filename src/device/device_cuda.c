@@ -48,7 +48,7 @@ static tr_status_t load_stub(void) {
                    path, dlerror());
 }
 
-static void load(void) {
+static void cuda_library_load(void) {
     const char *named = getenv("TRAINER_CUDA_LIBRARY");
     char path[PATH_MAX];
     if (!named && !find_library(path)) {
@@ -64,13 +64,13 @@ static void load(void) {
 }
 
 static const char *unavailable(void) {
-    pthread_once(&once, load);
+    pthread_once(&once, cuda_library_load);
     if (!loaded) return reason;
     return loaded->unavailable ? loaded->unavailable() : NULL;
 }
 
 static tr_status_t fail_unless_loaded(void) {
-    pthread_once(&once, load);
+    pthread_once(&once, cuda_library_load);
     return loaded ? TR_OK : TR_FAIL(TR_ERR_CONFIG, "device cuda: %s", reason);
 }
 
@@ -86,7 +86,7 @@ static tr_status_t open_device(const tr_device_params_t *params, tr_device_t **o
     return loaded->open(params, out);
 }
 
-static tr_status_t report(tr_report_row_fn row, void *self) {
+static tr_status_t cuda_library_report(tr_report_row_fn row, void *self) {
     TR_TRY(fail_unless_loaded());
     return loaded->report ? loaded->report(row, self) : TR_OK;
 }
@@ -97,5 +97,5 @@ const tr_backend_t tr_backend_cuda = {
     .unavailable = unavailable,
     .count = count,
     .open = open_device,
-    .report = report,
+    .report = cuda_library_report,
 };

@@ -46,8 +46,8 @@ static plan_key_t key_of(const tr_device_t *device, tr_kernel_id_t kernel,
     return key;
 }
 
-static const entry_t *find(const tr_plan_cache_t *cache, const plan_key_t *key, const void *attr,
-                           size_t attr_bytes) {
+static const entry_t *plan_find(const tr_plan_cache_t *cache, const plan_key_t *key,
+                                const void *attr, size_t attr_bytes) {
     for (size_t i = 0; i < cache->entries.count; i++) {
         const entry_t *e = cache->entries.data[i];
         if (memcmp(&e->key, key, sizeof *key) == 0 && e->attr_bytes == attr_bytes &&
@@ -62,8 +62,8 @@ static void free_entry(entry_t *e) {
     tr_free(&e);
 }
 
-static tr_status_t add(tr_device_t *device, const plan_key_t *key, const tr_kernel_call_t *call,
-                       size_t attr_bytes, tr_plan_t *out) {
+static tr_status_t plan_add(tr_device_t *device, const plan_key_t *key,
+                            const tr_kernel_call_t *call, size_t attr_bytes, tr_plan_t *out) {
     const tr_kernel_t *kernel = &device->ops->kernels[key->kernel];
     tr_kernel_call_t planned = *call;
     entry_t *e = NULL;
@@ -90,8 +90,8 @@ tr_status_t tr_plan_get(tr_device_t *device, tr_kernel_id_t kernel, const tr_ker
     *out = (tr_plan_t){0};
     if (!device->ops->kernels[kernel].prepare) return TR_OK;
     const plan_key_t key = key_of(device, kernel, call);
-    const entry_t *e = find(device->plans, &key, call->attr, attr_bytes);
-    if (!e) return add(device, &key, call, attr_bytes, out);
+    const entry_t *e = plan_find(device->plans, &key, call->attr, attr_bytes);
+    if (!e) return plan_add(device, &key, call, attr_bytes, out);
     *out = e->plan;
     return TR_OK;
 }
@@ -100,7 +100,7 @@ tr_status_t tr_plan_workspace(tr_device_t *device, tr_kernel_id_t kernel,
                               const tr_kernel_call_t *call, size_t attr_bytes,
                               size_t *out_scratch_bytes) {
     const plan_key_t key = key_of(device, kernel, call);
-    const entry_t *e = find(device->plans, &key, call->attr, attr_bytes);
+    const entry_t *e = plan_find(device->plans, &key, call->attr, attr_bytes);
     tr_plan_t plan = {0};
     if (!e && device->ops->kernels[kernel].workspace)
         return device->ops->kernels[kernel].workspace(device, call, out_scratch_bytes);

@@ -60,8 +60,9 @@ static size_t stretch_end(const tr_program_t *p, size_t first, const tr_collecti
 /* Captures records of `p`, and those of `next` if it is not NULL. TR_ERR_CONFIG: this cannot be
  * captured; nothing was done. An error of an op is one of these: one
  * that is not due to the capture comes again when the program runs op by op. */
-static tr_status_t capture(tr_graph_t *g, const tr_program_t *p, size_t first, size_t end,
-                           const tr_program_t *next, tr_collectives_t *c, tr_stretch_t *out) {
+static tr_status_t replay_capture(tr_graph_t *g, const tr_program_t *p, size_t first, size_t end,
+                                  const tr_program_t *next, tr_collectives_t *c,
+                                  tr_stretch_t *out) {
     const tr_device_ops_t *ops = g->device->ops;
     tr_stretch_t stretch = {.first = c ? c->started + 1 : 1};
     tr_ticket_t last = 0, none = 0;
@@ -81,13 +82,13 @@ static tr_status_t capture(tr_graph_t *g, const tr_program_t *p, size_t first, s
     return TR_OK;
 }
 
-static tr_status_t launch(tr_graph_t *g, const tr_stretch_t *s, tr_collectives_t *c) {
+static tr_status_t replay_launch(tr_graph_t *g, const tr_stretch_t *s, tr_collectives_t *c) {
     TR_TRY(g->device->ops->executable_launch(g->device, s->executable, g->stream));
     if (s->first <= s->last && c->ops->replayed) c->ops->replayed(c, s->first, s->last);
     return TR_OK;
 }
 
-static tr_status_t give_up(tr_graph_t *g, tr_program_t *p) {
+static tr_status_t replay_give_up(tr_graph_t *g, tr_program_t *p) {
     TR_WARN("program '%s' runs op by op: %s", p->name, tr_error_last()->message);
     tr_error_clear();
     tr_replay_destroy(g, p);
@@ -95,30 +96,31 @@ static tr_status_t give_up(tr_graph_t *g, tr_program_t *p) {
 }
 
 /* The stretch number k; captured first where it is not yet. */
-static tr_status_t replay(tr_graph_t *g, tr_program_t *p, size_t k, size_t first, size_t end,
-                          tr_collectives_t *c, tr_ticket_t *last) {
+static tr_status_t replay_run(tr_graph_t *g, tr_program_t *p, size_t k, size_t first, size_t end,
+                              tr_collectives_t *c, tr_ticket_t *last) {
     tr_replay_t *r = p->replay ? &p->replay[g->input_set] : NULL;
     if (r && k == r->stretch.count) {
         TR_TRY(tr_vec_push(&r->stretch, (tr_stretch_t){0}));
-        const tr_status_t status = capture(g, p, first, end, NULL, c, &r->stretch.data[k]);
+        const tr_status_t status = replay_capture(g, p, first, end, NULL, c, &r->stretch.data[k]);
         if (status != TR_OK) r->stretch.count--;
         if (status == TR_ERR_CONFIG)
-            TR_TRY(give_up(g, p));
+            TR_TRY(replay_give_up(g, p));
         else
             TR_TRY(status);
         r = p->replay ? r : NULL;
     }
-    return r ? launch(g, &r->stretch.data[k], c) : tr_exec_enqueue(g, p, first, end, c, last);
+    return r ? replay_launch(g, &r->stretch.data[k], c)
+             : tr_exec_enqueue(g, p, first, end, c, last);
 }
 
 /* -- running ----------------------------------------------------------------------------------- */
 
-static tr_status_t run_stretches(tr_graph_t *g, tr_program_t *p, tr_collectives_t *c) {
+static tr_status_t replay_run_stretches(tr_graph_t *g, tr_program_t *p, tr_collectives_t *c) {
     tr_ticket_t last = 0;
     for (size_t first = 0, end = 0, k = 0; first < p->nodes.count; first = end) {
         end = stretch_end(p, first, c);
         if (!is_collective(p, first) || holds_collectives(c))
-            TR_TRY(replay(g, p, k++, first, end, c, &last));
+            TR_TRY(replay_run(g, p, k++, first, end, c, &last));
         else
             TR_TRY(tr_exec_enqueue(g, p, first, end, c, &last));
         if (last > 0) TR_TRY(c->ops->progress(c));
@@ -134,7 +136,7 @@ static tr_replay_t *replay_of(tr_graph_t *g, tr_program_t *p, tr_collectives_t *
     return p->replay ? &p->replay[g->input_set] : NULL;
 }
 
-static bool is_ready(const tr_replay_t *r) {
+static bool replay_is_ready(const tr_replay_t *r) {
     return r && r->runs == RUNS_BEFORE_CAPTURE;
 }
 
@@ -146,7 +148,7 @@ tr_status_t tr_program_run(tr_graph_t *g, int program, tr_collectives_t *collect
     tr_ticket_t last = 0;
     TR_TRY(tr_copies_refresh(g));
     tr_replay_t *r = replay_of(g, p, collectives);
-    if (is_ready(r)) return run_stretches(g, p, collectives);
+    if (replay_is_ready(r)) return replay_run_stretches(g, p, collectives);
     if (r) r->runs++;
     return tr_exec_enqueue(g, p, 0, p->nodes.count, collectives, &last);
 }
@@ -160,12 +162,14 @@ tr_status_t tr_program_run_both(tr_graph_t *g, int program, int next,
     tr_program_t *p = g->programs.data[program], *q = g->programs.data[next];
     TR_TRY(tr_copies_refresh(g));
     tr_replay_t *r = replay_of(g, p, collectives);
-    if (is_ready(r) && is_ready(replay_of(g, q, NULL)) && holds_collectives(collectives)) {
+    if (replay_is_ready(r) && replay_is_ready(replay_of(g, q, NULL)) &&
+        holds_collectives(collectives)) {
         const tr_status_t status =
-            r->both.executable ? TR_OK : capture(g, p, 0, p->nodes.count, q, collectives, &r->both);
-        if (status == TR_OK) return launch(g, &r->both, collectives);
+            r->both.executable ? TR_OK
+                               : replay_capture(g, p, 0, p->nodes.count, q, collectives, &r->both);
+        if (status == TR_OK) return replay_launch(g, &r->both, collectives);
         if (status != TR_ERR_CONFIG) return status;
-        TR_TRY(give_up(g, p));
+        TR_TRY(replay_give_up(g, p));
     }
     TR_TRY(tr_program_run(g, program, collectives));
     return tr_program_run(g, next, NULL);

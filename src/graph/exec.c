@@ -17,7 +17,7 @@ void tr_exec_release(tr_graph_t *g) {
         if (g->region[role]) g->device->ops->free(g->device, g->region[role]);
 }
 
-static void *address(const tr_graph_t *g, tr_tensor_t t) {
+static void *exec_address(const tr_graph_t *g, tr_tensor_t t) {
     const tr_tensor_info_t *info = tr_tensor_info(g, t), *base = &tr_rec_base(g, t)->info;
     const size_t inside =
         info->role == TR_ROLE_VIEW ? (size_t)info->view_elems * tr_dtype_bytes(info->dtype) : 0;
@@ -40,7 +40,7 @@ static void flatten_views(tr_graph_t *g) {
 
 static tr_status_t resolve(tr_graph_t *g, tr_tensor_t t, tr_view_t *view) {
     if (tr_is_none(t)) return TR_OK;
-    view->data = address(g, t);
+    view->data = exec_address(g, t);
     const tr_tensor_t base = tr_base(g, t);
     const tr_tensor_info_t *info = tr_tensor_info(g, base);
     if (info->role != TR_ROLE_INPUT) return TR_OK;
@@ -108,7 +108,7 @@ tr_status_t tr_graph_allocate(tr_graph_t *g) {
     }
     for (size_t i = 1; i < g->tensors.count; i++) {
         tr_tensor_info_t *info = &g->tensors.data[i]->info;
-        if (info->role == TR_ROLE_VIEW) info->data = address(g, (tr_tensor_t){(int32_t)i});
+        if (info->role == TR_ROLE_VIEW) info->data = exec_address(g, (tr_tensor_t){(int32_t)i});
     }
     for (size_t i = 0; i < g->programs.count; i++)
         for (size_t k = 0; k < g->programs.data[i]->nodes.count; k++)
@@ -121,7 +121,7 @@ tr_status_t tr_graph_allocate(tr_graph_t *g) {
     return g->is_blank ? TR_OK : tr_graph_zero_reduced(g);
 }
 
-static tr_status_t zero_from(tr_graph_t *g, int64_t first) {
+static tr_status_t reduced_zero_from(tr_graph_t *g, int64_t first) {
     const size_t bytes = (size_t)(g->layout.reduced_elems - first) * sizeof(float);
     if (bytes == 0) return TR_OK;
     return g->device->ops->zero(g->device, g->stream, (float *)g->region[TR_ROLE_REDUCED] + first,
@@ -129,7 +129,7 @@ static tr_status_t zero_from(tr_graph_t *g, int64_t first) {
 }
 
 tr_status_t tr_graph_zero_reduced(tr_graph_t *g) {
-    return zero_from(g, 0);
+    return reduced_zero_from(g, 0);
 }
 
 static tr_status_t check_memory(const tr_tensor_info_t *info) {
@@ -164,7 +164,7 @@ tr_status_t tr_graph_sync(tr_graph_t *g) {
 
 /* -- running ----------------------------------------------------------------------------------- */
 
-static const tr_kernel_call_t *call_of(const tr_graph_t *g, const tr_node_t *node) {
+static const tr_kernel_call_t *exec_call_of(const tr_graph_t *g, const tr_node_t *node) {
     return node->set_calls ? &node->set_calls[g->input_set] : &node->call;
 }
 
@@ -183,16 +183,16 @@ static tr_status_t run_in_range(tr_graph_t *g, const tr_node_t *node) {
     char name[128];
     snprintf(name, sizeof name, "%s %s", node->op.row->name, node->op.label);
     g->device->ops->range_begin(g->device, name);
-    const tr_status_t status = node->kernel->run(g->device, g->stream, call_of(g, node));
+    const tr_status_t status = node->kernel->run(g->device, g->stream, exec_call_of(g, node));
     g->device->ops->range_end(g->device);
     return status;
 }
 
-static tr_status_t run_kernel(tr_graph_t *g, const tr_node_t *node) {
+static tr_status_t exec_run_kernel(tr_graph_t *g, const tr_node_t *node) {
     const tr_device_ops_t *ops = g->device->ops;
     const tr_status_t status = g->device->profiled
                                    ? run_in_range(g, node)
-                                   : node->kernel->run(g->device, g->stream, call_of(g, node));
+                                   : node->kernel->run(g->device, g->stream, exec_call_of(g, node));
     if (status != TR_OK) return name_op(&node->op, status);
     if (!ops->poison) return TR_OK;
     for (size_t i = 0; i < node->dying.count; i++) {
@@ -202,14 +202,14 @@ static tr_status_t run_kernel(tr_graph_t *g, const tr_node_t *node) {
     return TR_OK;
 }
 
-static tr_status_t run_collective(tr_graph_t *g, const tr_op_t *op, tr_collectives_t *c,
-                                  tr_ticket_t *last) {
+static tr_status_t exec_run_collective(tr_graph_t *g, const tr_op_t *op, tr_collectives_t *c,
+                                       tr_ticket_t *last) {
     if (!c || c->size == 1) return TR_OK;
     if (op->kind == TR_OP_WAIT) return *last > 0 ? c->ops->wait(c, *last, g->stream) : TR_OK;
     const tr_collective_op_t *o = &op->collective;
     const tr_collective_t what = {.kind = o->kind,
                                   .group = o->group,
-                                  .data = (char *)address(g, o->tensor) +
+                                  .data = (char *)exec_address(g, o->tensor) +
                                           (size_t)o->first * tr_dtype_bytes(o->type),
                                   .count = o->count,
                                   .dtype = o->type};
@@ -221,11 +221,11 @@ tr_status_t tr_exec_enqueue(tr_graph_t *g, const tr_program_t *p, size_t first, 
     for (size_t i = first; i < end; i++) {
         const tr_node_t *node = p->nodes.data[i];
         if (node->op.kind == TR_OP_KERNEL)
-            TR_TRY(run_kernel(g, node));
+            TR_TRY(exec_run_kernel(g, node));
         else if (node->op.kind == TR_OP_ZERO)
-            TR_TRY(zero_from(g, g->layout.trainable_elems));
+            TR_TRY(reduced_zero_from(g, g->layout.trainable_elems));
         else
-            TR_TRY(run_collective(g, &node->op, collectives, last));
+            TR_TRY(exec_run_collective(g, &node->op, collectives, last));
         if (*last > 0) TR_TRY(collectives->ops->progress(collectives));
     }
     return TR_OK;
@@ -240,7 +240,7 @@ static tr_status_t profile_by_events(tr_graph_t *g, const tr_program_t *p, tr_ev
         TR_TRY(ops->event_create(g->device, TR_EVENT_TIMED, &event[i]));
         TR_TRY(ops->event_record(g->device, event[i], g->stream));
         if (i < n && p->nodes.data[i]->op.kind == TR_OP_KERNEL)
-            TR_TRY(run_kernel(g, p->nodes.data[i]));
+            TR_TRY(exec_run_kernel(g, p->nodes.data[i]));
     }
     TR_TRY(tr_graph_sync(g));
     for (size_t i = 0; i < n; i++) {
@@ -268,7 +268,7 @@ tr_status_t tr_program_profile(tr_graph_t *g, int program, double *sec) {
     for (size_t i = 0; i < p->nodes.count; i++) {
         if (p->nodes.data[i]->op.kind != TR_OP_KERNEL) continue;
         const double start = tr_clock_sec();
-        TR_TRY(run_kernel(g, p->nodes.data[i]));
+        TR_TRY(exec_run_kernel(g, p->nodes.data[i]));
         TR_TRY(tr_graph_sync(g));
         sec[i] += tr_clock_sec() - start;
     }
@@ -300,7 +300,7 @@ tr_status_t tr_program_find_nonfinite(tr_graph_t *g, int program, int *out_op) {
     for (size_t i = 0; i < p->nodes.count && *out_op < 0; i++) {
         const tr_node_t *node = p->nodes.data[i];
         if (node->op.kind != TR_OP_KERNEL) continue;
-        TR_TRY(node->kernel->run(g->device, g->stream, call_of(g, node)));
+        TR_TRY(node->kernel->run(g->device, g->stream, exec_call_of(g, node)));
         for (int k = 0; k < node->op.n_out && *out_op < 0; k++) {
             bool finite = true;
             if (tr_is_none(node->op.out[k]) || !has_check(node->call.out[k].dtype)) continue;

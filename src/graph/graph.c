@@ -80,7 +80,7 @@ static void destroy_program(tr_program_t *p) {
 }
 
 /* For tdestroy: the list owns the records. */
-static void keep(void *rec) {
+static void by_name_keep(void *rec) {
     (void)rec;
 }
 
@@ -92,7 +92,7 @@ void tr_graph_destroy(tr_graph_t **graph) {
         destroy_program(g->programs.data[i]);
         tr_free(&g->programs.data[i]);
     }
-    tdestroy(g->by_name, keep);
+    tdestroy(g->by_name, by_name_keep);
     for (size_t i = 0; i < g->tensors.count; i++) {
         tr_free(&g->tensors.data[i]->name);
         tr_free(&g->tensors.data[i]->values);
@@ -194,8 +194,9 @@ static tr_status_t check_sizes(const char *name, const tr_shape_t *shape) {
 
 /* The persistent tensor of that name: the one that is there, if it is the same, or a new one
  * (*is_new). */
-static tr_status_t persistent(tr_graph_t *g, const char *name, tr_role_t role, tr_dtype_t dtype,
-                              const tr_shape_t *shape, tr_tensor_t *out, bool *is_new) {
+static tr_status_t tensor_persistent(tr_graph_t *g, const char *name, tr_role_t role,
+                                     tr_dtype_t dtype, const tr_shape_t *shape, tr_tensor_t *out,
+                                     bool *is_new) {
     const tr_tensor_t found = tr_graph_find(g, name);
     *is_new = tr_is_none(found);
     if (*is_new) {
@@ -230,7 +231,7 @@ tr_status_t tr_param(tr_graph_t *g, const char *name, const tr_shape_t *shape,
     bool is_new = false;
     tr_status_t status = TR_OK;
     TR_TRY(scoped_name(g, name, &full));
-    TR_TRY_GOTO(persistent(g, full, TR_ROLE_PARAM, TR_F32, shape, out, &is_new), done);
+    TR_TRY_GOTO(tensor_persistent(g, full, TR_ROLE_PARAM, TR_F32, shape, out, &is_new), done);
     if (is_new && g->laid_out)
         status = TR_FAIL(TR_ERR_INTERNAL,
                          "parameter '%s' is declared after the parameter block was laid out", full);
@@ -247,7 +248,7 @@ tr_status_t tr_model_state(tr_graph_t *g, const char *name, const tr_shape_t *sh
     bool is_new = false;
     TR_TRY(scoped_name(g, name, &full));
     const tr_status_t status =
-        persistent(g, full, TR_ROLE_MODEL_STATE, TR_F32, shape, out, &is_new);
+        tensor_persistent(g, full, TR_ROLE_MODEL_STATE, TR_F32, shape, out, &is_new);
     tr_free(&full);
     TR_TRY(status);
     tr_rec(g, *out)->info.param.init.value = fill;
@@ -257,7 +258,7 @@ tr_status_t tr_model_state(tr_graph_t *g, const char *name, const tr_shape_t *sh
 tr_status_t tr_optim_state(tr_graph_t *g, const char *name, tr_dtype_t dtype,
                            const tr_shape_t *shape, bool mirrors_params, tr_tensor_t *out) {
     bool is_new = false;
-    TR_TRY(persistent(g, name, TR_ROLE_OPTIM_STATE, dtype, shape, out, &is_new));
+    TR_TRY(tensor_persistent(g, name, TR_ROLE_OPTIM_STATE, dtype, shape, out, &is_new));
     tr_rec(g, *out)->info.mirrors_params = mirrors_params;
     return TR_OK;
 }
@@ -265,13 +266,13 @@ tr_status_t tr_optim_state(tr_graph_t *g, const char *name, tr_dtype_t dtype,
 tr_status_t tr_input(tr_graph_t *g, const char *name, tr_dtype_t dtype, const tr_shape_t *shape,
                      tr_tensor_t *out) {
     bool is_new = false;
-    return persistent(g, name, TR_ROLE_INPUT, dtype, shape, out, &is_new);
+    return tensor_persistent(g, name, TR_ROLE_INPUT, dtype, shape, out, &is_new);
 }
 
 tr_status_t tr_const(tr_graph_t *g, const char *name, const tr_shape_t *shape, double fill,
                      tr_tensor_t *out) {
     bool is_new = false;
-    TR_TRY(persistent(g, name, TR_ROLE_CONST, TR_F32, shape, out, &is_new));
+    TR_TRY(tensor_persistent(g, name, TR_ROLE_CONST, TR_F32, shape, out, &is_new));
     tr_rec(g, *out)->info.param.init.value = fill;
     return TR_OK;
 }
@@ -279,13 +280,13 @@ tr_status_t tr_const(tr_graph_t *g, const char *name, const tr_shape_t *shape, d
 tr_status_t tr_cache(tr_graph_t *g, const char *name, tr_dtype_t dtype, const tr_shape_t *shape,
                      tr_tensor_t *out) {
     bool is_new = false;
-    return persistent(g, name, TR_ROLE_CACHE, dtype, shape, out, &is_new);
+    return tensor_persistent(g, name, TR_ROLE_CACHE, dtype, shape, out, &is_new);
 }
 
 static tr_status_t const_of(tr_graph_t *g, const char *name, tr_dtype_t dtype, const void *values,
                             int64_t count, tr_tensor_t *out) {
     bool is_new = false;
-    TR_TRY(persistent(g, name, TR_ROLE_CONST, dtype, &TR_SHAPE(count), out, &is_new));
+    TR_TRY(tensor_persistent(g, name, TR_ROLE_CONST, dtype, &TR_SHAPE(count), out, &is_new));
     tr_tensor_rec_t *rec = tr_rec(g, *out);
     if (!rec->values) TR_TRY(tr_alloc(rec->info.bytes, name, &rec->values));
     memcpy(rec->values, values, rec->info.bytes);
@@ -304,7 +305,7 @@ tr_status_t tr_const_bytes(tr_graph_t *g, const char *name, const void *values, 
 
 tr_status_t tr_reduced(tr_graph_t *g, const char *name, int64_t count, tr_tensor_t *out) {
     bool is_new = false;
-    TR_TRY(persistent(g, name, TR_ROLE_REDUCED, TR_F32, &TR_SHAPE(count), out, &is_new));
+    TR_TRY(tensor_persistent(g, name, TR_ROLE_REDUCED, TR_F32, &TR_SHAPE(count), out, &is_new));
     if (is_new && g->laid_out)
         return TR_FAIL(TR_ERR_INTERNAL, "'%s' joins the reduced block after it was laid out", name);
     return TR_OK;

@@ -10,7 +10,8 @@
 enum { VALUES_OF_THREADS = 1 << 14 }; /* at least; fewer are drawn by one thread */
 
 /* Four values from one Philox block: two Box-Muller pairs, or four uniforms. */
-static void draw(const tr_init_t *init, uint64_t seed, uint64_t name, uint64_t block, float v[4]) {
+static void init_draw(const tr_init_t *init, uint64_t seed, uint64_t name, uint64_t block,
+                      float v[4]) {
     const tr_rng_block_t bits = tr_rng_philox(seed, TR_RNG_INIT, 0, name, block);
     for (int i = 0; i < 4; i += 2) {
         const double u = ((double)bits.v[i] + 0.5) * 0x1p-32,
@@ -26,25 +27,8 @@ static void draw(const tr_init_t *init, uint64_t seed, uint64_t name, uint64_t b
     }
 }
 
-/* Each block of four values is drawn by itself, so that the threads do not change the values. */
-static void fill(const tr_tensor_rec_t *rec, uint64_t seed, int threads, float *values) {
-    const tr_init_t *init = &rec->info.param.init;
-    const int64_t count = tr_shape_elems(&rec->info.shape);
-    if (init->kind == TR_INIT_CONST) {
-        for (int64_t i = 0; i < count; i++) values[i] = (float)init->value;
-        return;
-    }
-    const uint64_t name = tr_hash_name(rec->name);
-#pragma omp parallel for num_threads(count < VALUES_OF_THREADS ? 1 : threads) schedule(static)
-    for (int64_t i = 0; i < count; i += 4) {
-        float v[4];
-        draw(init, seed, name, (uint64_t)(i / 4), v);
-        memcpy(values + i, v, (size_t)(count - i < 4 ? count - i : 4) * sizeof(float));
-    }
-}
-
 /* Memory that is zero stays untouched, so that the system need not provide its pages yet. */
-static tr_status_t zero(tr_graph_t *g, const tr_tensor_info_t *info) {
+static tr_status_t init_zero(tr_graph_t *g, const tr_tensor_info_t *info) {
     return g->is_blank ? TR_OK
                        : g->device->ops->zero(g->device, g->stream, info->data, info->bytes);
 }
@@ -54,20 +38,33 @@ static tr_status_t init_tensor(tr_graph_t *g, tr_tensor_t t, uint64_t seed) {
     const bool zeros =
         rec->info.param.init.kind == TR_INIT_CONST && rec->info.param.init.value == 0;
     if (rec->values) return tr_tensor_write(g, t, rec->values);
-    if (rec->info.dtype != TR_F32 || zeros) return zero(g, &rec->info);
+    if (rec->info.dtype != TR_F32 || zeros) return init_zero(g, &rec->info);
     float *values = NULL;
     TR_TRY(tr_alloc(rec->info.bytes, rec->name, &values));
-    const int threads = g->device->threads > 0 ? g->device->threads : omp_get_max_threads();
-    fill(rec, seed, threads, values);
+    const tr_init_t *init = &rec->info.param.init;
+    const int64_t count = tr_shape_elems(&rec->info.shape);
+    const uint64_t name = tr_hash_name(rec->name);
+    const int all = g->device->threads > 0 ? g->device->threads : omp_get_max_threads(),
+              threads = count < VALUES_OF_THREADS ? 1 : all;
+    if (init->kind == TR_INIT_CONST) {
+        for (int64_t i = 0; i < count; i++) values[i] = (float)init->value;
+    } else { /* each block of four is drawn by itself, so the threads do not change the values */
+#pragma omp parallel for num_threads(threads) schedule(static)
+        for (int64_t i = 0; i < count; i += 4) {
+            float v[4];
+            init_draw(init, seed, name, (uint64_t)(i / 4), v);
+            memcpy(values + i, v, (size_t)(count - i < 4 ? count - i : 4) * sizeof(float));
+        }
+    }
     const tr_status_t status = tr_tensor_write(g, t, values);
     tr_free(&values);
     return status;
 }
 
-static tr_status_t init(tr_graph_t *g, uint64_t seed, bool params_too) {
+static tr_status_t graph_init(tr_graph_t *g, uint64_t seed, bool params_too) {
     if (!g->allocated) return TR_FAIL(TR_ERR_INTERNAL, "initialisation requires allocated memory");
     const tr_tensor_info_t *params = tr_tensor_info(g, g->param_block);
-    if (params->bytes > 0) TR_TRY(zero(g, params)); /* padding between parameters stays zero */
+    if (params->bytes > 0) TR_TRY(init_zero(g, params)); /* padding between parameters stays zero */
     for (size_t i = 1; i < g->tensors.count; i++) {
         const tr_tensor_t t = {(int32_t)i};
         const tr_role_t role = tr_tensor_info(g, t)->role;
@@ -82,9 +79,9 @@ static tr_status_t init(tr_graph_t *g, uint64_t seed, bool params_too) {
 }
 
 tr_status_t tr_graph_init_params(tr_graph_t *g, uint64_t seed) {
-    return init(g, seed, true);
+    return graph_init(g, seed, true);
 }
 
 tr_status_t tr_graph_init_states(tr_graph_t *g) {
-    return init(g, 0, false);
+    return graph_init(g, 0, false);
 }

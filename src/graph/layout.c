@@ -148,7 +148,8 @@ static int last_writer(const tr_graph_t *g, const tr_program_t *p, int64_t first
     return -1;
 }
 
-static tr_status_t insert(tr_program_t *p, size_t at, const char *label, const tr_op_t *op) {
+static tr_status_t program_insert(tr_program_t *p, size_t at, const char *label,
+                                  const tr_op_t *op) {
     tr_node_t *node = NULL;
     tr_status_t status = TR_OK;
     TR_TRY(tr_alloc(sizeof *node, "op record", &node));
@@ -168,7 +169,7 @@ fail:
 
 tr_status_t tr_zero_extra_reductions(tr_graph_t *g) {
     tr_program_t *p = tr_open_program(g);
-    return insert(p, p->nodes.count, "zero", &(tr_op_t){.kind = TR_OP_ZERO});
+    return program_insert(p, p->nodes.count, "zero", &(tr_op_t){.kind = TR_OP_ZERO});
 }
 
 /* End of the bucket that begins at `first`: whole parameters until `limit` elements are reached;
@@ -202,11 +203,11 @@ tr_status_t tr_program_add_allreduce(tr_graph_t *g, int program, size_t first_by
                              .bucket = bucket,
                              .collective = {TR_ALLREDUCE, g->reduced_block, first, end - first,
                                             TR_F32, TR_GROUP_ALL}};
-        TR_TRY(insert(p, at, "allreduce", &sum));
+        TR_TRY(program_insert(p, at, "allreduce", &sum));
         behind = at + 1;
         first = end;
         limit = (int64_t)(bucket_bytes / sizeof(float));
     }
-    return insert(p, p->nodes.count, "wait",
-                  &(tr_op_t){.kind = TR_OP_WAIT, .backward = true, .bucket = -1});
+    return program_insert(p, p->nodes.count, "wait",
+                          &(tr_op_t){.kind = TR_OP_WAIT, .backward = true, .bucket = -1});
 }

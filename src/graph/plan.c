@@ -36,18 +36,6 @@ static tr_tensor_rec_t *storage_of(const tr_graph_t *g, int32_t id) {
     return g->tensors.data[id];
 }
 
-static int times_read(const tr_graph_t *g, const tr_op_t *op, int32_t storage) {
-    int n = 0;
-    for (int k = 0; k < op->n_in; k++) {
-        if (tr_is_none(op->in[k])) continue;
-        const tr_tensor_rec_t *base = tr_rec_base(g, op->in[k]);
-        if (base->info.role == TR_ROLE_ACTIVATION &&
-            storage_of(g, base->storage)->storage == storage)
-            n++;
-    }
-    return n;
-}
-
 /* Output o of op i takes the memory of the input it may overwrite, if that input ends here. */
 static void try_inplace(const tr_graph_t *g, const tr_op_t *op, int i, int o) {
     const int k = op->row->inplace[o] - 1;
@@ -60,9 +48,14 @@ static void try_inplace(const tr_graph_t *g, const tr_op_t *op, int i, int o) {
         return;
     tr_tensor_rec_t *in = storage_of(g, in_base->storage);
     if (in->info.kept || in->survives) return;
-    if (in->info.last_op != i || in->info.bytes != out->info.bytes ||
-        times_read(g, op, in->storage) != 1)
-        return;
+    if (in->info.last_op != i || in->info.bytes != out->info.bytes) return;
+    int reads = 0; /* of this memory by this op */
+    for (int j = 0; j < op->n_in; j++) {
+        if (tr_is_none(op->in[j])) continue;
+        const tr_tensor_rec_t *base = tr_rec_base(g, op->in[j]);
+        if (base->info.role == TR_ROLE_ACTIVATION) reads += storage_of(g, base->storage) == in;
+    }
+    if (reads != 1) return;
     out->storage = in->storage;
     in->survives |= out->info.kept;
     if (out->info.last_op > in->info.last_op) in->info.last_op = out->info.last_op;
@@ -112,7 +105,7 @@ static int larger_first(const void *a, const void *b) {
 }
 
 /* placed: [count] by begin, with room for one more. */
-static void place(tr_block_t *block, span_t *placed, size_t count) {
+static void blocks_place(tr_block_t *block, span_t *placed, size_t count) {
     size_t begin = 0, at = 0;
     for (; at < count && placed[at].begin < begin + block->bytes; at++)
         if (placed[at].first <= block->last && placed[at].last >= block->first &&
@@ -134,7 +127,7 @@ static tr_status_t plan_arena(tr_graph_t *g, int program) {
     if (blocks.count > 0) qsort(blocks.data, blocks.count, sizeof *blocks.data, larger_first);
     for (size_t i = 0; i < blocks.count; i++) {
         tr_block_t *block = &blocks.data[i];
-        place(block, placed, i);
+        blocks_place(block, placed, i);
         p->arena_sum += block->bytes;
         if (block->offset + block->bytes > p->arena_bytes)
             p->arena_bytes = block->offset + block->bytes;
@@ -175,7 +168,7 @@ static void view_of(const tr_graph_t *g, tr_tensor_t t, tr_view_t *out) {
     *out = (tr_view_t){NULL, info->dtype, info->shape};
 }
 
-static tr_status_t prepare(tr_graph_t *g, tr_node_t *node) {
+static tr_status_t node_prepare(tr_graph_t *g, tr_node_t *node) {
     const tr_op_t *op = &node->op;
     if (op->kind != TR_OP_KERNEL) return TR_OK;
     node->kernel = &g->device->ops->kernels[op->row->kernel];
@@ -211,7 +204,7 @@ tr_status_t tr_op_describe(const tr_graph_t *g, const tr_op_t *op, char *text, s
 static tr_status_t plan_program(tr_graph_t *g, int program) {
     tr_program_t *p = g->programs.data[program];
     if (!p->ended) return TR_FAIL(TR_ERR_INTERNAL, "program '%s' is not complete", p->name);
-    for (size_t i = 0; i < p->nodes.count; i++) TR_TRY(prepare(g, p->nodes.data[i]));
+    for (size_t i = 0; i < p->nodes.count; i++) TR_TRY(node_prepare(g, p->nodes.data[i]));
     find_lifetimes(g, program);
     for (int i = 0; i < (int)p->nodes.count; i++) {
         const tr_op_t *op = &p->nodes.data[i]->op;
@@ -277,7 +270,7 @@ static size_t total_of_direct_sums(tr_graph_t *g) {
         tr_program_t *p = g->programs.data[i];
         p->arena_bytes = p->arena_sum = 0;
         for (size_t k = 0; k < p->nodes.count && status == TR_OK; k++)
-            status = prepare(g, p->nodes.data[k]);
+            status = node_prepare(g, p->nodes.data[k]);
         if (status == TR_OK) status = plan_arena(g, i);
     }
     plan_regions(g);

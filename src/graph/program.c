@@ -114,9 +114,9 @@ fail:
 }
 
 /* Where `given` the outputs are out[], to be checked; else they are made. */
-static tr_status_t append(tr_graph_t *g, const tr_op_row_t *row, const tr_tensor_t *in, int n_in,
-                          const void *attr, size_t attr_bytes, const bool *want,
-                          const tr_tensor_t *given, int n_out, tr_node_t **out) {
+static tr_status_t program_append(tr_graph_t *g, const tr_op_row_t *row, const tr_tensor_t *in,
+                                  int n_in, const void *attr, size_t attr_bytes, const bool *want,
+                                  const tr_tensor_t *given, int n_out, tr_node_t **out) {
     tr_node_t *node = NULL;
     tr_status_t status = TR_OK;
     TR_TRY(check_inputs(g, row->name, in, n_in));
@@ -159,7 +159,7 @@ tr_status_t tr_op_append(tr_graph_t *g, const tr_op_row_t *row, const tr_tensor_
     tr_node_t *node = NULL;
     if (row->compose && !tr_device_has(g->device, row->kernel))
         return compose(g, row, in, n_in, attr, attr_bytes, want, out, n_out);
-    TR_TRY(append(g, row, in, n_in, attr, attr_bytes, want, NULL, n_out, &node));
+    TR_TRY(program_append(g, row, in, n_in, attr, attr_bytes, want, NULL, n_out, &node));
     memcpy(out, node->op.out, (size_t)n_out * sizeof *out);
     return TR_OK;
 }
@@ -168,14 +168,14 @@ tr_status_t tr_op_append_into(tr_graph_t *g, const tr_op_row_t *row, const tr_te
                               int n_in, const void *attr, size_t attr_bytes, const tr_tensor_t *out,
                               int n_out) {
     tr_node_t *node = NULL;
-    return append(g, row, in, n_in, attr, attr_bytes, NULL, out, n_out, &node);
+    return program_append(g, row, in, n_in, attr, attr_bytes, NULL, out, n_out, &node);
 }
 
 tr_status_t tr_op_append_given(tr_graph_t *g, const tr_op_row_t *row, const tr_tensor_t *in,
                                int n_in, const void *attr, size_t attr_bytes, const bool *want,
                                tr_tensor_t *out, int n_out) {
     tr_node_t *node = NULL;
-    TR_TRY(append(g, row, in, n_in, attr, attr_bytes, want, out, n_out, &node));
+    TR_TRY(program_append(g, row, in, n_in, attr, attr_bytes, want, out, n_out, &node));
     memcpy(out, node->op.out, (size_t)n_out * sizeof *out);
     return TR_OK;
 }

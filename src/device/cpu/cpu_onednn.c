@@ -98,20 +98,6 @@ static tr_status_t add_weights(cpu_dnn_t *dnn, cpu_dnn_kind_t kind, const recipe
     return TR_OK;
 }
 
-static tr_status_t add_memories(cpu_dnn_t *dnn, const cpu_dnn_desc_t *desc, const recipe_t *r) {
-    const place_t *place = places[desc->kind];
-    TR_TRY(add_memory(dnn, ROLE_SRC, place[ROLE_SRC].arg, layout_ref(&r->src)));
-    TR_TRY(add_memory(dnn, ROLE_DST, place[ROLE_DST].arg, layout_ref(&r->dst)));
-    if (desc->bias.ndim && place[ROLE_BIAS].arg)
-        TR_TRY(add_memory(dnn, ROLE_BIAS, place[ROLE_BIAS].arg, layout_ref(&r->bias)));
-    TR_TRY(add_weights(dnn, desc->kind, r));
-    layout_ref_t scratchpad = dnnl_primitive_desc_query_md(dnn->plan, dnnl_query_scratchpad_md, 0);
-    dnn->scratchpad_bytes = dnnl_memory_desc_get_size(scratchpad);
-    if (dnn->scratchpad_bytes)
-        TR_TRY(add_memory(dnn, ROLE_SCRATCH, DNNL_ARG_SCRATCHPAD, scratchpad));
-    return TR_OK;
-}
-
 static int64_t elems_of(const cpu_dnn_tensor_t *tensor) {
     int64_t elems = 1;
     for (int i = 0; i < tensor->ndim; i++) elems *= tensor->dim[i];
@@ -136,7 +122,7 @@ static void widen(cpu_dnn_t *dnn, cpu_dnn_desc_t *desc) {
     desc->src.dtype = desc->weights.dtype = desc->dst.dtype = TR_F32;
 }
 
-static tr_status_t build(cpu_dnn_t *dnn, cpu_dnn_desc_t *desc, recipe_t *r) {
+static tr_status_t dnn_build(cpu_dnn_t *dnn, cpu_dnn_desc_t *desc, recipe_t *r) {
     DNN_TRY(dnnl_engine_create(&dnn->engine, dnnl_cpu, 0));
     DNN_TRY(dnnl_stream_create(&dnn->stream, dnn->engine, dnnl_stream_default_flags));
     if (desc->src.dtype == TR_F16) widen(dnn, desc);
@@ -151,7 +137,17 @@ static tr_status_t build(cpu_dnn_t *dnn, cpu_dnn_desc_t *desc, recipe_t *r) {
     }
     DNN_TRY(status);
     DNN_TRY(dnnl_primitive_create(&dnn->primitive, dnn->plan));
-    TR_TRY(add_memories(dnn, desc, r));
+
+    const place_t *place = places[desc->kind];
+    TR_TRY(add_memory(dnn, ROLE_SRC, place[ROLE_SRC].arg, layout_ref(&r->src)));
+    TR_TRY(add_memory(dnn, ROLE_DST, place[ROLE_DST].arg, layout_ref(&r->dst)));
+    if (desc->bias.ndim && place[ROLE_BIAS].arg)
+        TR_TRY(add_memory(dnn, ROLE_BIAS, place[ROLE_BIAS].arg, layout_ref(&r->bias)));
+    TR_TRY(add_weights(dnn, desc->kind, r));
+    layout_ref_t scratchpad = dnnl_primitive_desc_query_md(dnn->plan, dnnl_query_scratchpad_md, 0);
+    dnn->scratchpad_bytes = dnnl_memory_desc_get_size(scratchpad);
+    if (dnn->scratchpad_bytes)
+        TR_TRY(add_memory(dnn, ROLE_SCRATCH, DNNL_ARG_SCRATCHPAD, scratchpad));
     return TR_OK;
 }
 
@@ -179,7 +175,7 @@ tr_status_t tr_cpu_dnn_create(const cpu_dnn_desc_t *desc, cpu_dnn_t **out) {
     dnn->result = results[desc->kind];
     dnn->relu_elems = desc->act == TR_ACT_RELU ? elems_of(&desc->dst) : 0;
     dnn->relu_dtype = desc->dst.dtype;
-    TR_TRY_GOTO(build(dnn, &chosen, &recipe), done);
+    TR_TRY_GOTO(dnn_build(dnn, &chosen, &recipe), done);
     *out = dnn;
 done:
     tr_cpu_dnn_recipe_fini(&recipe);

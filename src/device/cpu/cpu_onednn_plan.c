@@ -119,7 +119,7 @@ static dnnl_status_t plan_conv_bwd_weights(const recipe_t *r, dnnl_engine_t engi
 
 /* -- from description to recipe ---------------------------------------------------------------- */
 
-static dnnl_status_t describe(const cpu_dnn_tensor_t *tensor, bool any, layout_t *out) {
+static dnnl_status_t layout_describe(const cpu_dnn_tensor_t *tensor, bool any, layout_t *out) {
     if (!tensor->ndim) return dnnl_success;
     dnnl_dims_t dims, strides;
     for (int i = 0; i < tensor->ndim; i++) dims[i] = tensor->dim[i], strides[i] = tensor->stride[i];
@@ -163,14 +163,14 @@ static tr_status_t recipe_attr(const cpu_dnn_desc_t *desc, recipe_t *r) {
 
 tr_status_t tr_cpu_dnn_recipe_init(const cpu_dnn_desc_t *desc, recipe_t *r) {
     bool conv = desc->kind != CPU_DNN_MATMUL;
-    DNN_TRY(describe(&desc->src, false, &r->src));
+    DNN_TRY(layout_describe(&desc->src, false, &r->src));
     cpu_dnn_tensor_t forward = desc->weights;
     forward.dtype = desc->src.dtype;
-    DNN_TRY(describe(&desc->weights, conv, &r->weights));
-    if (conv) DNN_TRY(describe(&forward, true, &r->hint_weights));
-    DNN_TRY(describe(&desc->weights, false, &r->own_weights));
-    DNN_TRY(describe(&desc->bias, false, &r->bias));
-    DNN_TRY(describe(&desc->dst, false, &r->dst));
+    DNN_TRY(layout_describe(&desc->weights, conv, &r->weights));
+    if (conv) DNN_TRY(layout_describe(&forward, true, &r->hint_weights));
+    DNN_TRY(layout_describe(&desc->weights, false, &r->own_weights));
+    DNN_TRY(layout_describe(&desc->bias, false, &r->bias));
+    DNN_TRY(layout_describe(&desc->dst, false, &r->dst));
     for (int i = 0; i < 3; i++) {
         r->stride[i] = desc->stride[i], r->dilation[i] = desc->dilation[i] - 1;
         r->pad_lo[i] = desc->pad_lo[i], r->pad_hi[i] = desc->pad_hi[i];

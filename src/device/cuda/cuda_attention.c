@@ -57,9 +57,9 @@ static tr_status_t prepare_both(tr_device_t *device, const tr_kernel_call_t *cal
     return TR_OK;
 }
 
-static tr_status_t prepare(tr_device_t *device, const tr_kernel_call_t *call,
-                           const cuda_dnn_attention_t *shape, const char *obstacle,
-                           void **out_state, size_t *out_scratch_bytes) {
+static tr_status_t attention_prepare(tr_device_t *device, const tr_kernel_call_t *call,
+                                     const cuda_dnn_attention_t *shape, const char *obstacle,
+                                     void **out_state, size_t *out_scratch_bytes) {
     attention_t *a = NULL;
     TR_TRY(tr_alloc(sizeof *a, "attention", &a));
     a->shape = *shape;
@@ -93,13 +93,13 @@ CUDA_KERNEL_PREPARE(attention_fwd) {
     const cuda_dnn_attention_t shape = shape_of(call, &call->in[FWD_QKV], false);
     const char *obstacle =
         find_obstacle(call, &shape, cuda_present(&call->out[FWD_KEPT_OUT]), FWD_IDS);
-    return prepare(device, call, &shape, obstacle, out_state, out_scratch_bytes);
+    return attention_prepare(device, call, &shape, obstacle, out_state, out_scratch_bytes);
 }
 
 CUDA_KERNEL_PREPARE(attention_bwd) {
     const cuda_dnn_attention_t shape = shape_of(call, &call->in[BWD_QKV], true);
     const char *obstacle = find_obstacle(call, &shape, cuda_present(&call->in[BWD_KEPT]), BWD_IDS);
-    return prepare(device, call, &shape, obstacle, out_state, out_scratch_bytes);
+    return attention_prepare(device, call, &shape, obstacle, out_state, out_scratch_bytes);
 }
 
 CUDA_KERNEL_RELEASE(attention) {

@@ -102,7 +102,7 @@ static const tr_device_ops_t model_ops = {
     .kernels = tr_cuda_kernels,
 };
 
-static void describe(cuda_device_t *cuda, const row_t *row, bool bound, double share) {
+static void model_describe(cuda_device_t *cuda, const row_t *row, bool bound, double share) {
     tr_device_t *device = &cuda->base;
     device->ops = &model_ops;
     device->fast_bf16 = device->fast_f16 = true;
@@ -128,7 +128,7 @@ tr_status_t tr_cuda_open_model(const tr_device_params_t *params, tr_device_t **o
     cuda->model = model;
     cuda->base.tf32 = params->tf32;
     cuda->base.conv_stats = params->conv_stats;
-    describe(cuda, row, bound, params->memory_share > 0 ? params->memory_share : 0.95);
+    model_describe(cuda, row, bound, params->memory_share > 0 ? params->memory_share : 0.95);
     if (!bound) TR_TRY_GOTO(describe_to_cudnn(row, model), fail);
     TR_TRY_GOTO(tr_cuda_open_plans(cuda, params->plan_folder), fail);
     *out = &cuda->base;

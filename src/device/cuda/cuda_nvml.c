@@ -54,7 +54,7 @@ enum { FUNCTION_NOT_FOUND = 13 }; /* nvmlReturn_t */
 #define NOT_AVAILABLE (~0ull)
 
 /* NULL, or why NVML cannot be used. */
-static const char *load(nvml_t *nvml) {
+static const char *nvml_load(nvml_t *nvml) {
     static char reason[256];
     void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
     if (!library) return "none: " LIBRARY " is missing, which comes with the driver";
@@ -154,7 +154,7 @@ void tr_cuda_nvml_place(const tr_device_t *device, tr_device_place_t *out) {
     nvml_device_t gpu = NULL;
     unsigned count = 0;
     if (cudaGetDeviceCount(&out->visible) != cudaSuccess) out->visible = 0;
-    if (load(&nvml)) return;
+    if (nvml_load(&nvml)) return;
     if (ASK(&nvml, DeviceGetHandleByPciBusId_v2, device->bus_id, &gpu) == 0)
         format_cores(&nvml, gpu, out->near_cores, sizeof out->near_cores);
     if (nvml.DeviceGetCount_v2(&count) == 0) out->siblings = (int)count;
@@ -211,7 +211,7 @@ void tr_cuda_nvml_report(tr_report_row_fn row, void *self) {
     unsigned count = 0;
     int cuda = 0;
     char version[64] = "?", text[128];
-    const char *reason = load(&nvml);
+    const char *reason = nvml_load(&nvml);
     if (reason) {
         row(self, "driver", reason);
         return;

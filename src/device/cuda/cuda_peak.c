@@ -63,16 +63,8 @@ static tr_status_t time_size(probe_t *p, bool last, double *out_sec) {
 
 /* -- products ---------------------------------------------------------------------------------- */
 
-/* A random number in [0.5, 1) with a random sign. Zeros would be multiplied faster: they take less
- * power. */
-static uint32_t random_bits(tr_dtype_t dtype, uint32_t *state) {
-    const uint32_t r = *state = *state * 1664525u + 1013904223u;
-    return dtype == TR_BF16  ? 0x3f00u | (r >> 16 & 0x807fu)
-           : dtype == TR_F16 ? 0x3800u | (r >> 16 & 0x83ffu)
-                             : 0x3f000000u | (r & 0x807fffffu);
-}
-
-/* The first p->bytes of the memory, which are a multiple of the sample. */
+/* Fills the first p->bytes of the memory, which are a multiple of the sample, with random numbers in
+ * [0.5, 1) with a random sign. Zeros would be multiplied faster: they take less power. */
 static tr_status_t fill_operand(const probe_t *p, tr_dtype_t dtype) {
     const tr_device_ops_t *ops = p->device->ops;
     const size_t elem = tr_dtype_bytes(dtype),
@@ -81,7 +73,10 @@ static tr_status_t fill_operand(const probe_t *p, tr_dtype_t dtype) {
     char *host = NULL;
     TR_TRY(tr_alloc(sample, "the probe of a GPU", &host));
     for (size_t i = 0; i < sample; i += elem) {
-        const uint32_t bits = random_bits(dtype, &state);
+        state = state * 1664525u + 1013904223u;
+        const uint32_t bits = dtype == TR_BF16  ? 0x3f00u | (state >> 16 & 0x807fu)
+                              : dtype == TR_F16 ? 0x3800u | (state >> 16 & 0x83ffu)
+                                                : 0x3f000000u | (state & 0x807fffffu);
         memcpy(host + i, &bits, elem); /* little-endian */
     }
     tr_status_t status =

@@ -78,7 +78,7 @@ static entry_t *find_entry(cuda_plan_store_t *store, const char *key) {
     return NULL;
 }
 
-static tr_status_t keep(cuda_plan_store_t *store, const char *key, const char *text) {
+static tr_status_t store_keep(cuda_plan_store_t *store, const char *key, const char *text) {
     entry_t *known = find_entry(store, key), e = {0};
     tr_status_t status = TR_OK;
     TR_TRY_GOTO(copy_text(key, &e.key), fail);
@@ -136,7 +136,7 @@ const char *tr_cuda_plan_store_find(cuda_plan_store_t *store, const char *key) {
         (content = read_file(store, path)) != NULL) {
         /* another key may have the same hash */
         if (strncmp(content, whole.text, whole.length) == 0 && content[whole.length] == '\n' &&
-            keep(store, whole.text, content + whole.length + 1) == TR_OK)
+            store_keep(store, whole.text, content + whole.length + 1) == TR_OK)
             known = find_entry(store, whole.text);
         tr_free(&content);
     }
@@ -201,7 +201,7 @@ tr_status_t tr_cuda_plan_store_add(cuda_plan_store_t *store, const char *key, co
     tr_str_t whole = {0};
     char path[PATH_MAX];
     tr_str_printf(&whole, "%s %s", store->prefix, key);
-    tr_status_t status = whole.status ? whole.status : keep(store, whole.text, text);
+    tr_status_t status = whole.status ? whole.status : store_keep(store, whole.text, text);
     if (status == TR_OK && lasts && path_of(store, whole.text, path))
         status = write_entry(store, path, whole.text, text);
     tr_str_free(&whole);
@@ -240,7 +240,7 @@ tr_status_t tr_cuda_plan_store_take(tr_device_t *device, const char *key, const 
     char path[PATH_MAX];
     if (!store || bytes == 0 || text[bytes - 1] != '\0') return TR_OK;
     if (strncmp(key, store->prefix, prefix) != 0 || key[prefix] != ' ') return TR_OK;
-    TR_TRY(keep(store, key, text));
+    TR_TRY(store_keep(store, key, text));
     /* a node with a folder of its own; elsewhere rank 0 has written the file */
     if (!path_of(store, key, path)) return TR_OK;
     char *content = read_file(store, path);

@@ -153,8 +153,8 @@ static tr_status_t suggest(tr_device_t *device, cuda_product_plan_t *plan, uint3
     return TR_OK;
 }
 
-static void take(cuda_product_plan_t *plan, const cublasLtMatmulHeuristicResult_t *result,
-                 cublasLtMatmulAlgo_t *out) {
+static void product_take(cuda_product_plan_t *plan, const cublasLtMatmulHeuristicResult_t *result,
+                         cublasLtMatmulAlgo_t *out) {
     *out = result->algo;
     if (result->workspaceSize > plan->workspace_bytes)
         plan->workspace_bytes = result->workspaceSize;
@@ -249,11 +249,12 @@ static bool find_stored(tr_device_t *device, cuda_product_plan_t *plan, const ch
            result.workspaceSize <= WORKSPACE_BYTES;
     if (!fits) return tr_cuda_plan_store_drop(store, key, "was refused by cuBLASLt"), false;
     result.algo = algo;
-    take(plan, &result, out);
+    product_take(plan, &result, out);
     return true;
 }
 
-static tr_status_t store(tr_device_t *device, const char *key, const cublasLtMatmulAlgo_t *algo) {
+static tr_status_t product_store(tr_device_t *device, const char *key,
+                                 const cublasLtMatmulAlgo_t *algo) {
     char text[2 * sizeof *algo + 1];
     const unsigned char *byte = (const unsigned char *)algo;
     for (size_t i = 0; i < sizeof *algo; i++) snprintf(text + 2 * i, 3, "%02x", byte[i]);
@@ -278,8 +279,8 @@ static tr_status_t choose_timed(tr_device_t *device, cuda_product_plan_t *plan,
         const double sec = time_of(device, plan, &results[i]);
         if (sec < best_sec) best_sec = sec, best = i;
     }
-    take(plan, &results[best], out);
-    status = store(device, key.text, out);
+    product_take(plan, &results[best], out);
+    status = product_store(device, key.text, out);
 done:
     tr_str_free(&key);
     return status;
@@ -292,7 +293,7 @@ static tr_status_t choose(tr_device_t *device, cuda_product_plan_t *plan, uint32
     cublasLtMatmulHeuristicResult_t result;
     int count = 0;
     TR_TRY(suggest(device, plan, alignment, 1, &result, &count));
-    take(plan, &result, out);
+    product_take(plan, &result, out);
     return TR_OK;
 }
 

@@ -32,24 +32,20 @@ static tr_status_t keep_attr(tr_executable_t *executable, tr_kernel_call_t *call
     return tr_vec_push(&executable->attrs, attr);
 }
 
-static tr_status_t record(strict_device_t *strict, tr_stream_t *stream,
-                          const strict_work_t *given) {
-    strict_work_t work = *given;
-    if (work.kind == STRICT_KERNEL) TR_TRY(keep_attr(strict->capture, &work.call));
-    stream->captured++;
-    return tr_vec_push(&strict->capture->work, work);
-}
-
 /* For a stream in the capture. Records and waits only determine which streams take part and that
  * they are waited for at the end: a launch runs the work in the order of enqueuing. */
-static tr_status_t take(strict_device_t *strict, tr_stream_t *stream, const strict_work_t *work) {
+static tr_status_t capture_take(strict_device_t *strict, tr_stream_t *stream,
+                                const strict_work_t *work) {
     tr_event_t *event = work->event;
     if (work->kind == STRICT_RECORD) {
         event->capture = strict->capture_number;
         event->captured_on = stream;
         event->captured = stream->captured;
     } else if (work->kind != STRICT_WAIT) {
-        return record(strict, stream, work);
+        strict_work_t own = *work;
+        if (own.kind == STRICT_KERNEL) TR_TRY(keep_attr(strict->capture, &own.call));
+        stream->captured++;
+        return tr_vec_push(&strict->capture->work, own);
     } else if (event->capture != strict->capture_number) {
         return TR_FAIL(TR_ERR_INTERNAL,
                        "device strict: stream '%s' waits inside a capture for an event that was "
@@ -67,7 +63,7 @@ tr_status_t tr_strict_capture(strict_device_t *strict, tr_stream_t *stream,
     const bool waits = work->kind == STRICT_WAIT && work->event->capture != 0;
     if (now && waits && work->event->capture == now && stream->capture != now) join(strict, stream);
     *out_taken = now && stream->capture == now;
-    if (*out_taken) return take(strict, stream, work);
+    if (*out_taken) return capture_take(strict, stream, work);
     if (waits)
         return TR_FAIL(TR_ERR_INTERNAL,
                        "device strict: stream '%s' waits for an event that was recorded in a "

@@ -218,8 +218,8 @@ done:
     return status;
 }
 
-static tr_status_t fill(tr_device_t *device, tr_stream_t *stream, void *dst, size_t bytes,
-                        int value) {
+static tr_status_t strict_fill(tr_device_t *device, tr_stream_t *stream, void *dst, size_t bytes,
+                               int value) {
     strict_device_t *strict = self(device);
     strict_work_t work = {.kind = STRICT_FILL, .bytes = bytes, .fill = value};
     if (bytes == 0) return TR_OK;
@@ -231,12 +231,12 @@ static tr_status_t fill(tr_device_t *device, tr_stream_t *stream, void *dst, siz
 }
 
 static tr_status_t strict_zero(tr_device_t *device, tr_stream_t *stream, void *dst, size_t bytes) {
-    return fill(device, stream, dst, bytes, 0);
+    return strict_fill(device, stream, dst, bytes, 0);
 }
 
 static tr_status_t strict_poison(tr_device_t *device, tr_stream_t *stream, void *dst,
                                  size_t bytes) {
-    return fill(device, stream, dst, bytes, POISON);
+    return strict_fill(device, stream, dst, bytes, POISON);
 }
 
 tr_status_t tr_strict_call(tr_device_t *device, tr_stream_t *stream, strict_call_fn call,
@@ -326,7 +326,7 @@ static const tr_device_ops_t strict_ops = {
     .kernels = tr_strict_kernels,
 };
 
-static void describe(strict_device_t *strict, uint64_t seed) {
+static void strict_describe(strict_device_t *strict, uint64_t seed) {
     tr_device_t *device = &strict->base;
     strict->ops = strict_ops;
     strict->ops.kernels = strict->kernels;
@@ -352,7 +352,7 @@ static tr_status_t strict_open(const tr_device_params_t *params, tr_device_t **o
     TR_TRY_GOTO(strict->cpu->ops->stream_create(strict->cpu, "strict", TR_PRIORITY_NORMAL,
                                                 &strict->cpu_stream),
                 fail);
-    describe(strict, params->seed);
+    strict_describe(strict, params->seed);
     *out = &strict->base;
     return TR_OK;
 fail:

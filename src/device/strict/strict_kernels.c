@@ -74,8 +74,8 @@ static tr_status_t check_and_push(strict_device_t *strict, tr_stream_t *stream,
     return tr_strict_push(strict, stream, work);
 }
 
-static tr_status_t enqueue(tr_device_t *device, tr_stream_t *stream, tr_kernel_id_t id,
-                           const tr_kernel_call_t *call) {
+static tr_status_t strict_kernel_run(tr_device_t *device, tr_stream_t *stream, tr_kernel_id_t id,
+                                     const tr_kernel_call_t *call) {
     strict_device_t *strict = (strict_device_t *)device;
     strict_work_t work = {.kind = STRICT_KERNEL, .kernel = id, .call = *call};
     pthread_mutex_lock(&strict->mutex);
@@ -84,14 +84,15 @@ static tr_status_t enqueue(tr_device_t *device, tr_stream_t *stream, tr_kernel_i
     return status;
 }
 
-static tr_status_t prepare(tr_device_t *device, tr_kernel_id_t id, const tr_kernel_call_t *call,
-                           void **out_state, size_t *out_scratch_bytes) {
+static tr_status_t strict_kernel_prepare(tr_device_t *device, tr_kernel_id_t id,
+                                         const tr_kernel_call_t *call, void **out_state,
+                                         size_t *out_scratch_bytes) {
     tr_device_t *cpu = ((strict_device_t *)device)->cpu;
     cpu->winograd = device->winograd; /* prepare may have changed it */
     return cpu->ops->kernels[id].prepare(cpu, call, out_state, out_scratch_bytes);
 }
 
-static void release(tr_device_t *device, tr_kernel_id_t id, void *state) {
+static void strict_kernel_release(tr_device_t *device, tr_kernel_id_t id, void *state) {
     strict_device_t *strict = (strict_device_t *)device;
     pthread_mutex_lock(&strict->mutex);
     tr_strict_run_all(strict); /* recorded calls may still need the state */
@@ -102,14 +103,14 @@ static void release(tr_device_t *device, tr_kernel_id_t id, void *state) {
 /* The functions of a kernel do not get its id, so there is one set of functions per kernel. */
 #define KERNEL(name, ...)                                                                          \
     static tr_status_t run_##name(tr_device_t *d, tr_stream_t *s, const tr_kernel_call_t *c) {     \
-        return enqueue(d, s, TR_K_##name, c);                                                      \
+        return strict_kernel_run(d, s, TR_K_##name, c);                                            \
     }                                                                                              \
     static tr_status_t prepare_##name(tr_device_t *d, const tr_kernel_call_t *c, void **state,     \
                                       size_t *n) {                                                 \
-        return prepare(d, TR_K_##name, c, state, n);                                               \
+        return strict_kernel_prepare(d, TR_K_##name, c, state, n);                                 \
     }                                                                                              \
     static void release_##name(tr_device_t *d, void *state) {                                      \
-        release(d, TR_K_##name, state);                                                            \
+        strict_kernel_release(d, TR_K_##name, state);                                              \
     }
 #include "device/kernels.def"
 #undef KERNEL

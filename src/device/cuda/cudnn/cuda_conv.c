@@ -45,7 +45,7 @@ static tr_status_t plan_dnn(tr_device_t *device, const char *what, const cuda_dn
     return conv->dnn ? TR_OK : tr_cuda_conv_fail(what, c);
 }
 
-static void release(conv_t **conv) {
+static void conv_release(conv_t **conv) {
     if (!*conv) return;
     tr_cuda_dnn_release(&(*conv)->dnn);
     tr_cuda_product_release(&(*conv)->product);
@@ -54,7 +54,7 @@ static void release(conv_t **conv) {
 
 CUDA_KERNEL_RELEASE(conv) {
     conv_t *conv = state;
-    release(&conv);
+    conv_release(&conv);
 }
 
 void tr_cuda_conv_describe(const void *state, char *text, size_t text_bytes) {
@@ -102,7 +102,7 @@ CUDA_KERNEL_PREPARE(conv_fwd) {
     *out_scratch_bytes = conv->workspace_at + workspace;
     return TR_OK;
 fail:
-    release(&conv);
+    conv_release(&conv);
     return status;
 }
 
@@ -166,7 +166,7 @@ CUDA_KERNEL_PREPARE(conv_bwd_data) {
     *out_state = conv;
     return TR_OK;
 fail:
-    release(&conv);
+    conv_release(&conv);
     return status;
 }
 
@@ -254,7 +254,7 @@ CUDA_KERNEL_PREPARE(conv_bwd_weights) {
     *out_state = conv;
     return TR_OK;
 fail:
-    release(&conv);
+    conv_release(&conv);
     return status;
 }
 

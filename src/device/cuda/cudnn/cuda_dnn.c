@@ -411,8 +411,8 @@ static tr_status_t finish_graph(cuda_dnn_plan_t *p, const target_t *target, desc
 
 /* False: cuDNN refuses the graph, or has no engine for it. *out_asked: all engines of this GPU were
  * asked; a model of a GPU leaves out engines. */
-static bool choose(cuda_dnn_plan_t *p, const target_t *target, const cuda_dnn_graph_t *g,
-                   tr_device_t *tuner, bool *out_asked) {
+static bool plan_choose(cuda_dnn_plan_t *p, const target_t *target, const cuda_dnn_graph_t *g,
+                        tr_device_t *tuner, bool *out_asked) {
     desc_t graph = NULL;
     *out_asked = g->build(p, g->self) == TR_OK && finish_graph(p, target, &graph) == TR_OK;
     if (!*out_asked) return false;
@@ -446,7 +446,7 @@ static void store_plan(cuda_plan_store_t *store, const char *key, const cuda_dnn
 }
 
 /* False: cuDNN refuses the JSON. */
-static bool restore(cuda_dnn_plan_t *p, const target_t *target, const char *text) {
+static bool plan_restore(cuda_dnn_plan_t *p, const target_t *target, const char *text) {
     long long engine = -1;
     int compiled = 0, head = 0;
     int64_t count = 0, workspace = 0;
@@ -487,7 +487,7 @@ static tr_status_t find_stored(cuda_device_t *cuda, const target_t *target,
     *out = NULL, *out_known = text != NULL;
     if (!text || strcmp(text, "none") == 0) return TR_OK;
     TR_TRY(new_plan(g, out));
-    if (restore(*out, target, text)) return TR_OK;
+    if (plan_restore(*out, target, text)) return TR_OK;
     *out_known = false;
     cudnnGetLastErrorString(why, sizeof why);
     snprintf(problem, sizeof problem, "was refused by cuDNN (%s)", why);
@@ -504,8 +504,8 @@ static tr_status_t make_bound(const cuda_dnn_graph_t *g, cuda_dnn_plan_t **out) 
     return TR_OK;
 }
 
-static tr_status_t make(tr_device_t *device, const cuda_dnn_graph_t *g, bool timed,
-                        cuda_dnn_plan_t **out) {
+static tr_status_t plan_make(tr_device_t *device, const cuda_dnn_graph_t *g, bool timed,
+                             cuda_dnn_plan_t **out) {
     cuda_device_t *cuda = cuda_self(device);
     target_t target;
     bool known = false, asked = false;
@@ -516,7 +516,7 @@ static tr_status_t make(tr_device_t *device, const cuda_dnn_graph_t *g, bool tim
         return TR_FAIL(TR_ERR_NOINPUT, "cuda.plan_cache has no plan of cuDNN for %s", g->key);
     tr_cuda_plan_store_counts(cuda->plans)->made++;
     TR_TRY(new_plan(g, out));
-    const bool chosen = choose(*out, &target, g, timed ? device : NULL, &asked);
+    const bool chosen = plan_choose(*out, &target, g, timed ? device : NULL, &asked);
     store_plan(cuda->plans, g->key, *out, chosen || asked);
     if (!chosen) tr_cuda_dnn_release(out);
     return TR_OK;
@@ -529,10 +529,11 @@ tr_status_t tr_cuda_dnn_make(tr_device_t *device, const cuda_dnn_graph_t *g,
     tr_str_t key = {0};
     *out = NULL;
     if (tr_cuda_model_is_bound(cuda)) return make_bound(g, out);
-    if (!cuda->tune || cuda->model) return make(device, g, false, out);
+    if (!cuda->tune || cuda->model) return plan_make(device, g, false, out);
     tr_str_printf(&key, "%s, timed on %s", g->key, device->description);
     tuned.key = key.text;
-    const tr_status_t status = key.status == TR_OK ? make(device, &tuned, true, out) : key.status;
+    const tr_status_t status =
+        key.status == TR_OK ? plan_make(device, &tuned, true, out) : key.status;
     tr_str_free(&key);
     return status;
 }

@@ -199,7 +199,7 @@ static tr_status_t backward(cuda_dnn_plan_t *p, const cuda_dnn_attention_t *a) {
     return tr_cuda_dnn_matmul(p, ds, k, dq);
 }
 
-static tr_status_t build(cuda_dnn_plan_t *p, const void *self) {
+static tr_status_t attention_build(cuda_dnn_plan_t *p, const void *self) {
     const cuda_dnn_attention_t *a = self;
     return a->backward ? backward(p, a) : forward(p, a);
 }
@@ -214,7 +214,7 @@ tr_status_t tr_cuda_dnn_attention_plan(tr_device_t *device, const cuda_dnn_atten
         .math = CUDA_DNN_HALF,
         .workspace_limit = WORKSPACE_BYTES,
         .bound = (size_t)(a->samples * a->heads * a->steps * a->steps) * SCORE_BYTES + OTHER_BYTES,
-        .build = build,
+        .build = attention_build,
         .self = a};
     tr_snprintf(key, sizeof key, "causal attention %s %s %lld x %lld x %lld x %lld",
                 a->backward ? "backward" : "forward", tr_dtype_name(a->dtype),

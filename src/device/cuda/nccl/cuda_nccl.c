@@ -180,7 +180,8 @@ static tr_status_t call_nccl(engine_t *e, const call_t *c, ncclDataType_t type) 
 
 /* Behind what `stream` has; messages between two ranks are not in the order that all ranks share,
  * so they do not count. */
-static tr_status_t enqueue(engine_t *e, const call_t *c, cudaStream_t stream, tr_ticket_t *out) {
+static tr_status_t nccl_enqueue(engine_t *e, const call_t *c, cudaStream_t stream,
+                                tr_ticket_t *out) {
     const bool counts = c->kind != SEND && c->kind != RECEIVE;
     ncclDataType_t type = ncclFloat32;
     bool capturing = false;
@@ -218,7 +219,7 @@ static tr_status_t nccl_start(tr_collectives_t *c, const tr_collective_t *what, 
     if (call.kind != ALLREDUCE && what->count % call.group->size != 0)
         return TR_FAIL(TR_ERR_INTERNAL, "%lld elements cannot be split into %d equal parts.",
                        (long long)what->count, call.group->size);
-    return enqueue(e, &call, stream->handle, out);
+    return nccl_enqueue(e, &call, stream->handle, out);
 }
 
 static tr_status_t nccl_wait(tr_collectives_t *c, tr_ticket_t ticket, tr_stream_t *stream) {
@@ -245,7 +246,7 @@ static tr_status_t at_once(tr_collectives_t *c, call_t call, tr_stream_t *stream
     engine_t *e = engine_of(c);
     tr_ticket_t ticket = 0;
     call.group = &e->group[TR_GROUP_ALL];
-    TR_TRY(enqueue(e, &call, stream->handle, &ticket));
+    TR_TRY(nccl_enqueue(e, &call, stream->handle, &ticket));
     return nccl_wait(c, ticket, stream);
 }
 

@@ -13,7 +13,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static cuda_nccl_t nccl;
 static char reason[1024]; /* "": loaded */
 
-static void load(void) {
+static void nccl_load(void) {
     const char *named = getenv("TRAINER_NCCL_LIBRARY"), *missing = NULL;
     void *library = dlopen(named ? named : LIBRARY, RTLD_NOW | RTLD_LOCAL);
     Dl_info info;
@@ -40,7 +40,7 @@ static void load(void) {
 }
 
 const cuda_nccl_t *tr_cuda_nccl_load(const char **out_reason) {
-    pthread_once(&once, load);
+    pthread_once(&once, nccl_load);
     *out_reason = *reason ? reason : NULL;
     return *reason ? NULL : &nccl;
 }
