@@ -93,8 +93,8 @@ void tr_log_write_bytes(int fd, const char *bytes, size_t count) {
 
 /* Puts the finished line at `line` (LINE_BYTES, two of them kept for the newline); returns its
  * length. */
-static size_t compose(char *line, tr_log_level_t level, bool all_ranks, const char *format,
-                      va_list args) {
+static size_t log_compose(char *line, tr_log_level_t level, bool all_ranks, const char *format,
+                          va_list args) {
     size_t room = LINE_BYTES - 1, used = 0;
     if (all_ranks && world_size > 1)
         used += (size_t)snprintf(line, room, "[rank %d %s] ", own_rank, host_name);
@@ -138,7 +138,7 @@ void tr_log_write(tr_log_level_t level, bool all_ranks, const char *format, ...)
     if (all_ranks || own_rank == 0) {
         va_list args;
         va_start(args, format);
-        size_t length = compose(line, level, all_ranks, format, args);
+        size_t length = log_compose(line, level, all_ranks, format, args);
         va_end(args);
         if (sink) sink(sink_self, level, line);
         line[length] = '\n';

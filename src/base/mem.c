@@ -55,7 +55,7 @@ static bool may_allocate(size_t bytes) {
     return bytes <= PTRDIFF_MAX / 2;
 }
 
-static tr_status_t no_memory(size_t bytes, const char *what) {
+static tr_status_t mem_no_memory(size_t bytes, const char *what) {
     char wanted[32], held[32];
     return TR_FAIL(TR_ERR_MEMORY,
                    "Cannot allocate %s (%zu bytes) for %s; this process uses %s. Request more "
@@ -64,7 +64,7 @@ static tr_status_t no_memory(size_t bytes, const char *what) {
                    tr_format_bytes((double)atomic_load(&live_bytes), held));
 }
 
-static void *finish(char *block, size_t offset, size_t bytes) {
+static void *mem_finish(char *block, size_t offset, size_t bytes) {
     char *pointer = block + offset;
     *header_of(pointer) = (header_t){bytes, offset};
     count_bytes(1, (int64_t)bytes);
@@ -73,8 +73,8 @@ static void *finish(char *block, size_t offset, size_t bytes) {
 
 tr_status_t tr_alloc(size_t bytes, const char *what, void *out_pointer) {
     char *block = may_allocate(bytes) ? calloc(1, HEADER_BYTES + bytes) : NULL;
-    if (!block) return no_memory(bytes, what);
-    store_pointer(out_pointer, finish(block, HEADER_BYTES, bytes));
+    if (!block) return mem_no_memory(bytes, what);
+    store_pointer(out_pointer, mem_finish(block, HEADER_BYTES, bytes));
     return TR_OK;
 }
 
@@ -86,9 +86,9 @@ tr_status_t tr_alloc_aligned(size_t bytes, size_t align, const char *what, void 
     const bool fits = may_allocate(bytes) && least <= PTRDIFF_MAX / 4;
     /* not posix_memalign and memset: large blocks are new pages of the system, which are zero */
     char *block = fits ? calloc(1, 2 * least + bytes) : NULL;
-    if (!block) return no_memory(bytes, what);
+    if (!block) return mem_no_memory(bytes, what);
     const size_t offset = least + (-(uintptr_t)block & (least - 1));
-    store_pointer(out_pointer, finish(block, offset, bytes));
+    store_pointer(out_pointer, mem_finish(block, offset, bytes));
     return TR_OK;
 }
 
@@ -100,9 +100,9 @@ tr_status_t tr_realloc(void *pointer, size_t bytes, const char *what) {
         return TR_FAIL(TR_ERR_INTERNAL,
                        "%s was allocated by tr_alloc_aligned and cannot be resized.", what);
     char *block = may_allocate(bytes) ? realloc(old - HEADER_BYTES, HEADER_BYTES + bytes) : NULL;
-    if (!block) return no_memory(bytes, what);
+    if (!block) return mem_no_memory(bytes, what);
     count_bytes(-1, -(int64_t)before.bytes);
-    char *moved = finish(block, HEADER_BYTES, bytes);
+    char *moved = mem_finish(block, HEADER_BYTES, bytes);
     if (bytes > before.bytes) memset(moved + before.bytes, 0, bytes - before.bytes);
     store_pointer(pointer, moved);
     return TR_OK;
@@ -146,7 +146,7 @@ tr_status_t tr_vec_reserve_(void *data, size_t *capacity, size_t need, size_t el
     if (need <= *capacity) return TR_OK;
     size_t grown = *capacity + *capacity / 2 + 8;
     if (grown < need) grown = need;
-    if (grown > PTRDIFF_MAX / 2 / elem_bytes) return no_memory(SIZE_MAX, "an array");
+    if (grown > PTRDIFF_MAX / 2 / elem_bytes) return mem_no_memory(SIZE_MAX, "an array");
     TR_TRY(tr_realloc(data, grown * elem_bytes, "an array"));
     *capacity = grown;
     return TR_OK;

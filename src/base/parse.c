@@ -149,7 +149,7 @@ bool tr_parse_bool(const char *text, bool *out) {
     return false;
 }
 
-static const char *skip_blanks(const char *at) {
+static const char *parse_skip_blanks(const char *at) {
     return at + strspn(at, " \t");
 }
 
@@ -167,7 +167,7 @@ static int byte_unit_shift(const char *unit) {
 bool tr_parse_bytes(const char *text, int64_t *out) {
     decimal_t number;
     const char *rest = scan_number(text, &number);
-    int shift = rest ? byte_unit_shift(skip_blanks(rest)) : -1;
+    int shift = rest ? byte_unit_shift(parse_skip_blanks(rest)) : -1;
     if (shift < 0) return false;
     int64_t whole;
     if (to_int(&number, &whole)) {
@@ -208,14 +208,14 @@ bool tr_parse_duration(const char *text, double *out_sec) {
         if (!at || !to_double(&number, &value)) return false;
         bool is_only = is_first && *at == '\0';
         is_first = false;
-        at = skip_blanks(at);
+        at = parse_skip_blanks(at);
         size_t length = strspn(at, "abcdefghijklmnopqrstuvwxyz");
         if (is_only)
             unit_sec = 1;
         else if (!duration_unit(at, length, &unit_sec))
             return false;
         total += value * unit_sec;
-        at = skip_blanks(at + length);
+        at = parse_skip_blanks(at + length);
     } while (*at != '\0');
     if (!isfinite(total)) return false;
     *out_sec = total;

@@ -8,14 +8,14 @@
 #include <string.h>
 #include <strings.h>
 
-static bool reserve(tr_str_t *s, size_t extra) {
+static bool str_reserve(tr_str_t *s, size_t extra) {
     if (s->status == TR_OK)
         s->status = tr_vec_reserve_(&s->text, &s->capacity, s->length + extra + 1, 1);
     return s->status == TR_OK;
 }
 
 void tr_str_append_bytes(tr_str_t *s, const char *bytes, size_t count) {
-    if (!reserve(s, count)) return;
+    if (!str_reserve(s, count)) return;
     memcpy(s->text + s->length, bytes, count);
     s->length += count;
     s->text[s->length] = '\0';
@@ -49,7 +49,7 @@ void tr_str_printf(tr_str_t *s, const char *format, ...) {
     va_list again;
     va_copy(again, args);
     int wanted = tr_vsnprintf(NULL, 0, format, args);
-    if (wanted >= 0 && reserve(s, (size_t)wanted)) {
+    if (wanted >= 0 && str_reserve(s, (size_t)wanted)) {
         tr_vsnprintf(s->text + s->length, (size_t)wanted + 1, format, again);
         s->length += (size_t)wanted;
     }

@@ -14,7 +14,7 @@ typedef struct {
     int root;
 } broadcast_t;
 
-static tr_status_t run_broadcast(MPI_Comm comm, void *arg) {
+static tr_status_t exchange_run_broadcast(MPI_Comm comm, void *arg) {
     broadcast_t *b = arg;
     for (size_t at = 0; at < b->count; at += PIECE_BYTES) {
         size_t piece = b->count - at < PIECE_BYTES ? b->count - at : PIECE_BYTES;
@@ -25,7 +25,7 @@ static tr_status_t run_broadcast(MPI_Comm comm, void *arg) {
 
 tr_status_t tr_world_broadcast(tr_world_t *world, void *bytes, size_t count, int root) {
     broadcast_t b = {bytes, count, root};
-    return tr_world_run(world, run_broadcast, &b);
+    return tr_world_run(world, exchange_run_broadcast, &b);
 }
 
 tr_status_t tr_world_broadcast_text(tr_world_t *world, char **text, int root) {
@@ -117,7 +117,7 @@ static int list_different(const fingerprint_t *all, int size, tr_str_t *list) {
     return different;
 }
 
-static tr_status_t compare(const fingerprint_t *all, int size, const char *what) {
+static tr_status_t exchange_compare(const fingerprint_t *all, int size, const char *what) {
     tr_str_t list = {0};
     int different = list_different(all, size, &list);
     tr_status_t status = TR_OK;
@@ -134,7 +134,7 @@ tr_status_t tr_world_same(tr_world_t *world, const char *what, const void *bytes
     fingerprint_t mine = {XXH3_64bits(bytes, count), count}, *all = NULL;
     TR_TRY(tr_alloc((size_t)world->info.size * sizeof *all, "fingerprints", &all));
     tr_status_t status = tr_world_allgather(world, &mine, sizeof mine, all);
-    if (status == TR_OK) status = compare(all, world->info.size, what);
+    if (status == TR_OK) status = exchange_compare(all, world->info.size, what);
     tr_free(&all);
     return status;
 }

@@ -72,7 +72,7 @@ static float value_at(int rank, int64_t i) {
     return (float)((rank + i) % PERIOD + 1);
 }
 
-static tr_status_t check(const tr_probe_t *p, int64_t count) {
+static tr_status_t probe_check(const tr_probe_t *p, int64_t count) {
     const int size = p->collectives->size;
     const float *found = p->host;
     float expected[PERIOD] = {0};
@@ -98,7 +98,7 @@ static tr_status_t reduce_and_check(tr_probe_t *p, int64_t count) {
     TR_TRY(reduce_once(p, count));
     TR_TRY(ops->copy(p->device, p->stream, host, p->data, bytes, TR_COPY_TO_HOST));
     TR_TRY(ops->stream_sync(p->device, p->stream));
-    return tr_world_agree(p->world, check(p, count));
+    return tr_world_agree(p->world, probe_check(p, count));
 }
 
 static tr_status_t rest(const tr_probe_t *p) {
@@ -111,7 +111,7 @@ static tr_status_t rest(const tr_probe_t *p) {
 }
 
 /* Writes the times of `runs` all-reduces on this rank to p->sec. */
-static tr_status_t time_runs(tr_probe_t *p, int64_t count, int runs) {
+static tr_status_t probe_time_runs(tr_probe_t *p, int64_t count, int runs) {
     TR_TRY(tr_world_barrier(p->world));
     for (int i = 0; i < runs; i++) {
         TR_TRY(rest(p));
@@ -127,12 +127,12 @@ tr_status_t tr_probe_allreduce(tr_probe_t *p, int64_t bytes, tr_probe_times_t *o
     TR_TRY(reduce_and_check(p, count));
     /* zeros stay finite, however often they are summed */
     TR_TRY(p->device->ops->zero(p->device, p->stream, p->data, (size_t)bytes));
-    TR_TRY(time_runs(p, count, WARM_RUNS));
+    TR_TRY(probe_time_runs(p, count, WARM_RUNS));
     TR_TRY(tr_world_allreduce(p->world, p->sec, WARM_RUNS, TR_REDUCE_MAX));
     tr_sort(p->sec, WARM_RUNS);
     const double fit = TIMED_SEC / fmax(p->sec[0], 1e-9);
     const int runs = fit < LEAST_RUNS ? LEAST_RUNS : fit > MOST_RUNS ? MOST_RUNS : (int)fit;
-    TR_TRY(time_runs(p, count, runs));
+    TR_TRY(probe_time_runs(p, count, runs));
     TR_TRY(tr_world_allreduce(p->world, p->sec, runs, TR_REDUCE_MAX));
     tr_sort(p->sec, runs);
     *out = (tr_probe_times_t){p->sec[runs / 2], p->sec[(runs * 9 + 9) / 10 - 1], runs};

@@ -250,7 +250,7 @@ static tr_status_t start_piece(tr_engine_t *e, const tr_group_t *group,
     return TR_OK;
 }
 
-static tr_status_t progress(tr_collectives_t *c) {
+static tr_status_t reduce_mpi_progress(tr_collectives_t *c) {
     tr_engine_t *e = (tr_engine_t *)c;
     return e->worker || e->tested == e->started ? TR_OK : move_on(e);
 }
@@ -294,7 +294,7 @@ static tr_status_t start(tr_collectives_t *c, const tr_collective_t *what, tr_st
         TR_TRY(start_piece(e, group, &piece, stream));
     }
     *out = e->started;
-    return progress(c);
+    return reduce_mpi_progress(c);
 }
 
 /* -- groups ------------------------------------------------------------------------------------ */
@@ -317,7 +317,7 @@ static tr_status_t run_split(MPI_Comm comm, void *arg) {
     return TR_OK;
 }
 
-static tr_status_t split(tr_collectives_t *c, int color, int *out_group) {
+static tr_status_t reduce_mpi_split(tr_collectives_t *c, int color, int *out_group) {
     tr_engine_t *e = (tr_engine_t *)c;
     split_t s = {.engine = e, .color = color};
     *out_group = -1;
@@ -331,7 +331,7 @@ static tr_status_t split(tr_collectives_t *c, int color, int *out_group) {
     return TR_OK;
 }
 
-static tr_status_t check(tr_collectives_t *c) {
+static tr_status_t reduce_mpi_check(tr_collectives_t *c) {
     const tr_engine_t *e = (const tr_engine_t *)c;
     if (!e->world->lost) return TR_OK;
     return TR_FAIL(TR_ERR_RETRY, "The connection to a rank was lost earlier; start the job again.");
@@ -342,12 +342,12 @@ static tr_status_t close_engine(tr_collectives_t **c, double timeout_sec);
 static const tr_collectives_ops_t mpi_ops = {
     .start = start,
     .wait = wait_for,
-    .progress = progress,
+    .progress = reduce_mpi_progress,
     .broadcast = tr_engine_broadcast,
     .send = tr_engine_send,
     .receive = tr_engine_receive,
-    .split = split,
-    .check = check,
+    .split = reduce_mpi_split,
+    .check = reduce_mpi_check,
     .close = close_engine,
 };
 

@@ -31,7 +31,7 @@ static tr_status_t run_receive(MPI_Comm comm, void *arg) {
     return TR_OK;
 }
 
-static tr_status_t run_broadcast(MPI_Comm comm, void *arg) {
+static tr_status_t transfer_mpi_run_broadcast(MPI_Comm comm, void *arg) {
     const transfer_t *t = arg;
     for (int64_t at = 0; at < t->count; at += CALL_BYTES)
         TR_MPI(MPI_Bcast, (t->bytes + at, piece_at(t, at), MPI_BYTE, t->peer, t->comm));
@@ -91,7 +91,7 @@ tr_status_t tr_engine_broadcast(tr_collectives_t *c, void *data, int64_t count, 
     if (c->size == 1) return TR_OK;
     TR_TRY(open_transfer(e, data, count * (int64_t)tr_dtype_bytes(dtype), root, c->rank == root,
                          stream, &t));
-    TR_TRY(tr_world_run(e->world, run_broadcast, &t));
+    TR_TRY(tr_world_run(e->world, transfer_mpi_run_broadcast, &t));
     if (c->rank != root) TR_TRY(tr_engine_to_device(e, data, t.bytes, t.count, stream));
     tr_status_t status =
         e->device->immediate ? TR_OK : e->device->ops->stream_sync(e->device, stream);

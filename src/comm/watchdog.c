@@ -130,7 +130,7 @@ static void send_to_peers(tr_watchdog_t *w, int leaving) {
 
 /* -- the end ----------------------------------------------------------------------------------- */
 
-static void put(tr_watchdog_t *w, const char *text) {
+static void watchdog_put(tr_watchdog_t *w, const char *text) {
     for (; *text && w->length < sizeof w->line - 1; text++) w->line[w->length++] = *text;
 }
 
@@ -140,37 +140,37 @@ static void put_int(tr_watchdog_t *w, int64_t value) {
     digits[at] = '\0';
     do digits[--at] = (char)('0' + value % 10);
     while ((value /= 10) > 0);
-    put(w, digits + at);
+    watchdog_put(w, digits + at);
 }
 
 static void put_sec(tr_watchdog_t *w, double sec) {
     const int64_t tenths = (int64_t)(10 * sec + 0.5);
     put_int(w, tenths / 10);
-    put(w, ".");
+    watchdog_put(w, ".");
     put_int(w, tenths % 10);
-    put(w, " s");
+    watchdog_put(w, " s");
 }
 
 static void put_rank(tr_watchdog_t *w, const char *host, int rank) {
-    put(w, "rank ");
+    watchdog_put(w, "rank ");
     put_int(w, rank);
-    put(w, " (");
-    put(w, host);
-    put(w, ")");
+    watchdog_put(w, " (");
+    watchdog_put(w, host);
+    watchdog_put(w, ")");
 }
 
 static void put_message(tr_watchdog_t *w, const tr_heartbeat_message_t *b) {
     static const char *const phases[] = {"start", "training", "evaluation", "checkpoint", "end"};
-    put(w, " in phase ");
-    put(w, phases[b->phase >= 0 && b->phase <= TR_PHASE_END ? b->phase : 0]);
-    put(w, ", step ");
+    watchdog_put(w, " in phase ");
+    watchdog_put(w, phases[b->phase >= 0 && b->phase <= TR_PHASE_END ? b->phase : 0]);
+    watchdog_put(w, ", step ");
     put_int(w, b->step);
-    put(w, ", collective ");
+    watchdog_put(w, ", collective ");
     put_int(w, b->entered);
-    put(w, b->completed < b->entered ? " entered, " : " completed");
+    watchdog_put(w, b->completed < b->entered ? " entered, " : " completed");
     if (b->completed < b->entered) {
         put_int(w, b->completed);
-        put(w, " completed");
+        watchdog_put(w, " completed");
     }
 }
 
@@ -185,7 +185,8 @@ static void end_job(tr_watchdog_t *w, const char *host, bool launcher_knows) {
     void (*ended)(const char *, const char *) = w->ended;
     struct sigaction action = {.sa_handler = end_now};
     sigset_t alarm_only;
-    put(w, ". Start the job again: it resumes from its last checkpoint, if it has saved one.\n");
+    watchdog_put(
+        w, ". Start the job again: it resumes from its last checkpoint, if it has saved one.\n");
     sigemptyset(&action.sa_mask);
     sigaction(SIGALRM, &action, NULL);
     sigemptyset(&alarm_only);
@@ -204,7 +205,7 @@ static void end_job(tr_watchdog_t *w, const char *host, bool launcher_knows) {
 
 static void begin_line(tr_watchdog_t *w) {
     w->length = 0;
-    put(w, isatty(STDERR_FILENO) ? "\n" ERROR_WORDS : ERROR_WORDS);
+    watchdog_put(w, isatty(STDERR_FILENO) ? "\n" ERROR_WORDS : ERROR_WORDS);
 }
 
 /* -- judging ----------------------------------------------------------------------------------- */
@@ -213,13 +214,13 @@ static void end_for_peer(tr_watchdog_t *w, const tr_peer_t *p, int rank, bool go
     begin_line(w);
     put_rank(w, p->host, rank);
     if (gone) {
-        put(w, " is gone");
+        watchdog_put(w, " is gone");
     } else {
-        put(w, " has not responded for ");
+        watchdog_put(w, " has not responded for ");
         put_sec(w, w->now_sec - p->heard_sec);
-        put(w, " (the process was stopped, or its node or the network is down)");
+        watchdog_put(w, " (the process was stopped, or its node or the network is down)");
     }
-    put(w, "; last seen");
+    watchdog_put(w, "; last seen");
     put_message(w, &p->last);
     end_job(w, p->host, gone && w->stop_sec > 0);
 }
@@ -252,14 +253,14 @@ static int count_equal(const tr_watchdog_t *w, const tr_peer_t *p) {
 static void put_slowest(tr_watchdog_t *w, const tr_peer_t *p) {
     const int equal = count_equal(w, p);
     if (equal < 2) {
-        put(w, "; the slowest rank is ");
+        watchdog_put(w, "; the slowest rank is ");
         put_rank(w, p->host, (int)(p - w->peers));
     } else {
-        put(w, "; ");
+        watchdog_put(w, "; ");
         put_int(w, equal);
-        put(w, " of ");
+        watchdog_put(w, " of ");
         put_int(w, w->peer_count);
-        put(w, " ranks are equally far,");
+        watchdog_put(w, " ranks are equally far,");
     }
     put_message(w, &p->last);
 }
@@ -269,12 +270,12 @@ static void end_for_all(tr_watchdog_t *w, const char *why, double sec) {
     const tr_heartbeat_message_t own = watchdog_message(w);
     const tr_peer_t *p = root && w->linked ? furthest_behind(w) : NULL;
     begin_line(w);
-    put(w, why);
+    watchdog_put(w, why);
     put_sec(w, sec);
     if (p) {
         put_slowest(w, p);
     } else {
-        put(w, "; this rank is ");
+        watchdog_put(w, "; this rank is ");
         put_rank(w, w->world->info.host, own.rank);
         put_message(w, &own);
     }
@@ -397,7 +398,7 @@ static tr_status_t start_thread(tr_watchdog_t *w) {
     return TR_FAIL(TR_ERR_MEMORY, "Cannot start the thread of the watchdog: %s.", strerror(failed));
 }
 
-static void release(tr_watchdog_t **watchdog) {
+static void watchdog_release(tr_watchdog_t **watchdog) {
     for (int i = 0; i < (*watchdog)->peer_count; i++)
         if ((*watchdog)->peers[i].fd >= 0) close((*watchdog)->peers[i].fd);
     tr_free(&(*watchdog)->peers);
@@ -437,7 +438,7 @@ tr_status_t tr_watchdog_start(tr_world_t *world, double timeout_sec, int (*asked
     if (status == TR_OK)
         world->watchdog = w;
     else
-        release(&w);
+        watchdog_release(&w);
     status = tr_world_agree(world, status);
     if (status != TR_OK) tr_watchdog_stop(world);
     return status;
@@ -484,5 +485,5 @@ void tr_watchdog_stop(tr_world_t *world) {
     }
     close(w->wake[0]);
     close(w->wake[1]);
-    release(&w);
+    watchdog_release(&w);
 }

@@ -165,7 +165,7 @@ static bool connect_to(struct in_addr address, in_port_t port, int *out_fd) {
     return connected;
 }
 
-static bool join(const place_t *place, const tr_world_info_t *info, tr_peer_t *root) {
+static bool watchdog_link_join(const place_t *place, const tr_world_info_t *info, tr_peer_t *root) {
     hello_t hello = {.token = place->token, .rank = info->rank};
     memcpy(hello.host, info->host, sizeof hello.host);
     bool connected = info->node == 0 &&
@@ -191,7 +191,7 @@ tr_status_t tr_links_open(tr_world_t *world, tr_peer_t *peers) {
     int64_t ok = place.port != 0;
     if (ok)
         ok = info->rank == 0 ? accept_all(listener, &place, info->size, peers)
-                             : join(&place, info, &peers[0]);
+                             : watchdog_link_join(&place, info, &peers[0]);
     if (listener >= 0) close(listener);
     TR_TRY(tr_world_allreduce_int(world, &ok, 1, TR_REDUCE_MIN));
     return ok ? TR_OK

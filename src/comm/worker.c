@@ -61,7 +61,7 @@ static void init_locks(tr_worker_t *w) {
     pthread_condattr_destroy(&monotonic);
 }
 
-static void release(tr_worker_t **worker) {
+static void worker_release(tr_worker_t **worker) {
     pthread_cond_destroy(&(*worker)->done_more);
     pthread_cond_destroy(&(*worker)->submitted_more);
     pthread_mutex_destroy(&(*worker)->lock);
@@ -75,7 +75,7 @@ tr_status_t tr_worker_start(MPI_Comm comm, tr_worker_t **out) {
     init_locks(w);
     int failed = tr_thread_start("trainer-comm", worker_main, w, &w->thread);
     if (failed) {
-        release(&w);
+        worker_release(&w);
         return TR_FAIL(
             TR_ERR_MEMORY,
             "Cannot start the communication thread (error %d). Set parallel.engine=poll.", failed);
@@ -98,7 +98,7 @@ void tr_worker_stop(tr_worker_t **worker) {
     pthread_cond_signal(&w->submitted_more);
     pthread_mutex_unlock(&w->lock);
     pthread_join(w->thread, NULL);
-    release(&w);
+    worker_release(&w);
 }
 
 tr_status_t tr_worker_submit(tr_worker_t *w, tr_mpi_job_fn job, void *arg, int64_t *out_number) {

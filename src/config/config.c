@@ -15,7 +15,7 @@ static bool full_key(const char *section, const char *name, char key[KEY_BYTES])
     return wanted > 0 && wanted < KEY_BYTES;
 }
 
-static entry_t *find(const tr_config_t *config, const char *key) {
+static entry_t *config_find(const tr_config_t *config, const char *key) {
     for (size_t i = 0; i < config->entries.count; i++)
         if (strcmp(config->entries.data[i].key, key) == 0) return &config->entries.data[i];
     return NULL;
@@ -39,7 +39,7 @@ static tr_status_t add_entry(tr_config_t *config, const char *section,
     if (!full_key(section, field->name, key))
         return TR_FAIL(TR_ERR_INTERNAL, "The key %s.%s is longer than %d bytes.", section,
                        field->name, KEY_BYTES - 1);
-    const entry_t *other = find(config, key);
+    const entry_t *other = config_find(config, key);
     if (other && same_field(other->field, field)) return TR_OK;
     if (other)
         return TR_FAIL(TR_ERR_INTERNAL,
@@ -193,7 +193,7 @@ tr_status_t tr_config_assign(tr_config_t *config, const char *key, const char *t
                              const char *origin, int line) {
     char where[WHERE_BYTES];
     tr_config_where(origin, line, where);
-    entry_t *entry = find(config, key);
+    entry_t *entry = config_find(config, key);
     if (!entry) return note_unknown(config, key, where);
     if (line > 0 && entry->load == config->loads) {
         tr_config_note(config, where, "%s: set twice; first in line %d", key, entry->line);
@@ -221,18 +221,18 @@ void tr_config_read(const tr_config_t *config, const tr_config_table_t *table, v
         const tr_config_field_t *field = &table->fields[i];
         char key[KEY_BYTES];
         const entry_t *entry =
-            full_key(table->section, field->name, key) ? find(config, key) : NULL;
+            full_key(table->section, field->name, key) ? config_find(config, key) : NULL;
         /* A table that the configuration was not created with has its defaults. */
         (void)tr_config_parse_value(field, entry ? entry->text : field->fallback, out_settings);
     }
 }
 
 const char *tr_config_get(const tr_config_t *config, const char *key) {
-    const entry_t *entry = find(config, key);
+    const entry_t *entry = config_find(config, key);
     return entry ? entry->text : NULL;
 }
 
 bool tr_config_is_set(const tr_config_t *config, const char *key) {
-    const entry_t *entry = find(config, key);
+    const entry_t *entry = config_find(config, key);
     return entry && strcmp(entry->text, entry->field->fallback) != 0;
 }

@@ -66,7 +66,7 @@ static const size_t member_bytes[] = {
     [TR_TYPE_SIZES] = sizeof(tr_sizes_t), [TR_TYPE_PAD] = sizeof(tr_pad_t),
 };
 
-static bool parse(const tr_config_field_t *field, const char *text, value_t *out) {
+static bool config_value_parse(const tr_config_field_t *field, const char *text, value_t *out) {
     memset(out, 0, sizeof *out);
     switch (field->type) {
     case TR_TYPE_AUTO_INT:
@@ -90,15 +90,15 @@ static bool parse(const tr_config_field_t *field, const char *text, value_t *out
 
 bool tr_config_parse_value(const tr_config_field_t *field, const char *text, void *settings) {
     value_t value;
-    if (!parse(field, text, &value)) return false;
+    if (!config_value_parse(field, text, &value)) return false;
     if (settings) memcpy((char *)settings + field->offset, &value, member_bytes[field->type]);
     return true;
 }
 
 bool tr_config_same_value(const tr_config_field_t *field, const char *a, const char *b) {
     value_t values[2];
-    if (field->type == TR_TYPE_STRING || !parse(field, a, &values[0]) ||
-        !parse(field, b, &values[1]))
+    if (field->type == TR_TYPE_STRING || !config_value_parse(field, a, &values[0]) ||
+        !config_value_parse(field, b, &values[1]))
         return strcmp(a, b) == 0;
     return memcmp(&values[0], &values[1], sizeof(value_t)) == 0;
 }
@@ -112,7 +112,7 @@ static void append_sizes(const tr_sizes_t *sizes, tr_str_t *out) {
 
 void tr_config_append_value(const tr_config_field_t *field, const char *text, tr_str_t *out) {
     value_t value;
-    if (!parse(field, text, &value)) {
+    if (!config_value_parse(field, text, &value)) {
         tr_str_append(out, text);
         return;
     }

@@ -20,7 +20,7 @@ typedef struct {
 } hdf5_t;
 
 /* Of a sample. */
-static int64_t elems_of(const tr_field_t *field) {
+static int64_t hdf5_elems_of(const tr_field_t *field) {
     return field->sample_bytes / (int64_t)tr_dtype_bytes(field->dtype);
 }
 
@@ -35,8 +35,8 @@ static tr_status_t create_pool(hdf5_t *self, int count) {
             rows = (size_t)max64((int64_t)rows, max64(part->y.row_bytes, CONVERT_BYTES));
     }
     if (self->converted && self->channels_first)
-        converted =
-            (size_t)(self->rows_at_once * elems_of(&self->base.info.field[0])) * sizeof(double);
+        converted = (size_t)(self->rows_at_once * hdf5_elems_of(&self->base.info.field[0])) *
+                    sizeof(double);
     return tr_h5_pool_create(&self->parts, count, rows, converted, &self->pool);
 }
 
@@ -121,8 +121,8 @@ static tr_status_t read_as(hdf5_t *self, int64_t first, int64_t count, tr_dtype_
         if (status == TR_OK && y) status = read_y(self, part, s, row, rows, y_type, y);
         tr_h5_pool_give(self->pool, s);
         TR_TRY(status);
-        if (x) x += rows * elems_of(&field[0]) * (int64_t)tr_dtype_bytes(x_type);
-        if (y) y += rows * elems_of(&field[1]) * (int64_t)tr_dtype_bytes(y_type);
+        if (x) x += rows * hdf5_elems_of(&field[0]) * (int64_t)tr_dtype_bytes(x_type);
+        if (y) y += rows * hdf5_elems_of(&field[1]) * (int64_t)tr_dtype_bytes(y_type);
         first += rows;
         count -= rows;
     }
@@ -260,7 +260,7 @@ static tr_status_t describe_y(hdf5_t *self, const tr_data_settings_t *settings) 
     return TR_OK;
 }
 
-static void describe(hdf5_t *self) {
+static void hdf5_describe(hdf5_t *self) {
     tr_dataset_info_t *info = &self->base.info;
     const h5_part_t *part = &self->parts.data[0];
     const char *path = part->file.path, *name = part->names.x;
@@ -313,8 +313,8 @@ static tr_status_t add_names(tr_dataset_info_t *info, const h5_part_t *part, boo
     return TR_OK;
 }
 
-static tr_status_t set_up(hdf5_t *self, const tr_data_settings_t *settings, tr_split_t split,
-                          bool inputs_only) {
+static tr_status_t hdf5_set_up(hdf5_t *self, const tr_data_settings_t *settings, tr_split_t split,
+                               bool inputs_only) {
     const h5_part_t *last = &self->parts.data[self->parts.count - 1];
     self->base.info.samples = last->first + last->x.rows;
     TR_TRY(describe_x(self, settings));
@@ -328,7 +328,7 @@ static tr_status_t set_up(hdf5_t *self, const tr_data_settings_t *settings, tr_s
     TR_TRY(status);
     TR_TRY(tr_h5_parts_open_direct(&self->parts, settings, &self->direct));
     self->base.info.fingerprint = tr_h5_parts_fingerprint(&self->parts);
-    describe(self);
+    hdf5_describe(self);
     return split == TR_SPLIT_TRAIN ? warn(self, settings) : TR_OK;
 }
 
@@ -358,7 +358,8 @@ static tr_status_t open_source(const tr_data_settings_t *settings, tr_split_t sp
         close_hdf5(&self->base);
         return status;
     }
-    if (status == TR_OK && self->parts.count) status = set_up(self, settings, split, inputs_only);
+    if (status == TR_OK && self->parts.count)
+        status = hdf5_set_up(self, settings, split, inputs_only);
     if (status == TR_OK && self->parts.count) say_choice(self, &source);
     if (status != TR_OK || !self->parts.count) {
         close_hdf5(&self->base);

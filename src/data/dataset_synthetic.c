@@ -36,8 +36,8 @@ static tr_status_t make_noise(synthetic_t *self, int64_t sample_bytes) {
     return TR_OK;
 }
 
-static void describe(synthetic_t *self, const tr_data_settings_t *settings,
-                     const tr_shape_t *shape) {
+static void synthetic_describe(synthetic_t *self, const tr_data_settings_t *settings,
+                               const tr_shape_t *shape) {
     tr_dataset_info_t *info = &self->base.info;
     char text[96];
     int64_t samples = self->split == TR_SPLIT_TRAIN ? settings->synthetic_samples
@@ -72,7 +72,7 @@ static tr_status_t open_synthetic(const tr_data_settings_t *settings, tr_split_t
     TR_TRY(tr_data_parse_shape("data.synthetic_shape", settings->synthetic_shape, &shape));
     TR_TRY(tr_alloc(sizeof *self, "synthetic data set", &self));
     self->split = (uint32_t)split;
-    describe(self, settings, &shape);
+    synthetic_describe(self, settings, &shape);
     tr_status_t status = make_noise(self, self->base.info.field[0].sample_bytes);
     if (status == TR_OK) status = tr_vec_push(&self->base.info.mean, 127.5f);
     if (status == TR_OK) status = tr_vec_push(&self->base.info.std, 64);
@@ -84,8 +84,8 @@ static tr_status_t open_synthetic(const tr_data_settings_t *settings, tr_split_t
     return TR_OK;
 }
 
-static void draw(const synthetic_t *self, const uint8_t *noise, int64_t slab, uint8_t level,
-                 uint8_t *x) {
+static void synthetic_draw(const synthetic_t *self, const uint8_t *noise, int64_t slab,
+                           uint8_t level, uint8_t *x) {
     const int64_t bytes = self->base.info.field[0].sample_bytes,
                   end = bytes * (slab + 1) / self->slabs;
     for (int64_t i = bytes * slab / self->slabs; i < end; i++)
@@ -100,7 +100,7 @@ static void make_sample(const synthetic_t *self, int64_t sample, uint8_t *x, voi
     tr_rng_t levels = info->classes ? tr_rng_make(0, TR_RNG_SYNTHETIC, 2, (uint64_t)label) : rng;
     for (int64_t s = 0; s < self->slabs; s++) {
         const float target = (float)tr_rng_uniform(&levels);
-        if (x) draw(self, self->noise + offset, s, (uint8_t)(255 * target), x);
+        if (x) synthetic_draw(self, self->noise + offset, s, (uint8_t)(255 * target), x);
         if (y && !info->classes) ((float *)y)[s] = target;
     }
     if (y && info->classes) memcpy(y, &label, sizeof label);

@@ -14,17 +14,17 @@ typedef struct {
     uint32_t split;
 } synthetic_t;
 
-static void close_tokens(tr_dataset_t *dataset) {
+static void synthetic_tokens_close(tr_dataset_t *dataset) {
     tr_free(&dataset);
 }
 
-static int32_t draw(tr_rng_t *rng, int64_t vocab_size) {
+static int32_t synthetic_tokens_draw(tr_rng_t *rng, int64_t vocab_size) {
     const int64_t id = (int64_t)exp(tr_rng_uniform(rng) * log((double)vocab_size + 1)) - 1;
     return (int32_t)min64(max64(id, 0), vocab_size - 1);
 }
 
-static tr_status_t read_tokens(tr_dataset_t *dataset, int64_t first, int64_t count,
-                               void *const *dst) {
+static tr_status_t synthetic_tokens_read(tr_dataset_t *dataset, int64_t first, int64_t count,
+                                                void *const *dst) {
     const synthetic_t *self = (const synthetic_t *)dataset;
     const tr_dataset_info_t *info = &dataset->info;
     const int64_t T = info->field[0].shape.dim[0];
@@ -32,7 +32,7 @@ static tr_status_t read_tokens(tr_dataset_t *dataset, int64_t first, int64_t cou
     for (int64_t i = 0; i < count; i++) {
         tr_rng_t rng = tr_rng_make(1 + self->split, TR_RNG_SYNTHETIC, 3, (uint64_t)(first + i));
         for (int64_t t = 0; t <= T; t++) {
-            const int32_t id = draw(&rng, info->classes);
+            const int32_t id = synthetic_tokens_draw(&rng, info->classes);
             if (x && t < T) x[i * T + t] = id;
             if (y && t > 0) y[i * T + t - 1] = id;
         }
@@ -70,5 +70,5 @@ const tr_dataset_ops_t tr_dataset_synthetic_tokens_ops = {
     .name = "synthetic_tokens",
     .help = "tokens with the frequencies of Zipf's law, generated in memory",
     .open = open_tokens,
-    .close = close_tokens,
-    .read = read_tokens};
+    .close = synthetic_tokens_close,
+    .read = synthetic_tokens_read};

@@ -29,7 +29,7 @@ typedef struct {
     char *tokenizer;
 } tokens_t;
 
-static void close_tokens(tr_dataset_t *dataset) {
+static void tokens_close(tr_dataset_t *dataset) {
     tokens_t *self = (tokens_t *)dataset;
     tr_h5_direct_close(&self->direct);
     tr_h5_lock();
@@ -78,7 +78,7 @@ static void convert_ids(tr_dtype_t from, const void *rows, int64_t count, int64_
 }
 
 /* The id of one stored row, for a message. */
-static int64_t id_at(tr_dtype_t from, const void *rows, int64_t row) {
+static int64_t tokens_id_at(tr_dtype_t from, const void *rows, int64_t row) {
     double id;
     tr_convert(from, (const char *)rows + row * (int64_t)tr_dtype_bytes(from), 1, TR_F64, &id);
     return (int64_t)id;
@@ -92,7 +92,7 @@ typedef struct {
 } window_t;
 
 /* Writes ids of the stream from `position` to their places in the inputs and labels. */
-static void put(const window_t *w, const int32_t *ids, int64_t position, int64_t count) {
+static void tokens_put(const window_t *w, const int32_t *ids, int64_t position, int64_t count) {
     const int64_t inputs = min64(count, w->end - position), skip = position == w->begin;
     if (w->x && inputs > 0)
         memcpy(w->x + (position - w->begin), ids, (size_t)inputs * sizeof *w->x);
@@ -113,8 +113,8 @@ static tr_status_t put_rows(const tokens_t *self, int p, const window_t *w, int6
         convert_ids(part->x.dtype, from, some, self->vocab_size, ids, &bad);
         if (bad >= 0)
             return fail_id(self, part, position + at + bad - self->span[p].first,
-                           id_at(part->x.dtype, from, bad));
-        put(w, ids, position + at, some);
+                           tokens_id_at(part->x.dtype, from, bad));
+        tokens_put(w, ids, position + at, some);
     }
     return TR_OK;
 }
@@ -126,7 +126,7 @@ static tr_status_t read_some(tokens_t *self, int p, const window_t *w, int64_t p
     const span_t *span = &self->span[p];
     const int64_t row = position - span->first;
     if (row == span->rows) {
-        put(w, &(int32_t){(int32_t)self->end}, position, 1);
+        tokens_put(w, &(int32_t){(int32_t)self->end}, position, 1);
         *out_count = 1;
         return TR_OK;
     }
@@ -145,8 +145,8 @@ static int part_at(const tokens_t *self, int64_t position) {
     return p;
 }
 
-static tr_status_t read_tokens(tr_dataset_t *dataset, int64_t first, int64_t count,
-                               void *const *dst) {
+static tr_status_t tokens_read(tr_dataset_t *dataset, int64_t first, int64_t count,
+                                      void *const *dst) {
     tokens_t *self = (tokens_t *)dataset;
     const int64_t begin = first * self->context, end = begin + count * self->context,
                   stop = min64(end + 1, self->tokens); /* one more for the last label */
@@ -171,13 +171,15 @@ static void expect_tokens(tr_dataset_t *dataset, int64_t first, int64_t count) {
     }
 }
 
-static const tr_dataset_ops_t tokens_ops = {
-    .name = "tokens", .close = close_tokens, .read = read_tokens, .expect = expect_tokens};
+static const tr_dataset_ops_t tokens_ops = {.name = "tokens",
+                                            .close = tokens_close,
+                                            .read = tokens_read,
+                                            .expect = expect_tokens};
 
 /* -- opening ----------------------------------------------------------------------------------- */
 
 /* Reads the vocabulary from the first file; the others must have the same. Requires the lock. */
-static tr_status_t read_vocab(tokens_t *self, const tr_data_settings_t *settings) {
+static tr_status_t tokens_read_vocab(tokens_t *self, const tr_data_settings_t *settings) {
     const h5_part_t *part = self->parts.data;
     const int64_t vocab_size = tr_h5_attribute_whole(part, "vocab_size");
     self->end = tr_h5_attribute_whole(part, "end_of_text");
@@ -204,7 +206,7 @@ static tr_status_t read_vocab(tokens_t *self, const tr_data_settings_t *settings
 }
 
 /* Computes the parts of the stream in the files. */
-static tr_status_t lay_out(tokens_t *self) {
+static tr_status_t tokens_lay_out(tokens_t *self) {
     TR_TRY(
         tr_alloc((size_t)self->parts.count * sizeof *self->span, "files of tokens", &self->span));
     for (int p = 0; p < self->parts.count; p++) {
@@ -237,7 +239,7 @@ static tr_status_t check_length(const tokens_t *self) {
         (long long)self->context, (long long)self->context + 1);
 }
 
-static void describe(tokens_t *self, const tr_data_settings_t *settings) {
+static void tokens_describe(tokens_t *self, const tr_data_settings_t *settings) {
     tr_dataset_info_t *info = &self->base.info;
     const h5_part_t *part = self->parts.data;
     const int64_t T = self->context;
@@ -260,17 +262,17 @@ static void describe(tokens_t *self, const tr_data_settings_t *settings) {
              part->file.direct ? " with direct I/O" : "");
 }
 
-static tr_status_t set_up(tokens_t *self, const tr_data_settings_t *settings) {
+static tr_status_t tokens_set_up(tokens_t *self, const tr_data_settings_t *settings) {
     tr_h5_lock();
-    tr_status_t status = read_vocab(self, settings);
+    tr_status_t status = tokens_read_vocab(self, settings);
     tr_h5_unlock();
     TR_TRY(status);
     TR_TRY(tr_h5_pool_create(&self->parts, tr_h5_pool_size(settings), ROWS * sizeof(int64_t), 0,
                              &self->pool));
-    TR_TRY(lay_out(self));
+    TR_TRY(tokens_lay_out(self));
     TR_TRY(check_length(self));
     TR_TRY(tr_h5_parts_open_direct(&self->parts, settings, &self->direct));
-    describe(self, settings);
+    tokens_describe(self, settings);
     return TR_OK;
 }
 
@@ -282,9 +284,9 @@ tr_status_t tr_tokens_open(h5_parts_t *parts, const tr_data_settings_t *settings
     self->context = settings->context;
     self->parts = *parts;
     *parts = (h5_parts_t){0};
-    tr_status_t status = set_up(self, settings);
+    tr_status_t status = tokens_set_up(self, settings);
     if (status != TR_OK)
-        close_tokens(&self->base);
+        tokens_close(&self->base);
     else
         *out = &self->base;
     return status;

@@ -104,7 +104,7 @@ static tr_status_t say_unlike(const h5_parts_t *parts, int64_t channels, const c
     return status;
 }
 
-static bool is_auto(const char *text) {
+static bool hdf5_meta_is_auto(const char *text) {
     return !*text || !strcmp(text, "auto");
 }
 
@@ -112,8 +112,9 @@ tr_status_t tr_h5_doubtful_moments(const h5_parts_t *parts, int64_t channels,
                                    const tr_data_settings_t *settings,
                                    char out[H5_SENTENCE_BYTES]) {
     *out = '\0';
-    if (is_auto(settings->mean)) TR_TRY(say_unlike(parts, channels, "mean", out));
-    return is_auto(settings->std) && !*out ? say_unlike(parts, channels, "std", out) : TR_OK;
+    if (hdf5_meta_is_auto(settings->mean)) TR_TRY(say_unlike(parts, channels, "mean", out));
+    return hdf5_meta_is_auto(settings->std) && !*out ? say_unlike(parts, channels, "std", out)
+                                                     : TR_OK;
 }
 
 tr_status_t tr_h5_moments(const h5_part_t *part, int64_t channels, tr_dataset_info_t *info) {
@@ -123,7 +124,8 @@ tr_status_t tr_h5_moments(const h5_part_t *part, int64_t channels, tr_dataset_in
 }
 
 /* Strings of fixed or variable length, as our own copies. */
-static tr_status_t read_names(hid_t attribute, int64_t count, const char *path, char **out) {
+static tr_status_t hdf5_meta_read_names(hid_t attribute, int64_t count, const char *path,
+                                        char **out) {
     hid_t type = H5Aget_type(attribute), space = H5Aget_space(attribute);
     size_t bytes = H5Tget_size(type);
     bool variable = H5Tis_variable_str(type) > 0, padded = H5Tget_strpad(type) == H5T_STR_SPACEPAD;
@@ -207,7 +209,8 @@ tr_status_t tr_h5_names(const h5_part_t *part, int list, tr_names_t *out) {
         if (H5Tget_class(type) == H5T_STRING && count > 0 && count <= most) {
             status = tr_alloc((size_t)count * sizeof *out->name, "names", &out->name);
             if (status == TR_OK) *out = (tr_names_t){out->name, count, part->file.path};
-            if (status == TR_OK) status = read_names(attribute, count, part->file.path, out->name);
+            if (status == TR_OK)
+                status = hdf5_meta_read_names(attribute, count, part->file.path, out->name);
         }
         H5Tclose(type);
         H5Aclose(attribute);

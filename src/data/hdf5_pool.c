@@ -15,8 +15,8 @@ int tr_h5_pool_size(const tr_data_settings_t *settings) {
     return settings->workers > 0 ? (int)settings->workers : AUTO_WORKERS;
 }
 
-static tr_status_t allocate(h5_pool_t *self, const h5_parts_t *parts, size_t rows_bytes,
-                            size_t converted_bytes) {
+static tr_status_t hdf5_pool_allocate(h5_pool_t *self, const h5_parts_t *parts, size_t rows_bytes,
+                                      size_t converted_bytes) {
     size_t raw = 0, chunk_row = 0;
     for (int p = 0; p < parts->count; p++) {
         tr_h5_scratch_sizes(&parts->data[p].x, &raw, &chunk_row);
@@ -42,7 +42,7 @@ tr_status_t tr_h5_pool_create(const h5_parts_t *parts, int count, size_t rows_by
     self->count = count;
     pthread_mutex_init(&self->lock, NULL);
     pthread_cond_init(&self->free, NULL);
-    tr_status_t status = allocate(self, parts, rows_bytes, converted_bytes);
+    tr_status_t status = hdf5_pool_allocate(self, parts, rows_bytes, converted_bytes);
     if (status != TR_OK) tr_h5_pool_destroy(&self);
     *out = self;
     return status;

@@ -22,7 +22,7 @@ int tr_loader_workers(const tr_data_settings_t *settings, int cores) {
 /* -- the queue of requests: all with the lock held -----------------------------------------------
  */
 
-static void fail(tr_loader_t *l) {
+static void loader_fail(tr_loader_t *l) {
     if (!l->failed) l->error = *tr_error_last();
     l->failed = true;
     pthread_cond_broadcast(&l->work);
@@ -61,7 +61,7 @@ static sample_stream_t *stream_needed_first(const tr_loader_t *l, bool to_announ
     return best;
 }
 
-static void advance(tr_loader_t *l, sample_stream_t *stream) {
+static void loader_advance(tr_loader_t *l, sample_stream_t *stream) {
     int64_t before = stream->ready;
     while (stream->pending_count && !stream->pending[stream->pending_first].samples_left) {
         stream->ready = stream->pending[stream->pending_first].end;
@@ -135,7 +135,7 @@ static bool window_open(tr_loader_t *l) {
         l->valid = valid;
         l->given = 0;
     } else {
-        advance(l, stream);
+        loader_advance(l, stream);
     }
     pthread_cond_broadcast(&l->work);
     return true;
@@ -171,12 +171,12 @@ static void *work(void *argument) {
         tr_status_t status = tr_loader_request_read(l, self, &request);
         pthread_mutex_lock(&l->lock);
         if (status != TR_OK) {
-            fail(l);
+            loader_fail(l);
             break;
         }
         pending_window_t *window = &request.stream->pending[request.window];
         window->samples_left -= request.count;
-        if (!window->samples_left) advance(l, request.stream);
+        if (!window->samples_left) loader_advance(l, request.stream);
     }
     pthread_mutex_unlock(&l->lock);
     return NULL;
@@ -201,7 +201,7 @@ static tr_status_t check_label_field(const tr_dataset_info_t *info) {
                    tr_dtype_name(info->field[label].dtype), (long long)info->classes);
 }
 
-static tr_status_t check(const tr_dataset_t *dataset, const tr_loader_params_t *p) {
+static tr_status_t loader_check(const tr_dataset_t *dataset, const tr_loader_params_t *p) {
     const tr_sampler_t *o = &p->order;
     TR_TRY(check_label_field(&dataset->info));
     bool good = o->samples > 0 && o->samples <= dataset->info.samples &&
@@ -221,7 +221,7 @@ static tr_status_t check(const tr_dataset_t *dataset, const tr_loader_params_t *
                    p->workers, p->prefetch);
 }
 
-static void measure(tr_loader_t *l) {
+static void loader_measure(tr_loader_t *l) {
     const tr_sampler_t *o = &l->params.order;
     const tr_dataset_info_t *info = &l->dataset->info;
     int64_t largest = 1, sample_bytes = 0;
@@ -252,7 +252,7 @@ static void *carve(char *block, size_t *used, size_t bytes) {
     return part;
 }
 
-static void lay_out(tr_loader_t *l, char *pinned, char *host) {
+static void loader_lay_out(tr_loader_t *l, char *pinned, char *host) {
     const tr_dataset_info_t *info = &l->dataset->info;
     size_t capacity = (size_t)l->capacity, batches = (size_t)(l->capacity / l->micro);
     l->pinned_bytes = l->host_bytes = 0;
@@ -308,17 +308,17 @@ static void set_streams(tr_loader_t *l) {
     }
 }
 
-static tr_status_t allocate(tr_loader_t *l) {
+static tr_status_t loader_allocate(tr_loader_t *l) {
     TR_TRY(
         tr_alloc((size_t)l->params.slot_count * sizeof *l->stream, "loader's streams", &l->stream));
     TR_TRY(tr_alloc((size_t)l->params.workers * sizeof *l->worker, "loader's workers", &l->worker));
-    lay_out(l, NULL, NULL);
+    loader_lay_out(l, NULL, NULL);
     TR_TRY(l->device->ops->host_alloc(l->device, l->pinned_bytes, (void **)&l->pinned));
     /* Samples are written to random places of a large buffer: with small pages each write would
      * miss the TLB. */
     if (l->device->host_visible) tr_use_large_pages(l->pinned, l->pinned_bytes);
     TR_TRY(tr_alloc_aligned(l->host_bytes, ALIGN, "loader's windows", &l->host));
-    lay_out(l, l->pinned, l->host);
+    loader_lay_out(l, l->pinned, l->host);
     l->past_caches = l->pinned_bytes > CACHE_BYTES;
     set_streams(l);
     return TR_OK;
@@ -342,7 +342,7 @@ tr_status_t tr_loader_create(tr_dataset_t *dataset, tr_device_t *device,
     tr_status_t status;
     tr_loader_t *l = NULL;
     *out = NULL;
-    TR_TRY(check(dataset, params));
+    TR_TRY(loader_check(dataset, params));
     TR_TRY(tr_alloc(sizeof *l, "loader", &l));
     l->dataset = dataset;
     l->device = device;
@@ -350,8 +350,8 @@ tr_status_t tr_loader_create(tr_dataset_t *dataset, tr_device_t *device,
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->work, NULL);
     pthread_cond_init(&l->ready, NULL);
-    measure(l);
-    TR_TRY_GOTO(allocate(l), failed);
+    loader_measure(l);
+    TR_TRY_GOTO(loader_allocate(l), failed);
     TR_TRY_GOTO(start_workers(l), failed);
     *out = l;
     return TR_OK;
@@ -390,7 +390,8 @@ static tr_status_t wait_ready(tr_loader_t *l, const sample_stream_t *stream) {
     return stream->ready < stream->taken + l->micro ? tr_error_set(&l->error) : TR_OK;
 }
 
-static void describe(const tr_loader_t *l, const sample_stream_t *stream, tr_batch_t *batch) {
+static void loader_describe(const tr_loader_t *l, const sample_stream_t *stream,
+                            tr_batch_t *batch) {
     int64_t next, last = stream->taken + l->micro - 1;
     batch->step = l->step;
     batch->valid = l->micro;
@@ -421,7 +422,7 @@ tr_status_t tr_loader_next(tr_loader_t *l, tr_batch_t **out) {
     if (status == TR_OK) {
         *out = &stream->batch[index];
         stream->out[index] = true;
-        describe(l, stream, *out);
+        loader_describe(l, stream, *out);
         stream->taken += l->micro;
     }
     pthread_mutex_unlock(&l->lock);

@@ -42,7 +42,8 @@ static void say(const tr_names_t *names, tr_str_t *out) {
     tr_names_say((const char *const *)names->name, names->count, out);
 }
 
-static tr_status_t fail(int list, int64_t at, const tr_names_t *expected, const tr_names_t *found) {
+static tr_status_t names_fail(int list, int64_t at, const tr_names_t *expected,
+                              const tr_names_t *found) {
     tr_str_t a = {0}, b = {0};
     say(expected, &a);
     say(found, &b);
@@ -57,6 +58,7 @@ static tr_status_t fail(int list, int64_t at, const tr_names_t *expected, const 
 
 tr_status_t tr_names_check(int list, const tr_names_t *expected, const tr_names_t *found) {
     for (int64_t i = 0; i < expected->count && i < found->count; i++)
-        if (strcmp(expected->name[i], found->name[i]) != 0) return fail(list, i, expected, found);
+        if (strcmp(expected->name[i], found->name[i]) != 0)
+            return names_fail(list, i, expected, found);
     return TR_OK;
 }

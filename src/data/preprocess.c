@@ -27,7 +27,7 @@ void tr_preprocess_destroy(tr_preprocess_t **preprocess) {
 
 /* -- vectors ----------------------------------------------------------------------------------- */
 
-static tr_status_t copy(const tr_floats_t *from, tr_floats_t *out) {
+static tr_status_t preprocess_copy(const tr_floats_t *from, tr_floats_t *out) {
     tr_status_t status = TR_OK;
     out->count = 0;
     for (size_t i = 0; i < from->count && status == TR_OK; i++)
@@ -36,8 +36,8 @@ static tr_status_t copy(const tr_floats_t *from, tr_floats_t *out) {
 }
 
 static tr_status_t copy_both(const tr_normalize_t *from, tr_normalize_t *out) {
-    TR_TRY(copy(&from->mean, &out->mean));
-    return copy(&from->std, &out->std);
+    TR_TRY(preprocess_copy(&from->mean, &out->mean));
+    return preprocess_copy(&from->std, &out->std);
 }
 
 /* Extends to `count` elements: an empty vector with `fallback`, a single number by repeating it. */
@@ -74,7 +74,8 @@ static tr_status_t moments_of(const tr_sample_stats_t *stats, tr_normalize_t *ou
     return TR_OK;
 }
 
-static tr_status_t measure(tr_dataset_t *train, int field, int64_t bytes, tr_normalize_t *out) {
+static tr_status_t preprocess_measure(tr_dataset_t *train, int field, int64_t bytes,
+                                      tr_normalize_t *out) {
     tr_sample_stats_t stats = {0};
     tr_status_t status = tr_dataset_sample(train, field, bytes, COMPUTE_PIECES, INFINITY, &stats);
     if (status == TR_OK) status = moments_of(&stats, out);
@@ -84,7 +85,7 @@ static tr_status_t measure(tr_dataset_t *train, int field, int64_t bytes, tr_nor
 
 /* -- keys -------------------------------------------------------------------------------------- */
 
-static bool is_auto(const char *text) {
+static bool preprocess_is_auto(const char *text) {
     return !*text || strcmp(text, "auto") == 0;
 }
 
@@ -93,10 +94,11 @@ static bool is_compute(const char *text) {
 }
 
 static bool is_open(const char *text) {
-    return is_auto(text) || is_compute(text);
+    return preprocess_is_auto(text) || is_compute(text);
 }
 
-static tr_status_t parse(const char *key, const char *text, bool is_std, tr_floats_t *out) {
+static tr_status_t preprocess_parse(const char *key, const char *text, bool is_std,
+                                    tr_floats_t *out) {
     int count = 1;
     for (const char *at = text; *at; at++) count += *at == ',';
     TR_TRY(tr_vec_reserve_(&out->data, &out->capacity, (size_t)count, sizeof *out->data));
@@ -138,14 +140,14 @@ static tr_status_t take_input(const tr_preprocess_sources_t *s, bool is_std,
     const tr_field_t *x = inputs_of(s->info);
     const tr_floats_t *own = is_std ? &s->info->std : &s->info->mean;
     if (is_open(text) && s->kept)
-        TR_TRY(copy(is_std ? &s->kept->input.std : &s->kept->input.mean, out));
+        TR_TRY(preprocess_copy(is_std ? &s->kept->input.std : &s->kept->input.mean, out));
     else if (is_compute(text))
-        TR_TRY(copy(is_std ? &measured->std : &measured->mean, out));
-    else if (is_auto(text)) {
+        TR_TRY(preprocess_copy(is_std ? &measured->std : &measured->mean, out));
+    else if (preprocess_is_auto(text)) {
         TR_TRY(check_own(s->info, is_std, own));
-        TR_TRY(copy(own, out));
+        TR_TRY(preprocess_copy(own, out));
     } else
-        TR_TRY(parse(key, text, is_std, out));
+        TR_TRY(preprocess_parse(key, text, is_std, out));
     if (!x || out->count <= 1 || (int64_t)out->count == tr_field_channels(x)) return TR_OK;
     return TR_FAIL(TR_ERR_CONFIG,
                    "%s has %zu numbers%s%s, but x of %s has %lld channels: expected one number, or "
@@ -205,7 +207,8 @@ static tr_status_t resolve_input(const tr_preprocess_sources_t *s, tr_preprocess
                        "data.mean and data.std = compute do not support inputs of type bf16: set "
                        "the numbers");
     if (computes && !s->kept && x)
-        status = measure(s->train, tr_field_find(&s->train->info, "x"), COMPUTE_BYTES, &measured);
+        status = preprocess_measure(s->train, tr_field_find(&s->train->info, "x"), COMPUTE_BYTES,
+                                    &measured);
     if (status == TR_OK) status = take_input(s, false, &measured, &out->input.mean);
     if (status == TR_OK) status = take_input(s, true, &measured, &out->input.std);
     tr_vec_free(&measured.mean);
@@ -223,16 +226,16 @@ static tr_status_t resolve_input(const tr_preprocess_sources_t *s, tr_preprocess
 /* auto applies to numbers that a loss uses directly; other kinds of y are left to their data set
  * and model. */
 static bool is_measured(const tr_preprocess_sources_t *s, const char *text, const tr_field_t *y) {
-    return is_compute(text) || (is_auto(text) && s->squares && y && y->dtype == TR_F32);
+    return is_compute(text) || (preprocess_is_auto(text) && s->squares && y && y->dtype == TR_F32);
 }
 
 static tr_status_t take_target(const tr_preprocess_sources_t *s, bool is_std,
                                const tr_normalize_t *measured, tr_floats_t *out) {
     const char *text = is_std ? s->settings->target_std : s->settings->target_mean;
     if (!is_open(text))
-        return parse(is_std ? "data.target_std" : "data.target_mean", text, is_std, out);
+        return preprocess_parse(is_std ? "data.target_std" : "data.target_mean", text, is_std, out);
     const tr_normalize_t *from = s->kept ? &s->kept->target : measured;
-    return copy(is_std ? &from->std : &from->mean, out);
+    return preprocess_copy(is_std ? &from->std : &from->mean, out);
 }
 
 static tr_status_t resolve_target(const tr_preprocess_sources_t *s, tr_preprocess_t *out) {
@@ -248,7 +251,7 @@ static tr_status_t resolve_target(const tr_preprocess_sources_t *s, tr_preproces
                        "data.target_mean and data.target_std = compute need training data "
                        "or a checkpoint that records them: set the numbers");
     if (!s->kept && field && (is_measured(s, mean, field) || is_measured(s, std, field)))
-        status = measure(s->train, y, TARGET_BYTES, m);
+        status = preprocess_measure(s->train, y, TARGET_BYTES, m);
     if (!is_measured(s, mean, field)) m->mean.count = 0;
     if (!is_measured(s, std, field)) m->std.count = 0;
     if (status == TR_OK) status = take_target(s, false, m, &out->target.mean);
@@ -284,7 +287,7 @@ static tr_status_t resolve_tokenizer(const tr_preprocess_sources_t *s, tr_prepro
     return tokenizer ? tr_strdup(tokenizer, &out->tokenizer) : TR_OK;
 }
 
-static tr_status_t resolve(const tr_preprocess_sources_t *s, tr_preprocess_t *out) {
+static tr_status_t preprocess_resolve(const tr_preprocess_sources_t *s, tr_preprocess_t *out) {
     const tr_field_t *x = inputs_of(s->info);
     out->classes = s->classes;
     if (x) out->type = x->dtype, out->shape = x->shape;
@@ -297,7 +300,7 @@ static tr_status_t resolve(const tr_preprocess_sources_t *s, tr_preprocess_t *ou
 
 tr_status_t tr_preprocess_resolve(const tr_preprocess_sources_t *sources, tr_preprocess_t **out) {
     TR_TRY(tr_alloc(sizeof **out, "preprocessing", out));
-    const tr_status_t status = resolve(sources, *out);
+    const tr_status_t status = preprocess_resolve(sources, *out);
     if (status != TR_OK) tr_preprocess_destroy(out);
     return status;
 }
@@ -305,8 +308,9 @@ tr_status_t tr_preprocess_resolve(const tr_preprocess_sources_t *sources, tr_pre
 /* -- in the graph ------------------------------------------------------------------------------ */
 
 /* x * scale + shift over rows of `width`; single numbers are repeated. */
-static tr_status_t apply(tr_graph_t *g, const char *const name[2], const tr_normalize_t *n,
-                         bool inverse, int64_t width, tr_tensor_t *x) {
+static tr_status_t preprocess_apply(tr_graph_t *g, const char *const name[2],
+                                    const tr_normalize_t *n, bool inverse, int64_t width,
+                                    tr_tensor_t *x) {
     float *values = NULL;
     tr_tensor_t scale, shift;
     TR_TRY(tr_alloc(2 * (size_t)width * sizeof *values, "normalisation", &values));
@@ -327,7 +331,7 @@ tr_status_t tr_preprocess_input(tr_graph_t *g, const tr_preprocess_t *p, tr_tens
     static const char *const names[] = {"data.scale", "data.shift"};
     const tr_shape_t *shape = tr_shape_of(g, *x);
     if (p->input.mean.count == 0) return tr_cast_normalize(g, *x, TR_NONE, TR_NONE, x);
-    return apply(g, names, &p->input, false, shape->dim[shape->ndim - 1], x);
+    return preprocess_apply(g, names, &p->input, false, shape->dim[shape->ndim - 1], x);
 }
 
 /* The numbers belong to the last dimension; one pair fits any shape. */
@@ -343,7 +347,7 @@ static tr_status_t apply_target(tr_graph_t *g, const tr_preprocess_t *p, const c
             "set one number, or one per target (0 and 1: targets are unchanged)",
             (long long)count, (long long)width);
     TR_TRY(tr_reshape(g, *x, &TR_SHAPE(tr_shape_elems(&shape) / count, count), x));
-    TR_TRY(apply(g, name, &p->target, inverse, count, x));
+    TR_TRY(preprocess_apply(g, name, &p->target, inverse, count, x));
     return tr_reshape(g, *x, &shape, x);
 }
 

@@ -7,8 +7,9 @@
 
 /* -- a data set against it --------------------------------------------------------------------- */
 
-static tr_status_t check_table(const tr_preprocess_t *p, const tr_dataset_info_t *info,
-                               const tr_field_t *x) {
+static tr_status_t preprocess_check_check_table(const tr_preprocess_t *p,
+                                                const tr_dataset_info_t *info,
+                                                const tr_field_t *x) {
     if (p->shape.ndim != 1 || x->shape.ndim != 1 || p->shape.dim[0] == x->shape.dim[0])
         return TR_OK;
     return TR_FAIL(TR_ERR_DATA,
@@ -55,7 +56,7 @@ tr_status_t tr_preprocess_match(const tr_preprocess_t *p, const tr_dataset_info_
         TR_WARN("the inputs of %s are %s, but the model was trained on %s: the values are assumed "
                 "to be in the same units",
                 info->description, tr_dtype_name(x->dtype), tr_dtype_name(p->type));
-    return check_table(p, info, x);
+    return preprocess_check_check_table(p, info, x);
 }
 
 static float at(const tr_floats_t *v, size_t c, float none) {

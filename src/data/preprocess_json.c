@@ -105,7 +105,8 @@ static tr_status_t read_normalize(const json_t *data, int first, const char *ori
     return TR_OK;
 }
 
-static tr_status_t read_names(const json_t *array, const char *origin, tr_names_t *out) {
+static tr_status_t preprocess_json_read_names(const json_t *array, const char *origin,
+                                              tr_names_t *out) {
     const size_t count = json_array_size(array);
     *out = (tr_names_t){.from = origin};
     if (count == 0) return TR_OK;
@@ -144,7 +145,8 @@ static tr_status_t read_members(const json_t *data, const char *origin, tr_prepr
     TR_TRY(read_normalize(data, 0, origin, &p->input));
     TR_TRY(read_normalize(data, 2, origin, &p->target));
     for (int list = 0; list < TR_NAMES_LISTS; list++)
-        TR_TRY(read_names(json_object_get(data, tr_names_key(list)), p->origin, &p->names[list]));
+        TR_TRY(preprocess_json_read_names(json_object_get(data, tr_names_key(list)), p->origin,
+                                          &p->names[list]));
     return TR_OK;
 }
 

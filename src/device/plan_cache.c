@@ -32,8 +32,8 @@ static void add_views(plan_key_t *key, int at, const tr_view_t *view, int count)
     }
 }
 
-static plan_key_t key_of(const tr_device_t *device, tr_kernel_id_t kernel,
-                         const tr_kernel_call_t *call) {
+static plan_key_t plan_cache_key_of(const tr_device_t *device, tr_kernel_id_t kernel,
+                                    const tr_kernel_call_t *call) {
     plan_key_t key;
     memset(&key, 0, sizeof key);
     key.kernel = kernel;
@@ -57,7 +57,7 @@ static const entry_t *plan_find(const tr_plan_cache_t *cache, const plan_key_t *
     return NULL;
 }
 
-static void free_entry(entry_t *e) {
+static void plan_cache_free_entry(entry_t *e) {
     tr_free(&e->attr);
     tr_free(&e);
 }
@@ -81,7 +81,7 @@ static tr_status_t plan_add(tr_device_t *device, const plan_key_t *key,
     if (status == TR_OK) return TR_OK;
     device->plans->entries.count--;
 fail:
-    free_entry(e);
+    plan_cache_free_entry(e);
     return status;
 }
 
@@ -89,7 +89,7 @@ tr_status_t tr_plan_get(tr_device_t *device, tr_kernel_id_t kernel, const tr_ker
                         size_t attr_bytes, tr_plan_t *out) {
     *out = (tr_plan_t){0};
     if (!device->ops->kernels[kernel].prepare) return TR_OK;
-    const plan_key_t key = key_of(device, kernel, call);
+    const plan_key_t key = plan_cache_key_of(device, kernel, call);
     const entry_t *e = plan_find(device->plans, &key, call->attr, attr_bytes);
     if (!e) return plan_add(device, &key, call, attr_bytes, out);
     *out = e->plan;
@@ -99,7 +99,7 @@ tr_status_t tr_plan_get(tr_device_t *device, tr_kernel_id_t kernel, const tr_ker
 tr_status_t tr_plan_workspace(tr_device_t *device, tr_kernel_id_t kernel,
                               const tr_kernel_call_t *call, size_t attr_bytes,
                               size_t *out_scratch_bytes) {
-    const plan_key_t key = key_of(device, kernel, call);
+    const plan_key_t key = plan_cache_key_of(device, kernel, call);
     const entry_t *e = plan_find(device->plans, &key, call->attr, attr_bytes);
     tr_plan_t plan = {0};
     if (!e && device->ops->kernels[kernel].workspace)
@@ -122,7 +122,7 @@ void tr_plan_cache_clear(tr_device_t *device) {
         entry_t *e = cache->entries.data[i];
         const tr_kernel_t *kernel = &device->ops->kernels[e->key.kernel];
         if (e->plan.state && kernel->release) kernel->release(device, e->plan.state);
-        free_entry(e);
+        plan_cache_free_entry(e);
     }
     tr_vec_free(&cache->entries);
 }

@@ -42,7 +42,7 @@ static void set_gradient(backward_t *b, int32_t id, tr_tensor_t t) {
     b->grad[id] = t;
 }
 
-static void count_uses(backward_t *b) {
+static void autodiff_count_uses(backward_t *b) {
     const tr_program_t *p = program(b);
     for (; b->counted < p->nodes.count; b->counted++) {
         const tr_op_t *op = &p->nodes.data[b->counted]->op;
@@ -85,7 +85,7 @@ static void mark_needs(backward_t *b) {
  * later: then they can write into the reduced block itself. */
 static bool is_private(backward_t *b, int32_t param, int32_t dw) {
     const tr_tensor_rec_t *rec = b->g->tensors.data[dw];
-    count_uses(b);
+    autodiff_count_uses(b);
     return rec->info.role == TR_ROLE_ACTIVATION &&
            rec->info.bytes == b->g->tensors.data[param]->info.bytes && rec->held == 1 &&
            rec->reads == 0 && rec->writes > 0;

@@ -38,7 +38,7 @@ static void flatten_views(tr_graph_t *g) {
     }
 }
 
-static tr_status_t resolve(tr_graph_t *g, tr_tensor_t t, tr_view_t *view) {
+static tr_status_t exec_resolve(tr_graph_t *g, tr_tensor_t t, tr_view_t *view) {
     if (tr_is_none(t)) return TR_OK;
     view->data = exec_address(g, t);
     const tr_tensor_t base = tr_base(g, t);
@@ -50,9 +50,10 @@ static tr_status_t resolve(tr_graph_t *g, tr_tensor_t t, tr_view_t *view) {
 }
 
 static tr_status_t resolve_node(tr_graph_t *g, tr_node_t *node) {
-    for (int k = 0; k < node->op.n_in; k++) TR_TRY(resolve(g, node->op.in[k], &node->call.in[k]));
+    for (int k = 0; k < node->op.n_in; k++)
+        TR_TRY(exec_resolve(g, node->op.in[k], &node->call.in[k]));
     for (int k = 0; k < node->op.n_out; k++)
-        TR_TRY(resolve(g, node->op.out[k], &node->call.out[k]));
+        TR_TRY(exec_resolve(g, node->op.out[k], &node->call.out[k]));
     if (node->op.kind == TR_OP_KERNEL) {
         tr_plan_t plan;
         TR_TRY(

@@ -183,7 +183,7 @@ tr_tensor_t tr_graph_find(const tr_graph_t *g, const char *name) {
 }
 
 /* Kernels divide by sizes, and have no rule for sums over nothing. */
-static tr_status_t check_sizes(const char *name, const tr_shape_t *shape) {
+static tr_status_t graph_check_sizes(const char *name, const tr_shape_t *shape) {
     char text[96];
     for (int d = 0; d < shape->ndim; d++)
         if (shape->dim[d] < 1)
@@ -202,7 +202,7 @@ static tr_status_t tensor_persistent(tr_graph_t *g, const char *name, tr_role_t 
     if (*is_new) {
         if (g->planned)
             return TR_FAIL(TR_ERR_INTERNAL, "tensor '%s' is declared after the memory plan", name);
-        TR_TRY(check_sizes(name, shape));
+        TR_TRY(graph_check_sizes(name, shape));
         return tr_tensor_make(g, name, role, dtype, shape, out);
     }
     const tr_tensor_info_t *info = tr_tensor_info(g, found);

@@ -13,7 +13,7 @@ tr_status_t tr_graph_input_sets(tr_graph_t *g, int count) {
     return TR_OK;
 }
 
-static void *place_of(const tr_graph_t *g, const tr_tensor_info_t *info, int set) {
+static void *inputs_place_of(const tr_graph_t *g, const tr_tensor_info_t *info, int set) {
     return (char *)g->region[TR_ROLE_INPUT] + (size_t)set * g->input_set_bytes + info->offset_bytes;
 }
 
@@ -50,7 +50,7 @@ void tr_graph_use_inputs(tr_graph_t *g, int set) {
     g->input_set = set;
     for (size_t i = 0; i < g->inputs.count; i++) {
         tr_tensor_info_t *info = &g->tensors.data[g->inputs.data[i]]->info;
-        info->data = place_of(g, info, set);
+        info->data = inputs_place_of(g, info, set);
     }
 }
 
@@ -61,7 +61,7 @@ tr_status_t tr_input_bind(tr_graph_t *g, tr_tensor_t input, void *data) {
     if (g->input_sets > 1)
         return TR_FAIL(TR_ERR_INTERNAL, "'%s' is bound in a graph with %d input sets", info->name,
                        g->input_sets);
-    void *to = data ? data : place_of(g, info, 0);
+    void *to = data ? data : inputs_place_of(g, info, 0);
     if (info->data == to) return TR_OK;
     info->data = to;
     for (size_t i = 0; i < g->programs.count; i++) tr_replay_destroy(g, g->programs.data[i]);

@@ -137,9 +137,9 @@ fail:
 }
 
 /* The op's record is only what the row's `compose` reads; it appends records of its own. */
-static tr_status_t compose(tr_graph_t *g, const tr_op_row_t *row, const tr_tensor_t *in, int n_in,
-                           const void *attr, size_t attr_bytes, const bool *want, tr_tensor_t *out,
-                           int n_out) {
+static tr_status_t program_compose(tr_graph_t *g, const tr_op_row_t *row, const tr_tensor_t *in,
+                                   int n_in, const void *attr, size_t attr_bytes, const bool *want,
+                                   tr_tensor_t *out, int n_out) {
     tr_node_t *node = NULL;
     TR_TRY(check_inputs(g, row->name, in, n_in));
     TR_TRY(make_node(g, row, in, n_in, attr, attr_bytes, &node));
@@ -158,7 +158,7 @@ tr_status_t tr_op_append(tr_graph_t *g, const tr_op_row_t *row, const tr_tensor_
                          int n_out) {
     tr_node_t *node = NULL;
     if (row->compose && !tr_device_has(g->device, row->kernel))
-        return compose(g, row, in, n_in, attr, attr_bytes, want, out, n_out);
+        return program_compose(g, row, in, n_in, attr, attr_bytes, want, out, n_out);
     TR_TRY(program_append(g, row, in, n_in, attr, attr_bytes, want, NULL, n_out, &node));
     memcpy(out, node->op.out, (size_t)n_out * sizeof *out);
     return TR_OK;
@@ -197,7 +197,7 @@ tr_status_t tr_op_output(tr_graph_t *g, tr_op_t *op, int i, tr_dtype_t dtype,
 
 /* -- cost -------------------------------------------------------------------------------------- */
 
-static double bytes_of(const tr_graph_t *g, tr_tensor_t t) {
+static double program_bytes_of(const tr_graph_t *g, tr_tensor_t t) {
     return tr_is_none(t) ? 0 : (double)tr_tensor_info(g, t)->bytes;
 }
 
@@ -217,8 +217,8 @@ double tr_op_bytes(const tr_graph_t *g, const tr_op_t *op) {
     if (op->kind != TR_OP_KERNEL) return 0;
     if (op->row->bytes) return op->row->bytes(g, op);
     double sum = 0;
-    for (int i = 0; i < op->n_in; i++) sum += bytes_of(g, op->in[i]);
+    for (int i = 0; i < op->n_in; i++) sum += program_bytes_of(g, op->in[i]);
     for (int i = 0; i < op->n_out; i++)
-        sum += bytes_of(g, op->out[i]) * (reads_output(op, i) ? 2 : 1);
+        sum += program_bytes_of(g, op->out[i]) * (reads_output(op, i) ? 2 : 1);
     return sum;
 }

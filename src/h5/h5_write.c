@@ -143,7 +143,7 @@ static hid_t type_half(void) {
 }
 
 /* For H5Tclose. */
-static hid_t type_of(tr_dtype_t dtype) {
+static hid_t h5_write_type_of(tr_dtype_t dtype) {
     switch (dtype) {
     case TR_U8: return H5Tcopy(H5T_STD_U8LE);
     case TR_I8: return H5Tcopy(H5T_STD_I8LE);
@@ -227,7 +227,7 @@ tr_status_t tr_writer_array_of(tr_writer_t *w, const char *name, hid_t type, int
 tr_status_t tr_writer_array(tr_writer_t *w, const char *name, tr_dtype_t dtype, int64_t rows,
                             const tr_shape_t *shape, int *out_array) {
     tr_h5_lock();
-    hid_t type = type_of(dtype);
+    hid_t type = h5_write_type_of(dtype);
     tr_status_t status = tr_writer_array_of(w, name, type, rows, shape, out_array);
     H5Tclose(type);
     tr_h5_unlock();

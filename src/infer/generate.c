@@ -59,7 +59,7 @@ static tr_status_t input(tr_graph_t *g, const char *program, const char *name,
     return status;
 }
 
-static tr_status_t build(tr_generator_t *n, const char *name, program_t *p) {
+static tr_status_t generate_build(tr_generator_t *n, const char *name, program_t *p) {
     tr_graph_t *g = n->s->g;
     const tr_shape_t tokens = TR_SHAPE(p->samples, p->steps);
     TR_TRY(tr_program_begin(g, name, TR_EVAL, &p->index));
@@ -95,10 +95,10 @@ tr_status_t tr_generator_build(tr_session_t *s, void *generator) {
         const int64_t steps = n->context < piece_steps[i] ? n->context : piece_steps[i];
         n->prefill[i] = (program_t){.samples = 1, .steps = steps};
         tr_snprintf(name, sizeof name, "prefill%lld", (long long)steps);
-        TR_TRY(build(n, name, &n->prefill[i]));
+        TR_TRY(generate_build(n, name, &n->prefill[i]));
     }
     tr_snprintf(name, sizeof name, "decode%lld", (long long)n->params.rows);
-    return build(n, name, &n->decode);
+    return generate_build(n, name, &n->decode);
 }
 
 /* -- life -------------------------------------------------------------------------------------- */
@@ -135,13 +135,13 @@ void tr_generator_destroy(tr_generator_t **generator) {
 
 /* -- running ----------------------------------------------------------------------------------- */
 
-static tr_status_t run(tr_generator_t *n, const program_t *p) {
+static tr_status_t generate_run(tr_generator_t *n, const program_t *p) {
     TR_TRY(tr_program_run(n->s->g, p->index, NULL));
     return tr_tensor_read(n->s->g, p->logits, n->logits);
 }
 
 /* Samples the next token of a row, or ends the text. */
-static tr_status_t choose(tr_generator_t *n, row_t *row, const float *scores) {
+static tr_status_t generate_choose(tr_generator_t *n, row_t *row, const float *scores) {
     tr_text_t *text = row->text;
     row->next = tr_sample(n->sampling, text->index, (uint64_t)row->length, scores,
                           n->params.vocab_size, n->order);
@@ -188,9 +188,9 @@ static tr_status_t begin_text(tr_generator_t *n, tr_text_t *text, int64_t at) {
         const program_t *p = &n->prefill[left <= n->prefill[1].steps];
         count = left < p->steps ? left : p->steps;
         TR_TRY(write_piece(n, p, text->ids.data, at, first, count));
-        TR_TRY(run(n, p));
+        TR_TRY(generate_run(n, p));
     }
-    return choose(n, row, n->logits);
+    return generate_choose(n, row, n->logits);
 }
 
 /* An empty row has no new token; its position and token are arbitrary valid values. */
@@ -216,12 +216,12 @@ static tr_status_t decode(tr_generator_t *n) {
     const double begin = tr_clock_sec();
     const int64_t before = n->stats.tokens;
     TR_TRY(write_rows(n));
-    TR_TRY(run(n, &n->decode));
+    TR_TRY(generate_run(n, &n->decode));
     for (int64_t i = 0; i < n->decode.samples; i++) {
         row_t *row = &n->row[i];
         if (!row->text) continue;
         row->length++;
-        TR_TRY(choose(n, row, n->logits + i * n->params.vocab_size));
+        TR_TRY(generate_choose(n, row, n->logits + i * n->params.vocab_size));
     }
     n->stats.decoded += n->stats.tokens - before;
     n->stats.decode_sec += tr_clock_sec() - begin;

@@ -54,7 +54,7 @@ static tr_status_t allocate_batch(tr_predictor_t *p) {
     return tr_alloc(samples * (size_t)p->info.outputs * sizeof *p->output, "outputs", &p->output);
 }
 
-static tr_status_t prepare(tr_predictor_t *p) {
+static tr_status_t predictor_prepare(tr_predictor_t *p) {
     const tr_session_t *s = p->trained.s;
     const tr_shape_t *shape = tr_shape_of(s->g, s->result.output);
     TR_TRY(tr_trained_is_classifier(&p->trained, &p->is_classifier));
@@ -83,7 +83,7 @@ tr_status_t tr_predictor_open(const tr_config_t *config, tr_world_t *world, cons
     TR_TRY(tr_alloc(sizeof *p, "predictor", &p));
     p->trained = (tr_trained_t){.world = world, .config = config};
     tr_status_t status = tr_trained_open(&params, &p->trained);
-    if (status == TR_OK) status = tr_world_agree(world, prepare(p));
+    if (status == TR_OK) status = tr_world_agree(world, predictor_prepare(p));
     if (status != TR_OK) {
         tr_predictor_close(&p);
         return status;

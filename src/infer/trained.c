@@ -200,7 +200,7 @@ static tr_status_t add_batch(void *self, tr_session_t *s, const tr_batch_t *batc
     return TR_OK;
 }
 
-static tr_status_t prepare(const tr_session_t *s, pass_t *p) {
+static tr_status_t trained_prepare(const tr_session_t *s, pass_t *p) {
     const tr_shape_t *shape = tr_shape_of(s->g, s->result.output);
     const int64_t width = tr_shape_elems(shape) / s->order.micro_batch;
     p->y = tr_field_find(&s->info, "y");
@@ -219,7 +219,7 @@ tr_status_t tr_trained_evaluate(tr_trained_t *t, tr_split_t split, tr_trained_sc
     *out = (tr_trained_scores_t){0};
     if (t->s->info.tokens > 0) /* a language model: a loss, and no output of the whole sample */
         return tr_session_evaluate(t->s, split, NULL, NULL, NULL, &out->outcome);
-    tr_status_t status = prepare(t->s, &p);
+    tr_status_t status = trained_prepare(t->s, &p);
     if (status == TR_OK)
         status = tr_session_evaluate(t->s, split, add_batch, &p, NULL, &out->outcome);
     tr_free(&p.output);

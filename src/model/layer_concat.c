@@ -4,8 +4,8 @@
 #include <stdio.h>
 
 /* The check of the op names no remedy that fits a model's text. */
-static tr_status_t check_sizes(const tr_layer_context_t *context, const tr_layer_spec_t *spec,
-                               const tr_tensor_t *branch) {
+static tr_status_t concat_check_sizes(const tr_layer_context_t *context,
+                                      const tr_layer_spec_t *spec, const tr_tensor_t *branch) {
     char first_text[96], other_text[96];
     const tr_shape_t first = *tr_shape_of(context->g, branch[0]);
     for (int i = 1; i < spec->block_count; i++) {
@@ -23,9 +23,9 @@ static tr_status_t check_sizes(const tr_layer_context_t *context, const tr_layer
     return TR_OK;
 }
 
-static tr_status_t build(const tr_layer_context_t *context, const tr_layer_spec_t *spec,
-                         const tr_layer_spec_t *next, tr_tensor_t x, tr_tensor_t *out,
-                         bool *out_fused) {
+static tr_status_t concat_build(const tr_layer_context_t *context, const tr_layer_spec_t *spec,
+                                const tr_layer_spec_t *next, tr_tensor_t x, tr_tensor_t *out,
+                                bool *out_fused) {
     tr_tensor_t branch[TR_LAYER_MAX_BLOCKS];
     for (int i = 0; i < spec->block_count; i++) {
         char name[32];
@@ -36,7 +36,7 @@ static tr_status_t build(const tr_layer_context_t *context, const tr_layer_spec_
         tr_scope_pop(context->g);
         TR_TRY(status);
     }
-    TR_TRY(check_sizes(context, spec, branch));
+    TR_TRY(concat_check_sizes(context, spec, branch));
     return tr_concat(context->g, branch, spec->block_count, out);
 }
 
@@ -47,5 +47,5 @@ const tr_layer_t tr_layer_concat = {
             "input; an empty block passes it through.",
     .min_blocks = 2,
     .max_blocks = TR_LAYER_MAX_BLOCKS,
-    .build = build,
+    .build = concat_build,
 };

@@ -25,9 +25,9 @@ static const tr_config_field_t fields[] = {
     TR_FIELD_BOOL(conv_t, bias, "yes", "Adds a bias. It is redundant before a batchnorm."),
 };
 
-static tr_status_t make_params(const tr_layer_context_t *context, const conv_t *settings,
-                               const tr_layer_window_t *window, int64_t in_channels, tr_tensor_t *w,
-                               tr_tensor_t *b) {
+static tr_status_t conv_make_params(const tr_layer_context_t *context, const conv_t *settings,
+                                    const tr_layer_window_t *window, int64_t in_channels,
+                                    tr_tensor_t *w, tr_tensor_t *b) {
     tr_shape_t shape = {.ndim = window->spatial + 2};
     double taps = 1;
     shape.dim[0] = settings->channels;
@@ -46,9 +46,9 @@ static tr_status_t make_params(const tr_layer_context_t *context, const conv_t *
                           (tr_init_t){TR_INIT_CONST, 0}, b);
 }
 
-static tr_status_t build(const tr_layer_context_t *context, const tr_layer_spec_t *spec,
-                         const tr_layer_spec_t *next, tr_tensor_t x, tr_tensor_t *out,
-                         bool *out_fused) {
+static tr_status_t conv_build(const tr_layer_context_t *context, const tr_layer_spec_t *spec,
+                              const tr_layer_spec_t *next, tr_tensor_t x, tr_tensor_t *out,
+                              bool *out_fused) {
     conv_t settings;
     tr_layer_window_t window;
     tr_tensor_t w, b;
@@ -62,7 +62,7 @@ static tr_status_t build(const tr_layer_context_t *context, const tr_layer_spec_
                              "%lld output channels.",
                              tr_scope(context->g), (long long)settings.groups,
                              (long long)in_channels, (long long)settings.channels);
-    TR_TRY(make_params(context, &settings, &window, in_channels, &w, &b));
+    TR_TRY(conv_make_params(context, &settings, &window, in_channels, &w, &b));
     tr_conv_attr_t attr = {.spatial = window.spatial, .groups = (int)settings.groups};
     memcpy(attr.kernel, window.kernel, sizeof attr.kernel);
     memcpy(attr.stride, window.stride, sizeof attr.stride);
@@ -83,5 +83,5 @@ const tr_layer_t tr_layer_conv = {
     .fields = fields,
     .field_count = TR_COUNT_INT(fields),
     .positional = 2,
-    .build = build,
+    .build = conv_build,
 };

@@ -9,9 +9,9 @@ static const tr_config_field_t fields[] = {
     TR_FIELD_FLOAT(dropout_t, p, "0.5", 0, 0.999, "Probability of zeroing an element."),
 };
 
-static tr_status_t build(const tr_layer_context_t *context, const tr_layer_spec_t *spec,
-                         const tr_layer_spec_t *next, tr_tensor_t x, tr_tensor_t *out,
-                         bool *out_fused) {
+static tr_status_t dropout_build(const tr_layer_context_t *context, const tr_layer_spec_t *spec,
+                                 const tr_layer_spec_t *next, tr_tensor_t x, tr_tensor_t *out,
+                                 bool *out_fused) {
     dropout_t settings;
     TR_TRY(tr_layer_read(&tr_layer_dropout, spec, &settings, NULL));
     return tr_dropout(context->g, x, context->batch->sample_id, (float)settings.p, out);
@@ -24,5 +24,5 @@ const tr_layer_t tr_layer_dropout = {
     .fields = fields,
     .field_count = TR_COUNT_INT(fields),
     .positional = 1,
-    .build = build,
+    .build = dropout_build,
 };

@@ -12,9 +12,9 @@ static const tr_config_field_t fields[] = {
     TR_FIELD_BOOL(linear_t, bias, "yes", "Adds a bias."),
 };
 
-static tr_status_t build(const tr_layer_context_t *context, const tr_layer_spec_t *spec,
-                         const tr_layer_spec_t *next, tr_tensor_t x, tr_tensor_t *out,
-                         bool *out_fused) {
+static tr_status_t linear_build(const tr_layer_context_t *context, const tr_layer_spec_t *spec,
+                                const tr_layer_spec_t *next, tr_tensor_t x, tr_tensor_t *out,
+                                bool *out_fused) {
     linear_t settings;
     char sample[96];
     tr_tensor_t w, b = TR_NONE;
@@ -45,5 +45,5 @@ const tr_layer_t tr_layer_linear = {
     .fields = fields,
     .field_count = TR_COUNT_INT(fields),
     .positional = 1,
-    .build = build,
+    .build = linear_build,
 };

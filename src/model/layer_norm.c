@@ -21,8 +21,8 @@ static const tr_config_field_t layernorm_fields[] = {
     TR_FIELD_FLOAT(layernorm_t, eps, "1e-5", 1e-12, 1, "Added to the variance."),
 };
 
-static tr_status_t make_params(const tr_layer_context_t *context, int64_t channels, double gamma,
-                               tr_tensor_t *out_gamma, tr_tensor_t *out_beta) {
+static tr_status_t norm_make_params(const tr_layer_context_t *context, int64_t channels,
+                                    double gamma, tr_tensor_t *out_gamma, tr_tensor_t *out_beta) {
     TR_TRY(tr_layer_param(context, "weight", &TR_SHAPE(channels), (tr_init_t){TR_INIT_CONST, gamma},
                           out_gamma));
     return tr_layer_param(context, "bias", &TR_SHAPE(channels), (tr_init_t){TR_INIT_CONST, 0},
@@ -41,7 +41,7 @@ static tr_status_t build_batchnorm(const tr_layer_context_t *context, const tr_l
     tr_tensor_t gamma, beta, mean, variance;
     int64_t channels = channels_of(context, x);
     TR_TRY(tr_layer_read(&tr_layer_batchnorm, spec, &settings, NULL));
-    TR_TRY(make_params(context, channels, settings.init == INIT_ZERO ? 0 : 1, &gamma, &beta));
+    TR_TRY(norm_make_params(context, channels, settings.init == INIT_ZERO ? 0 : 1, &gamma, &beta));
     TR_TRY(tr_model_state(context->g, "running_mean", &TR_SHAPE(channels), 0, &mean));
     TR_TRY(tr_model_state(context->g, "running_var", &TR_SHAPE(channels), 1, &variance));
     *out_fused = tr_layer_is_plain_relu(next);
@@ -55,7 +55,7 @@ static tr_status_t build_layernorm(const tr_layer_context_t *context, const tr_l
     layernorm_t settings;
     tr_tensor_t gamma, beta;
     TR_TRY(tr_layer_read(&tr_layer_layernorm, spec, &settings, NULL));
-    TR_TRY(make_params(context, channels_of(context, x), 1, &gamma, &beta));
+    TR_TRY(norm_make_params(context, channels_of(context, x), 1, &gamma, &beta));
     return tr_layernorm(context->g, x, gamma, beta, (float)settings.eps, out);
 }
 

@@ -24,7 +24,7 @@ typedef TR_VEC(tr_layer_word_t) word_vec_t;
 
 static tr_status_t parse_list(cursor_t *c, const cursor_t *open, tr_layer_block_t *out);
 
-static void advance(cursor_t *c) {
+static void parse_advance(cursor_t *c) {
     if (*c->at == '\n') {
         c->line++;
         c->column = 1;
@@ -34,24 +34,24 @@ static void advance(cursor_t *c) {
     c->at++;
 }
 
-static bool is_one_of(char character, const char *set) {
+static bool parse_is_one_of(char character, const char *set) {
     return character != '\0' && strchr(set, character) != NULL;
 }
 
 /* Skips characters of `set`, and comments. */
 static void skip(cursor_t *c, const char *set) {
     for (;;) {
-        if (is_one_of(*c->at, set)) {
-            advance(c);
+        if (parse_is_one_of(*c->at, set)) {
+            parse_advance(c);
         } else if (*c->at == '#') {
-            while (*c->at != '\0' && *c->at != '\n') advance(c);
+            while (*c->at != '\0' && *c->at != '\n') parse_advance(c);
         } else {
             return;
         }
     }
 }
 
-static void skip_blanks(cursor_t *c) {
+static void parse_skip_blanks(cursor_t *c) {
     skip(c, " \t\r\v\f");
 }
 
@@ -73,7 +73,7 @@ static tr_status_t take_word(cursor_t *c, char **out) {
     size_t length = word_length(c);
     TR_TRY(tr_alloc(length + 1, "layer text", out));
     memcpy(*out, c->at, length);
-    while (length-- > 0) advance(c);
+    while (length-- > 0) parse_advance(c);
     return TR_OK;
 }
 
@@ -112,10 +112,10 @@ static tr_status_t parse_word(cursor_t *c, tr_layer_word_t *out) {
         return TR_LAYER_FAIL(c, "expected an argument or an option as key=value, found %s.",
                              found(c, text));
     TR_TRY(take_word(c, &out->value));
-    skip_blanks(c);
+    parse_skip_blanks(c);
     if (*c->at != '=') return TR_OK;
-    advance(c);
-    skip_blanks(c);
+    parse_advance(c);
+    parse_skip_blanks(c);
     out->key = out->value;
     out->value = NULL;
     if (word_length(c) == 0)
@@ -127,8 +127,9 @@ static tr_status_t parse_word(cursor_t *c, tr_layer_word_t *out) {
 static tr_status_t parse_words(cursor_t *c, tr_layer_spec_t *spec) {
     word_vec_t words = {0};
     tr_status_t status = TR_OK;
-    for (skip_blanks(c); status == TR_OK && !is_one_of(*c->at, "\n,{}") && *c->at != '\0';
-         skip_blanks(c)) {
+    for (parse_skip_blanks(c);
+         status == TR_OK && !parse_is_one_of(*c->at, "\n,{}") && *c->at != '\0';
+         parse_skip_blanks(c)) {
         tr_layer_word_t word = {0};
         status = parse_word(c, &word);
         if (status == TR_OK) status = tr_vec_push(&words, word);
@@ -155,7 +156,7 @@ static tr_status_t parse_blocks(cursor_t *c, tr_layer_spec_t *spec) {
         if (ahead.depth == MAX_DEPTH)
             return TR_LAYER_FAIL(&ahead, "blocks are nested deeper than %d.", MAX_DEPTH);
         cursor_t open = ahead;
-        advance(&ahead);
+        parse_advance(&ahead);
         ahead.depth++;
         tr_layer_block_t *block = &spec->blocks[spec->block_count++];
         TR_TRY(parse_list(&ahead, &open, block));
@@ -178,7 +179,7 @@ static tr_status_t parse_layer(cursor_t *c, tr_layer_spec_t *out) {
             out,
             "expected a layer name followed by its arguments, as in 'conv 16 3x3', found '%s'.",
             out->name);
-    skip_blanks(c);
+    parse_skip_blanks(c);
     if (*c->at == '=')
         return TR_LAYER_FAIL(
             out,
@@ -208,7 +209,7 @@ static tr_status_t parse_list(cursor_t *c, const cursor_t *open, tr_layer_block_
         return TR_LAYER_FAIL(open, "expected a } that closes this {, found the end of the text.");
     if (open == NULL && *c->at == '}')
         return TR_LAYER_FAIL(c, "expected a layer name, found a } without {.");
-    if (open != NULL) advance(c);
+    if (open != NULL) parse_advance(c);
     return TR_OK;
 }
 

@@ -156,7 +156,7 @@ static const char *nearest_layer(const char *name) {
     return tr_nearest(name, names, known);
 }
 
-static tr_status_t fail_unknown(const tr_layer_spec_t *spec) {
+static tr_status_t read_fail_unknown(const tr_layer_spec_t *spec) {
     size_t count;
     const tr_layer_t *const *list = tr_layer_list(&count);
     if (strcmp(spec->name, "softmax") == 0 || strcmp(spec->name, "log_softmax") == 0 ||
@@ -203,7 +203,7 @@ static tr_status_t check_blocks(const tr_layer_t *layer, const tr_layer_spec_t *
 tr_status_t tr_layer_check(const tr_layer_spec_t *spec) {
     const tr_layer_t *layer = tr_layer_find(spec->name);
     tr_layer_common_t common;
-    if (layer == NULL) return fail_unknown(spec);
+    if (layer == NULL) return read_fail_unknown(spec);
     TR_TRY(tr_layer_read(layer, spec, NULL, &common));
     if (!is_label(common.name))
         return TR_LAYER_FAIL(spec, "the name '%.64s' may contain letters, digits, - and _ only.",

@@ -9,9 +9,9 @@ static const tr_config_field_t fields[] = {
     TR_FIELD_INT(repeat_t, times, NULL, 1, 1000, "Number of repetitions."),
 };
 
-static tr_status_t build(const tr_layer_context_t *context, const tr_layer_spec_t *spec,
-                         const tr_layer_spec_t *next, tr_tensor_t x, tr_tensor_t *out,
-                         bool *out_fused) {
+static tr_status_t repeat_build(const tr_layer_context_t *context, const tr_layer_spec_t *spec,
+                                const tr_layer_spec_t *next, tr_tensor_t x, tr_tensor_t *out,
+                                bool *out_fused) {
     repeat_t settings;
     TR_TRY(tr_layer_read(&tr_layer_repeat, spec, &settings, NULL));
     for (int64_t i = 0; i < settings.times; i++)
@@ -31,5 +31,5 @@ const tr_layer_t tr_layer_repeat = {
     .min_blocks = 1,
     .max_blocks = 1,
     .transparent = true,
-    .build = build,
+    .build = repeat_build,
 };

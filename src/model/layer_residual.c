@@ -4,7 +4,7 @@
 
 /* The shortcut that would fit, for the message: a 1x1 convolution, with the stride of the main path
  * if that is plain. */
-static void suggest(const tr_graph_t *g, tr_tensor_t x, tr_tensor_t main, char text[128]) {
+static void residual_suggest(const tr_graph_t *g, tr_tensor_t x, tr_tensor_t main, char text[128]) {
     const tr_shape_t *in = tr_shape_of(g, x), *out = tr_shape_of(g, main);
     int64_t channels = out->dim[out->ndim - 1];
     int64_t stride = in->ndim == out->ndim && in->ndim > 2 && out->dim[1] > 0
@@ -24,7 +24,7 @@ static tr_status_t check_equal(const tr_layer_context_t *context, const tr_layer
     char main_text[96], shortcut_text[96], remedy[128];
     if (tr_shape_equal(tr_shape_of(context->g, main), tr_shape_of(context->g, shortcut)))
         return TR_OK;
-    suggest(context->g, x, main, remedy);
+    residual_suggest(context->g, x, main, remedy);
     return TR_LAYER_FAIL(
         spec,
         "residual (%s): its block outputs %s, its shortcut%s %s; they are added, so the shapes "
@@ -36,9 +36,9 @@ static tr_status_t check_equal(const tr_layer_context_t *context, const tr_layer
         spec->block_count == 2 ? "Make" : "Add", remedy);
 }
 
-static tr_status_t build(const tr_layer_context_t *context, const tr_layer_spec_t *spec,
-                         const tr_layer_spec_t *next, tr_tensor_t x, tr_tensor_t *out,
-                         bool *out_fused) {
+static tr_status_t residual_build(const tr_layer_context_t *context, const tr_layer_spec_t *spec,
+                                  const tr_layer_spec_t *next, tr_tensor_t x, tr_tensor_t *out,
+                                  bool *out_fused) {
     tr_tensor_t main, shortcut = x;
     const tr_layer_block_t *block = spec->blocks;
     TR_TRY(tr_layers_build(context, block[0].specs, block[0].count, x, &main));
@@ -59,5 +59,5 @@ const tr_layer_t tr_layer_residual = {
     .help = "Adds a block of layers and a shortcut: the second block, or the input itself.",
     .min_blocks = 1,
     .max_blocks = 2,
-    .build = build,
+    .build = residual_build,
 };

@@ -95,8 +95,8 @@ static tr_status_t table(const context_t *c, const char *name, int64_t rows, tr_
     return TR_OK;
 }
 
-static tr_status_t product(const context_t *c, tr_tensor_t x, tr_tensor_t w, tr_tensor_t b,
-                           bool trans_w, tr_act_t act, tr_tensor_t *out) {
+static tr_status_t model_gpt_product(const context_t *c, tr_tensor_t x, tr_tensor_t w,
+                                     tr_tensor_t b, bool trans_w, tr_act_t act, tr_tensor_t *out) {
     if (c->texts) {
         if (c->texts->weights != TR_F32) TR_TRY(tr_param_copy(c->g, w, c->texts->weights, &w));
         return tr_linear_rows(c->g, x, w, b, trans_w, act, out);
@@ -105,8 +105,8 @@ static tr_status_t product(const context_t *c, tr_tensor_t x, tr_tensor_t w, tr_
 }
 
 /* y = act(x w + b) with w (inputs, outputs). */
-static tr_status_t linear(const context_t *c, const char *name, tr_tensor_t x, int64_t outputs,
-                          double std, tr_act_t act, tr_tensor_t *out) {
+static tr_status_t model_gpt_linear(const context_t *c, const char *name, tr_tensor_t x,
+                                    int64_t outputs, double std, tr_act_t act, tr_tensor_t *out) {
     const tr_shape_t *shape = tr_shape_of(c->g, x);
     const int64_t inputs = shape->dim[shape->ndim - 1];
     tr_tensor_t w, b = TR_NONE;
@@ -114,7 +114,7 @@ static tr_status_t linear(const context_t *c, const char *name, tr_tensor_t x, i
     TR_TRY(param(c, "weight", &TR_SHAPE(inputs, outputs), (tr_init_t){TR_INIT_NORMAL, std}, &w));
     if (c->settings->bias)
         TR_TRY(param(c, "bias", &TR_SHAPE(outputs), (tr_init_t){TR_INIT_CONST, 0}, &b));
-    TR_TRY(product(c, x, w, b, false, act, out));
+    TR_TRY(model_gpt_product(c, x, w, b, false, act, out));
     tr_scope_pop(c->g);
     return TR_OK;
 }
@@ -173,7 +173,7 @@ static tr_status_t attend_cached(const context_t *c, tr_tensor_t qkv, tr_tensor_
     return tr_attention_cached(c->g, qkv, c->texts->place, cache[0], cache[1], (int)s->n_head, out);
 }
 
-static tr_status_t attend(const context_t *c, tr_tensor_t qkv, tr_tensor_t *out) {
+static tr_status_t model_gpt_attend(const context_t *c, tr_tensor_t qkv, tr_tensor_t *out) {
     const gpt_t *s = c->settings;
     if (c->texts) return attend_cached(c, qkv, out);
     if (c->recomputes_attention) tr_recompute_begin(c->g);
@@ -187,9 +187,9 @@ static tr_status_t attention(const context_t *c, tr_tensor_t x, tr_tensor_t *out
     const gpt_t *s = c->settings;
     tr_tensor_t y;
     tr_scope_push(c->g, "attn");
-    TR_TRY(linear(c, "c_attn", x, 3 * s->n_embd, INIT_STD, TR_ACT_NONE, &y));
-    TR_TRY(attend(c, y, &y));
-    TR_TRY(linear(c, "c_proj", y, s->n_embd, output_std(s), TR_ACT_NONE, &y));
+    TR_TRY(model_gpt_linear(c, "c_attn", x, 3 * s->n_embd, INIT_STD, TR_ACT_NONE, &y));
+    TR_TRY(model_gpt_attend(c, y, &y));
+    TR_TRY(model_gpt_linear(c, "c_proj", y, s->n_embd, output_std(s), TR_ACT_NONE, &y));
     TR_TRY(drop(c, &y));
     tr_scope_pop(c->g);
     return *out = y, TR_OK;
@@ -199,8 +199,8 @@ static tr_status_t mlp(const context_t *c, tr_tensor_t x, tr_tensor_t *out) {
     const gpt_t *s = c->settings;
     tr_tensor_t y;
     tr_scope_push(c->g, "mlp");
-    TR_TRY(linear(c, "c_fc", x, 4 * s->n_embd, INIT_STD, TR_ACT_GELU_TANH, &y));
-    TR_TRY(linear(c, "c_proj", y, s->n_embd, output_std(s), TR_ACT_NONE, &y));
+    TR_TRY(model_gpt_linear(c, "c_fc", x, 4 * s->n_embd, INIT_STD, TR_ACT_GELU_TANH, &y));
+    TR_TRY(model_gpt_linear(c, "c_proj", y, s->n_embd, output_std(s), TR_ACT_NONE, &y));
     TR_TRY(drop(c, &y));
     tr_scope_pop(c->g);
     return *out = y, TR_OK;
@@ -235,13 +235,13 @@ static tr_status_t blocks(const context_t *c, tr_tensor_t *x, tr_tensor_t *more)
 /* -- the whole -----------------------------------------------------------------------------------
  */
 
-static tr_tensor_t field_of(const tr_model_batch_t *batch, const char *name) {
+static tr_tensor_t model_gpt_field_of(const tr_model_batch_t *batch, const char *name) {
     for (int i = 0; i < batch->count; i++)
         if (strcmp(batch->name[i], name) == 0) return batch->tensor[i];
     return TR_NONE;
 }
 
-static tr_status_t read_recompute(context_t *c, const char *text) {
+static tr_status_t model_gpt_read_recompute(context_t *c, const char *text) {
     int64_t count = 0;
     if (strcmp(text, "none") == 0) return TR_OK;
     if (strcmp(text, "attention") == 0) return c->recomputes_attention = true, TR_OK;
@@ -255,7 +255,7 @@ static tr_status_t read_recompute(context_t *c, const char *text) {
     return c->together = (int)count, TR_OK;
 }
 
-static tr_status_t check(context_t *c, tr_tensor_t x) {
+static tr_status_t model_gpt_check(context_t *c, tr_tensor_t x) {
     const gpt_t *s = c->settings;
     char text[96];
     if (s->n_embd % s->n_head != 0)
@@ -282,7 +282,7 @@ static tr_status_t check(context_t *c, tr_tensor_t x) {
 /* The loss of each token; without labels (prediction) the logits. */
 static tr_status_t head(const context_t *c, tr_tensor_t x, tr_tensor_t wte,
                         tr_model_result_t *out) {
-    const tr_tensor_t y = field_of(c->batch, "y");
+    const tr_tensor_t y = model_gpt_field_of(c->batch, "y");
     if (tr_is_none(y)) {
         TR_TRY(tr_linear(c->g, x, wte, TR_NONE, TR_ACT_NONE, &x));
         return tr_cast(c->g, x, TR_F32, &out->output);
@@ -291,16 +291,16 @@ static tr_status_t head(const context_t *c, tr_tensor_t x, tr_tensor_t wte,
     return tr_head_loss(c->g, x, wte, y, c->batch->weight, out->seed, &out->loss, &out->terms);
 }
 
-static tr_status_t build(tr_graph_t *g, const tr_config_t *config, const tr_model_batch_t *batch,
-                         tr_model_result_t *out) {
+static tr_status_t model_gpt_build(tr_graph_t *g, const tr_config_t *config,
+                                   const tr_model_batch_t *batch, tr_model_result_t *out) {
     gpt_t settings;
     tr_model_settings_t common;
     read_settings(config, &settings);
     tr_config_read(config, &tr_model_config, &common);
     context_t c = {.g = g, .settings = &settings, .batch = batch, .freeze = common.freeze};
-    tr_tensor_t ids = field_of(batch, "x"), wte, wpe, x, more = TR_NONE;
-    TR_TRY(check(&c, ids));
-    TR_TRY(read_recompute(&c, common.recompute));
+    tr_tensor_t ids = model_gpt_field_of(batch, "x"), wte, wpe, x, more = TR_NONE;
+    TR_TRY(model_gpt_check(&c, ids));
+    TR_TRY(model_gpt_read_recompute(&c, common.recompute));
     tr_scope_push(g, "transformer");
     TR_TRY(table(&c, "wte", c.vocab_size, &wte));
     TR_TRY(table(&c, "wpe", settings.context, &wpe));
@@ -336,7 +336,7 @@ static tr_status_t generate(tr_graph_t *g, const tr_config_t *config, const tr_m
     TR_TRY(blocks(&c, &x, &more));
     TR_TRY(add_norm(&c, "ln_f", &x, more, &x));
     TR_TRY(take_last(&c, &x));
-    TR_TRY(product(&c, x, wte, TR_NONE, true, TR_ACT_NONE, out_logits));
+    TR_TRY(model_gpt_product(&c, x, wte, TR_NONE, true, TR_ACT_NONE, out_logits));
     tr_scope_pop(g);
     return TR_OK;
 }
@@ -348,7 +348,8 @@ static void tokens(const tr_config_t *config, int64_t *out_context, int64_t *out
     *out_vocab_size = settings.vocab_size > 0 ? settings.vocab_size : 0;
 }
 
-static void describe(const tr_config_t *config, int64_t vocab_size, int64_t end, tr_str_t *out) {
+static void model_gpt_describe(const tr_config_t *config, int64_t vocab_size, int64_t end,
+                               tr_str_t *out) {
     gpt_t s;
     read_settings(config, &s);
     tr_str_printf(out,
@@ -376,7 +377,7 @@ const tr_model_t tr_model_gpt = {
     .help = "GPT-2: predicts each token of a text from those before it.",
     .config = &config_table,
     .tokens = tokens,
-    .describe = describe,
+    .describe = model_gpt_describe,
     .generate = generate,
-    .build = build,
+    .build = model_gpt_build,
 };

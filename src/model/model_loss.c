@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static tr_tensor_t field_of(const tr_model_batch_t *batch, const char *name) {
+static tr_tensor_t model_loss_field_of(const tr_model_batch_t *batch, const char *name) {
     for (int i = 0; i < batch->count; i++)
         if (strcmp(batch->name[i], name) == 0) return batch->tensor[i];
     return TR_NONE;
@@ -144,7 +144,7 @@ static tr_status_t finish_output(tr_graph_t *g, const tr_model_settings_t *setti
 tr_status_t tr_model_loss(tr_graph_t *g, const tr_config_t *config, const tr_model_batch_t *batch,
                           tr_tensor_t output, tr_model_result_t *out) {
     tr_model_settings_t settings;
-    tr_tensor_t y = field_of(batch, "y");
+    tr_tensor_t y = model_loss_field_of(batch, "y");
     tr_config_read(config, &tr_model_config, &settings);
     TR_TRY(tr_cast(g, output, TR_F32, &output));
     *out = (tr_model_result_t){.output = output};

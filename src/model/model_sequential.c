@@ -26,7 +26,7 @@ static tr_status_t find_x(const tr_model_batch_t *batch, tr_tensor_t *out) {
 }
 
 /* 0: none. */
-static tr_status_t read_recompute(const char *text, int64_t *out) {
+static tr_status_t model_sequential_read_recompute(const char *text, int64_t *out) {
     *out = 0;
     if (strcmp(text, "none") == 0 || (tr_parse_int(text, out) && *out >= 1)) return TR_OK;
     return TR_FAIL(TR_ERR_CONFIG,
@@ -35,8 +35,8 @@ static tr_status_t read_recompute(const char *text, int64_t *out) {
                    text);
 }
 
-static tr_status_t build(tr_graph_t *g, const tr_config_t *config, const tr_model_batch_t *batch,
-                         tr_model_result_t *out) {
+static tr_status_t model_sequential_build(tr_graph_t *g, const tr_config_t *config,
+                                          const tr_model_batch_t *batch, tr_model_result_t *out) {
     sequential_t settings;
     tr_model_settings_t common;
     struct tr_layer_recompute recompute = {0};
@@ -46,7 +46,7 @@ static tr_status_t build(tr_graph_t *g, const tr_config_t *config, const tr_mode
     tr_config_read(config, &config_table, &settings);
     tr_config_read(config, &tr_model_config, &common);
     TR_TRY(find_x(batch, &x));
-    TR_TRY(read_recompute(common.recompute, &recompute.every));
+    TR_TRY(model_sequential_read_recompute(common.recompute, &recompute.every));
     TR_TRY(tr_layers_parse(settings.layers, &specs, &count));
     if (count == 0)
         return TR_FAIL(TR_ERR_CONFIG,
@@ -68,5 +68,5 @@ const tr_model_t tr_model_sequential = {
     .name = "sequential",
     .help = "A sequence of layers, listed in model.layers.",
     .config = &config_table,
-    .build = build,
+    .build = model_sequential_build,
 };

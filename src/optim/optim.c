@@ -109,7 +109,7 @@ done:
     return status;
 }
 
-static tr_status_t build_update(tr_graph_t *g, const tr_optim_settings_t *settings) {
+static tr_status_t optim_build_update(tr_graph_t *g, const tr_optim_settings_t *settings) {
     const tr_optimizer_t *optimizer = tr_registry_find(&optimizers, settings->type);
     tr_tensor_t ranges;
     TR_TRY(make_ranges(g, settings, &ranges));
@@ -140,7 +140,7 @@ tr_status_t tr_optimizer_build(tr_graph_t *g, const tr_optim_settings_t *setting
     tr_status_t status = tr_reduced_range(g, 0, trainable, &gradient);
     if (status == TR_OK)
         status = tr_grad_norm(g, gradient, counts, tr_graph_find(g, TR_LOSS_SCALE_STATE), &norm);
-    if (status == TR_OK) status = build_update(g, settings);
+    if (status == TR_OK) status = optim_build_update(g, settings);
     if (status == TR_OK && settings->ema > 0) status = build_average(g, settings->ema);
     tr_scope_pop(g);
     TR_TRY(status);

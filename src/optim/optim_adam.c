@@ -14,12 +14,13 @@ tr_status_t tr_optim_build_adam(tr_graph_t *g, const tr_optim_settings_t *settin
     return tr_adam(g, gradient, param, m, v, ranges, &attr);
 }
 
-static tr_status_t build(tr_graph_t *g, const tr_optim_settings_t *settings, tr_tensor_t ranges) {
+static tr_status_t adam_build(tr_graph_t *g, const tr_optim_settings_t *settings,
+                              tr_tensor_t ranges) {
     return tr_optim_build_adam(g, settings, ranges, false);
 }
 
 const tr_optimizer_t tr_optimizer_adam = {
     .name = "adam",
     .help = "Adam, with weight decay added to the gradient.",
-    .build = build,
+    .build = adam_build,
 };

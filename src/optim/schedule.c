@@ -120,8 +120,8 @@ static tr_status_t parse_milestones(tr_schedule_t *s, const char *list, double s
     return TR_OK;
 }
 
-static tr_status_t resolve(tr_schedule_t *s, const tr_schedule_settings_t *settings,
-                           double steps_per_epoch) {
+static tr_status_t schedule_resolve(tr_schedule_t *s, const tr_schedule_settings_t *settings,
+                                    double steps_per_epoch) {
     s->row = tr_registry_find(&schedules, settings->type);
     if (!s->row) return tr_registry_fail_unknown(&schedules, settings->type);
     TR_TRY(parse_length(s, "warmup", settings->warmup, steps_per_epoch, &s->warmup));
@@ -152,7 +152,7 @@ tr_status_t tr_schedule_create(const tr_schedule_settings_t *settings, double lr
     schedule->total = (double)total_steps;
     schedule->gamma = settings->gamma;
     schedule->final_factor = settings->final_factor;
-    tr_status_t status = resolve(schedule, settings, steps_per_epoch);
+    tr_status_t status = schedule_resolve(schedule, settings, steps_per_epoch);
     if (status != TR_OK) {
         tr_schedule_destroy(&schedule);
         return status;

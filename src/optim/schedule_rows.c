@@ -3,7 +3,7 @@
 #include <math.h>
 
 /* Share of the way from `from` to the end of the run. */
-static double progress(const tr_schedule_t *s, double from, double step) {
+static double schedule_rows_progress(const tr_schedule_t *s, double from, double step) {
     return s->total > from ? (step - from) / (s->total - from) : 1;
 }
 
@@ -20,18 +20,18 @@ static double steps(const tr_schedule_t *s, double step) {
 
 /* Loshchilov and Hutter 2017, one period. */
 static double cosine(const tr_schedule_t *s, double step) {
-    return s->final_factor +
-           (1 - s->final_factor) * 0.5 * (1 + cos(M_PI * progress(s, s->warmup, step)));
+    return s->final_factor + (1 - s->final_factor) * 0.5 *
+                                 (1 + cos(M_PI * schedule_rows_progress(s, s->warmup, step)));
 }
 
-static double linear(const tr_schedule_t *s, double step) {
-    return 1 - (1 - s->final_factor) * progress(s, s->warmup, step);
+static double schedule_rows_linear(const tr_schedule_t *s, double step) {
+    return 1 - (1 - s->final_factor) * schedule_rows_progress(s, s->warmup, step);
 }
 
 /* Warm-up, stable, decay (Hu et al. 2024), with a linear decay. */
 static double wsd(const tr_schedule_t *s, double step) {
     double from = s->total - s->decay;
-    return step <= from ? 1 : 1 - (1 - s->final_factor) * progress(s, from, step);
+    return step <= from ? 1 : 1 - (1 - s->final_factor) * schedule_rows_progress(s, from, step);
 }
 
 const tr_schedule_row_t tr_schedule_constant = {"constant", "optimizer.lr throughout.", constant};
@@ -44,6 +44,6 @@ const tr_schedule_row_t tr_schedule_cosine = {
     "cosine", "Half a period of a cosine, down to schedule.final_factor at the end of the run.",
     cosine};
 const tr_schedule_row_t tr_schedule_linear = {
-    "linear", "Linear decay to schedule.final_factor at the end of the run.", linear};
+    "linear", "Linear decay to schedule.final_factor at the end of the run.", schedule_rows_linear};
 const tr_schedule_row_t tr_schedule_wsd = {
     "wsd", "Constant, then a linear decay over schedule.decay to schedule.final_factor.", wsd};

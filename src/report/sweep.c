@@ -17,7 +17,7 @@ static bool is_equal(const json_t *a, const json_t *b) {
     return !a || !b || json_equal(a, b);
 }
 
-static void append_json(const json_t *value, tr_str_t *out) {
+static void sweep_append_json(const json_t *value, tr_str_t *out) {
     char *text = json_dumps(value, JSON_ENCODE_ANY);
     tr_str_append(out, text ? text : "?");
     free(text);
@@ -35,8 +35,8 @@ static tr_status_t sweep_check_alike(const tr_record_t *records, size_t count) {
                          *of_b = json_object_get(b->summary, keys[k]);
             tr_str_t one = {0}, other = {0};
             if (is_equal(of_a, of_b)) continue;
-            append_json(of_a, &one);
-            append_json(of_b, &other);
+            sweep_append_json(of_a, &one);
+            sweep_append_json(of_b, &other);
             TR_FAIL(TR_ERR_DATA,
                     "The runs of a sweep must have the same %s: %s has %s, %s has %s. Leave out "
                     "the runs that differ, or report each alone.",
@@ -271,8 +271,8 @@ static tr_status_t prediction_check_runs(const tr_sweep_t *sweep, const json_t *
                              *predicted = json_object_get(file, keys[k]);
                 tr_str_t one = {0}, other = {0};
                 if (is_equal(run, predicted)) continue;
-                append_json(predicted, &one);
-                append_json(run, &other);
+                sweep_append_json(predicted, &one);
+                sweep_append_json(run, &other);
                 const tr_status_t status =
                     TR_FAIL(TR_ERR_DATA,
                             "--predicted %s is of another model or setup: it has %s %s, %s has %s. "

@@ -33,7 +33,7 @@ static tr_status_t find_folder(const char *dir, char out[4096]) {
     return TR_OK;
 }
 
-static tr_status_t write_all(int fd, const char *path) {
+static tr_status_t folder_probe_write_all(int fd, const char *path) {
     char *bytes = NULL;
     tr_status_t status = TR_OK;
     TR_TRY(tr_alloc(PROBE_BYTES, "folder probe", &bytes));
@@ -52,7 +52,7 @@ static tr_status_t write_all(int fd, const char *path) {
 static tr_status_t commit(tr_folder_probe_t *p) {
     char last[4096];
     const double begin_sec = tr_clock_sec();
-    TR_TRY(write_all(p->fd, p->file));
+    TR_TRY(folder_probe_write_all(p->fd, p->file));
     if (fsync(p->fd) != 0) return tr_io_fail("fsync", p->file, errno);
     snprintf(last, sizeof last, "%.4090s.done", p->file);
     if (rename(p->file, last) != 0) return tr_io_fail("rename", p->file, errno);

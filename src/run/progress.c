@@ -36,8 +36,8 @@ typedef struct {
     size_t bytes, used;
 } out_t;
 
-static void put(out_t *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void put(out_t *out, const char *format, ...) {
+static void progress_put(out_t *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void progress_put(out_t *out, const char *format, ...) {
     va_list args;
     va_start(args, format);
     int wanted = tr_vsnprintf(out->text + out->used, out->bytes - out->used, format, args);
@@ -132,7 +132,7 @@ static void fill_fields(const tr_progress_t *s, bool bar, field_t *f) {
 }
 
 /* Columns of all present fields, two between them; the bar counts with `bar_cells`. */
-static int columns_of(const field_t *f, int bar_cells) {
+static int progress_columns_of(const field_t *f, int bar_cells) {
     int columns = 0;
     for (int i = 0; i < FIELD_COUNT; i++) {
         if (f[i].rank < 0) continue;
@@ -143,15 +143,15 @@ static int columns_of(const field_t *f, int bar_cells) {
 }
 
 /* Drops fields that do not fit; returns the cells for the bar. */
-static int fit(field_t *f, int width) {
-    while (columns_of(f, BAR_MIN) > width) {
+static int progress_fit(field_t *f, int width) {
+    while (progress_columns_of(f, BAR_MIN) > width) {
         int least = -1;
         for (int i = 0; i < FIELD_COUNT; i++)
             if (f[i].rank > 0 && (least < 0 || f[i].rank > f[least].rank)) least = i;
         if (least < 0) break;
         f[least].rank = -1;
     }
-    int cells = BAR_MIN + width - columns_of(f, BAR_MIN);
+    int cells = BAR_MIN + width - progress_columns_of(f, BAR_MIN);
     return cells > BAR_MAX ? BAR_MAX : cells;
 }
 
@@ -161,20 +161,20 @@ static void put_bar(out_t *out, double fraction, int cells, tr_progress_style_t 
     int halves = (int)(fraction * 2 * cells), full = halves / 2;
     const char *cell = style.unicode ? "━" : "#",
                *rest = style.unicode ? (style.color ? "━" : "─") : "-";
-    if (style.color) put(out, "\x1b[32m");
-    for (int i = 0; i < full; i++) put(out, "%s", cell);
+    if (style.color) progress_put(out, "\x1b[32m");
+    for (int i = 0; i < full; i++) progress_put(out, "%s", cell);
     bool half = style.unicode && halves % 2;
-    if (half) put(out, "╸");
-    if (style.color) put(out, "\x1b[0;90m");
-    for (int i = full + half; i < cells; i++) put(out, "%s", rest);
-    if (style.color) put(out, "\x1b[0m");
+    if (half) progress_put(out, "╸");
+    if (style.color) progress_put(out, "\x1b[0;90m");
+    for (int i = full + half; i < cells; i++) progress_put(out, "%s", rest);
+    if (style.color) progress_put(out, "\x1b[0m");
 }
 
 static void put_field(out_t *out, const field_t *field, bool color) {
     if (color && *field->label)
-        put(out, "\x1b[2m%s\x1b[22m%s", field->label, field->value);
+        progress_put(out, "\x1b[2m%s\x1b[22m%s", field->label, field->value);
     else
-        put(out, "%s%s", field->label, field->value);
+        progress_put(out, "%s%s", field->label, field->value);
 }
 
 void tr_progress_compose(const tr_progress_t *state, int width, bool bar, tr_progress_style_t style,
@@ -183,20 +183,20 @@ void tr_progress_compose(const tr_progress_t *state, int width, bool bar, tr_pro
     out_t out = {text, bytes, 0};
     text[0] = '\0';
     fill_fields(state, bar, fields);
-    int cells = fit(fields, width);
+    int cells = progress_fit(fields, width);
     double fraction = state->epochs > 0 || state->steps <= 0
                           ? state->epoch_fraction
                           : (double)state->step / (double)state->steps;
     for (int i = 0; i < FIELD_COUNT; i++) {
         if (fields[i].rank < 0) continue;
-        if (out.used) put(&out, "  ");
+        if (out.used) progress_put(&out, "  ");
         if (i == BAR)
             put_bar(&out, fraction, cells, style);
         else
             put_field(&out, &fields[i], style.color);
     }
     /* Narrower than the last field: part of a number would mislead. */
-    if (columns_of(fields, cells) > width) text[0] = '\0';
+    if (progress_columns_of(fields, cells) > width) text[0] = '\0';
 }
 
 void tr_progress_format(const tr_progress_t *state, int width, bool bar, char *text, size_t bytes) {
@@ -224,7 +224,7 @@ static void write_above(void *self, tr_log_level_t level, const char *text) {
     out_t out = {bytes, sizeof bytes, 0};
     const char *color = line->style.color ? colors[level] : "";
     pthread_mutex_lock(&line->lock);
-    put(&out, "\r\x1b[K%s%s%s\n%s", color, text, *color ? "\x1b[0m" : "", line->line);
+    progress_put(&out, "\r\x1b[K%s%s%s\n%s", color, text, *color ? "\x1b[0m" : "", line->line);
     tr_log_write_bytes(line->fd, bytes, out.used);
     pthread_mutex_unlock(&line->lock);
 }
@@ -253,7 +253,7 @@ void tr_progress_draw(tr_progress_line_t *line, const tr_progress_t *state) {
     /* One column stays free: some terminals wrap as soon as the last one is filled. */
     tr_progress_compose(state, tr_terminal_width(line->terminal) - 1, true, line->style, line->line,
                         sizeof line->line);
-    put(&out, "\r%s\x1b[K", line->line);
+    progress_put(&out, "\r%s\x1b[K", line->line);
     tr_log_write_bytes(line->fd, bytes, out.used);
     line->drawn_sec = now;
     line->phase = state->phase;
@@ -270,7 +270,7 @@ void tr_progress_plain(tr_progress_line_t *line, const tr_progress_t *state) {
     out_t out = {text, sizeof text, 0};
     tr_progress_format(state, LINE_BYTES - 2, false, text, sizeof text - 1);
     out.used = strlen(text);
-    put(&out, "\n");
+    progress_put(&out, "\n");
     tr_log_write_bytes(line->fd, text, out.used);
 }
 

@@ -27,7 +27,7 @@ struct tr_run {
     tr_str_t line; /* kept, so that metrics lines after the first allocate nothing */
 };
 
-static tr_status_t join(const char *dir, const char *name, char **out) {
+static tr_status_t run_join(const char *dir, const char *name, char **out) {
     tr_str_t path = {0};
     tr_str_printf(&path, "%s/%s", dir, name);
     return tr_str_take(&path, out);
@@ -149,7 +149,7 @@ static tr_status_t wait_for_lock(const tr_run_t *run, double wait_sec, int (*ask
 /* The kernel releases the lock when the process ends, in any way. */
 static tr_status_t take_lock(tr_run_t *run, double wait_sec, int (*asked_to_stop)(void)) {
     char *path = NULL, host[128] = "", date[32], text[256];
-    TR_TRY(join(run->dir, "lock", &path));
+    TR_TRY(run_join(run->dir, "lock", &path));
     run->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
     tr_status_t status = run->lock_fd < 0 ? tr_io_fail("open", path, errno) : TR_OK;
     tr_free(&path);
@@ -192,7 +192,7 @@ static tr_status_t replace_file(const tr_run_t *run, const char *name, const cha
                                 size_t bytes) {
     char *path = NULL, *temporary = NULL;
     tr_status_t status = TR_OK;
-    TR_TRY_GOTO(join(run->dir, name, &path), done);
+    TR_TRY_GOTO(run_join(run->dir, name, &path), done);
     tr_str_t t = {0};
     tr_str_printf(&t, "%s.tmp", path);
     TR_TRY_GOTO(tr_str_take(&t, &temporary), done);
@@ -209,7 +209,7 @@ done:
     return status;
 }
 
-static int append_json(const char *bytes, size_t count, void *text) {
+static int run_append_json(const char *bytes, size_t count, void *text) {
     tr_str_append_bytes(text, bytes, count);
     return 0;
 }
@@ -220,7 +220,7 @@ static tr_status_t dump(tr_run_t *run, const json_t *value, size_t flags) {
     run->line.status = TR_OK;
     if (!json_is_object(value))
         return TR_FAIL(TR_ERR_INTERNAL, "%s: expected a JSON object per line", run->dir);
-    if (json_dump_callback(value, append_json, &run->line, flags) != 0)
+    if (json_dump_callback(value, run_append_json, &run->line, flags) != 0)
         return TR_FAIL(TR_ERR_INTERNAL, "%s: a value cannot be represented in JSON", run->dir);
     TR_TRY(run->line.status);
     tr_json_shorten(run->line.text);
@@ -296,7 +296,7 @@ tr_status_t tr_run_metrics_rewind(tr_run_t *run, int64_t step, bool with_valid) 
 }
 
 static tr_status_t open_metrics(tr_run_t *run) {
-    TR_TRY(join(run->dir, "metrics.jsonl", &run->metrics_path));
+    TR_TRY(run_join(run->dir, "metrics.jsonl", &run->metrics_path));
     run->metrics_fd =
         open(run->metrics_path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (run->metrics_fd < 0) return tr_io_fail("open", run->metrics_path, errno);
@@ -309,7 +309,7 @@ static tr_status_t open_metrics(tr_run_t *run) {
 
 static tr_status_t add_log(const char *dir) {
     char *path = NULL;
-    TR_TRY(join(dir, "log.txt", &path));
+    TR_TRY(run_join(dir, "log.txt", &path));
     tr_log_close_files();
     tr_status_t status = tr_log_add_file(path);
     tr_free(&path);
@@ -342,7 +342,7 @@ static tr_status_t open_dir(const char *dir, const way_t *way, tr_run_t **out) {
     TR_TRY(tr_alloc(sizeof *run, "run", &run));
     run->lock_fd = run->metrics_fd = -1;
     TR_TRY_GOTO(tr_strdup(dir, &run->dir), fail);
-    TR_TRY_GOTO(join(dir, "checkpoints", &run->checkpoint_dir), fail);
+    TR_TRY_GOTO(run_join(dir, "checkpoints", &run->checkpoint_dir), fail);
     TR_TRY_GOTO(open_files(run, is_new, way), fail);
     *out = run;
     return TR_OK;

@@ -43,18 +43,18 @@ typedef struct {
 } text_t;
 
 /* Control characters become blanks: the file has one value per line. */
-static void put(text_t *text, const char *value) {
+static void verdict_put(text_t *text, const char *value) {
     for (; *value && text->length < sizeof text->bytes - 1; value++)
         text->bytes[text->length++] = *value < ' ' && *value >= 0 ? ' ' : *value;
 }
 
 static void put_line(text_t *text, const char *name, const char *value) {
-    put(text, name);
-    put(text, value);
+    verdict_put(text, name);
+    verdict_put(text, value);
     if (text->length < sizeof text->bytes) text->bytes[text->length++] = '\n';
 }
 
-static void compose(int code, const char *reason, const char *node, text_t *text) {
+static void verdict_compose(int code, const char *reason, const char *node, text_t *text) {
     const char *job = environment("SLURM_JOB_ID", "-");
     char no[32];
     snprintf(no, sizeof no, "no %d ", code);
@@ -62,14 +62,14 @@ static void compose(int code, const char *reason, const char *node, text_t *text
         put_line(text, code == TR_OK ? "done" : "again", "");
     else
         put_line(text, no, reason);
-    put(text, "job ");
-    put(text, job);
+    verdict_put(text, "job ");
+    verdict_put(text, job);
     put_line(text, " restart ", environment("SLURM_RESTART_COUNT", *job == '-' ? "-" : "0"));
     if (node && *node) put_line(text, "node ", node);
     if (code == TR_ERR_RETRY) put_line(text, "reason ", reason);
 }
 
-static bool write_file(const text_t *text) {
+static bool verdict_write_file(const text_t *text) {
     const int fd = tr_create_file(temporary);
     if (fd < 0) return false;
     const bool written =
@@ -80,9 +80,9 @@ static bool write_file(const text_t *text) {
 void tr_verdict_write(int code, const char *reason, const char *node) {
     text_t text = {.length = 0};
     if (!target[0]) return;
-    compose(code, reason, node, &text);
+    verdict_compose(code, reason, node, &text);
     /* Not rename, which would replace another rank's. Some file systems have no links. */
-    if (write_file(&text) && link(temporary, target) != 0 && errno != EEXIST)
+    if (verdict_write_file(&text) && link(temporary, target) != 0 && errno != EEXIST)
         rename(temporary, target);
     unlink(temporary);
 }

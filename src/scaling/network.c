@@ -110,7 +110,7 @@ static double relative_error(const tr_network_t *n) {
     return sqrt(squares / count);
 }
 
-static tr_status_t fit(tr_network_t *n) {
+static tr_status_t network_fit(tr_network_t *n) {
     bool found = false;
     for (size_t t = 0; t < n->tables.count; t++) found |= n->tables.data[t].ranks > 1;
     if (!found)
@@ -133,7 +133,7 @@ tr_status_t tr_network_read(const char *paths, tr_network_t *out) {
          path = strtok_r(NULL, ",", &rest))
         status = add_file(path, out);
     tr_free(&list);
-    if (status == TR_OK) status = fit(out);
+    if (status == TR_OK) status = network_fit(out);
     if (status != TR_OK) tr_network_free(out);
     return status;
 }

@@ -63,7 +63,7 @@ void tr_feed_destroy(tr_feed_t **feed) {
     tr_free(feed);
 }
 
-static tr_status_t copy(tr_feed_t *f, tr_tensor_t input, const void *host) {
+static tr_status_t feed_copy(tr_feed_t *f, tr_tensor_t input, const void *host) {
     if (tr_is_none(input)) return TR_OK;
     const tr_tensor_info_t *info = tr_tensor_info(f->s->g, input);
     return f->s->device->ops->copy(f->s->device, f->stream, info->data, host, info->bytes,
@@ -72,7 +72,7 @@ static tr_status_t copy(tr_feed_t *f, tr_tensor_t input, const void *host) {
 
 static tr_status_t give(tr_feed_t *f, tr_tensor_t input, void *host) {
     if (tr_is_none(input)) return TR_OK;
-    return f->bound ? tr_input_bind(f->s->g, input, host) : copy(f, input, host);
+    return f->bound ? tr_input_bind(f->s->g, input, host) : feed_copy(f, input, host);
 }
 
 static tr_status_t give_batch(tr_feed_t *f, const tr_batch_t *batch) {
@@ -97,8 +97,8 @@ tr_status_t tr_feed_next(tr_feed_t *f, const tr_batch_t *batch, const tr_feed_st
     TR_TRY(give_batch(f, batch));
     if (step) {
         *set->host = *step;
-        TR_TRY(copy(f, tr_graph_step(f->s->g), &set->host->step));
-        TR_TRY(copy(f, f->s->stop, &set->host->stop));
+        TR_TRY(feed_copy(f, tr_graph_step(f->s->g), &set->host->step));
+        TR_TRY(feed_copy(f, f->s->stop, &set->host->stop));
     }
     TR_TRY(device->ops->event_record(device, set->copied, f->stream));
     set->under_way = true;

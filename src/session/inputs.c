@@ -8,7 +8,7 @@
 
 #define TARGET_BYTES (1 << 20)
 
-static bool is_one_of(const char *name, const char *a, const char *b) {
+static bool inputs_is_one_of(const char *name, const char *a, const char *b) {
     return strcmp(name, a) == 0 || strcmp(name, b) == 0;
 }
 
@@ -22,8 +22,8 @@ static bool begins_with_norm(const tr_session_t *s) {
     if (tr_layers_parse(tr_config_get(s->config, "model.layers"), &specs, &count) != TR_OK)
         return true;
     while (i < count && !norm && specs[i].block_count == 0 &&
-           !is_one_of(specs[i].name, "conv", "linear"))
-        norm = is_one_of(specs[i++].name, "batchnorm", "layernorm");
+           !inputs_is_one_of(specs[i].name, "conv", "linear"))
+        norm = inputs_is_one_of(specs[i++].name, "batchnorm", "layernorm");
     tr_layers_free(&specs, count);
     return norm;
 }

@@ -16,7 +16,7 @@ static tr_shape_t batched(const tr_shape_t *sample, int64_t micro) {
 }
 
 /* Pixels from outside the image are black with one channel, otherwise the mean colour. */
-static tr_status_t augment(tr_session_t *s, tr_tensor_t *x) {
+static tr_status_t programs_augment(tr_session_t *s, tr_tensor_t *x) {
     const tr_data_settings_t *d = &s->data;
     const tr_augment_attr_t attr = {.rotate_deg = (float)d->rotate,
                                     .translate = (float)d->translate,
@@ -58,7 +58,7 @@ static tr_status_t make_batch(tr_session_t *s) {
         if (strcmp(field->name, "y") == 0) TR_TRY(tr_preprocess_target(s->g, s->preprocess, t));
         if (strcmp(field->name, "x") != 0 || field->kind == TR_FIELD_TOKENS) continue;
         TR_TRY(tr_preprocess_input(s->g, s->preprocess, t));
-        TR_TRY(augment(s, t));
+        TR_TRY(programs_augment(s, t));
         TR_TRY(tr_cast(s->g, *t, s->batch.dtype, t));
     }
     tr_scope_pop(s->g);
@@ -114,7 +114,7 @@ static tr_status_t build_training(tr_session_t *s, const char *name, bool adds, 
     return tr_program_end(s->g);
 }
 
-static tr_status_t build_update(tr_session_t *s) {
+static tr_status_t programs_build_update(tr_session_t *s) {
     tr_tensor_t counts;
     TR_TRY(tr_program_begin(s->g, "update", TR_PLAIN, &s->update));
     TR_TRY(tr_slice(s->g, s->sums, TR_SUM_TERMS, 2, &counts));
@@ -152,7 +152,7 @@ tr_status_t tr_programs_build(tr_session_t *s) {
     if (!tree && (s->params.size > 1 || s->params.buckets))
         TR_TRY(tr_program_add_allreduce(s->g, s->last, (size_t)s->parallel.bucket_first,
                                         (size_t)s->parallel.bucket, s->parallel.overlap));
-    TR_TRY(build_update(s));
+    TR_TRY(programs_build_update(s));
     TR_TRY(tr_ema_declare(s));
     if (tree)
         TR_TRY(tr_reduce_tree_create(s->g, s->slots, s->params.rank, s->params.size, &s->tree));

@@ -122,7 +122,7 @@ void tr_reduce_tree_destroy(tr_reduce_tree_t **tree) {
 
 /* -- nodes ------------------------------------------------------------------------------------- */
 
-static tr_status_t run(tr_reduce_tree_t *t, int program) {
+static tr_status_t reduce_tree_run(tr_reduce_tree_t *t, int program) {
     return tr_program_run(t->g, program, NULL);
 }
 
@@ -131,14 +131,14 @@ static tr_status_t store(tr_reduce_tree_t *t, int level, int64_t index) {
         if (t->buffers.data[i].taken) continue;
         const node_t node = {level, index, (int)i};
         t->buffers.data[i].taken = true;
-        TR_TRY(run(t, t->buffers.data[i].store));
+        TR_TRY(reduce_tree_run(t, t->buffers.data[i].store));
         return tr_vec_push(&t->pending, node);
     }
     return TR_FAIL(TR_ERR_INTERNAL, "the reduction tree has too few buffers (%zu)",
                    t->buffers.count);
 }
 
-static node_t *find(tr_reduce_tree_t *t, int level, int64_t index) {
+static node_t *reduce_tree_find(tr_reduce_tree_t *t, int level, int64_t index) {
     for (size_t i = 0; i < t->pending.count; i++)
         if (t->pending.data[i].level == level && t->pending.data[i].index == index)
             return &t->pending.data[i];
@@ -146,11 +146,11 @@ static node_t *find(tr_reduce_tree_t *t, int level, int64_t index) {
 }
 
 /* Removes a waiting node: adds its buffer to the block, or copies it to the block. */
-static tr_status_t take(tr_reduce_tree_t *t, node_t *node, bool add) {
+static tr_status_t reduce_tree_take(tr_reduce_tree_t *t, node_t *node, bool add) {
     buffer_t *b = &t->buffers.data[node->buffer];
     b->taken = false;
     *node = t->pending.data[--t->pending.count];
-    return run(t, add ? b->add : b->load);
+    return reduce_tree_run(t, add ? b->add : b->load);
 }
 
 tr_status_t tr_reduce_tree_add(tr_reduce_tree_t *t, int64_t slot) {
@@ -162,9 +162,9 @@ tr_status_t tr_reduce_tree_add(tr_reduce_tree_t *t, int64_t slot) {
     }
     for (; !is_root(t, level); level++, index /= 2) {
         if (index % 2 == 0 && !has_right_sibling(t, level, index)) continue;
-        node_t *left = index % 2 == 1 ? find(t, level, index - 1) : NULL;
+        node_t *left = index % 2 == 1 ? reduce_tree_find(t, level, index - 1) : NULL;
         if (!left) break;
-        TR_TRY(take(t, left, true));
+        TR_TRY(reduce_tree_take(t, left, true));
     }
     return store(t, level, index);
 }
@@ -173,29 +173,30 @@ tr_status_t tr_reduce_tree_add(tr_reduce_tree_t *t, int64_t slot) {
 
 static tr_status_t send_node(tr_reduce_tree_t *t, tr_collectives_t *c, int level, int64_t index,
                              int to) {
-    node_t *node = find(t, level, index);
+    node_t *node = reduce_tree_find(t, level, index);
     if (!node)
         return TR_FAIL(TR_ERR_INTERNAL, "reduction tree: node (%d, %lld) is missing", level,
                        (long long)index);
-    TR_TRY(take(t, node, false));
+    TR_TRY(reduce_tree_take(t, node, false));
     return c->ops->send(c, tr_tensor_info(t->g, t->block)->data,
                         tr_graph_layout(t->g).reduced_elems, TR_F32, to, tr_graph_stream(t->g));
 }
 
 static tr_status_t receive_and_add(tr_reduce_tree_t *t, tr_collectives_t *c, int level,
                                    int64_t index, int from) {
-    node_t *left = find(t, level, index - 1);
+    node_t *left = reduce_tree_find(t, level, index - 1);
     if (!left)
         return TR_FAIL(TR_ERR_INTERNAL, "reduction tree: node (%d, %lld) is missing", level,
                        (long long)index - 1);
     TR_TRY(c->ops->receive(c, tr_tensor_info(t->g, t->block)->data,
                            tr_graph_layout(t->g).reduced_elems, TR_F32, from,
                            tr_graph_stream(t->g)));
-    TR_TRY(take(t, left, true));
+    TR_TRY(reduce_tree_take(t, left, true));
     return store(t, level + 1, index / 2);
 }
 
-static tr_status_t join(tr_reduce_tree_t *t, tr_collectives_t *c, int level, int64_t index) {
+static tr_status_t reduce_tree_join(tr_reduce_tree_t *t, tr_collectives_t *c, int level,
+                                    int64_t index) {
     const int left = owner(t, first_slot(level, index - 1)),
               right = owner(t, first_slot(level, index));
     if (left != right) {
@@ -203,10 +204,10 @@ static tr_status_t join(tr_reduce_tree_t *t, tr_collectives_t *c, int level, int
         if (t->rank == left) return receive_and_add(t, c, level, index, right);
         return TR_OK;
     }
-    node_t *node = t->rank == left ? find(t, level, index) : NULL;
+    node_t *node = t->rank == left ? reduce_tree_find(t, level, index) : NULL;
     if (!node) return TR_OK; /* another rank's, or joined already */
-    TR_TRY(take(t, node, false));
-    TR_TRY(take(t, find(t, level, index - 1), true));
+    TR_TRY(reduce_tree_take(t, node, false));
+    TR_TRY(reduce_tree_take(t, reduce_tree_find(t, level, index - 1), true));
     return store(t, level + 1, index / 2);
 }
 
@@ -225,10 +226,10 @@ static void promote(tr_reduce_tree_t *t, int level) {
 tr_status_t tr_reduce_tree_finish(tr_reduce_tree_t *t, tr_collectives_t *c) {
     for (int level = 0; !is_root(t, level); level++) {
         for (int64_t index = 1; first_slot(level, index) < t->slots; index += 2)
-            TR_TRY(join(t, c, level, index));
+            TR_TRY(reduce_tree_join(t, c, level, index));
         promote(t, level);
     }
-    if (t->rank == 0) TR_TRY(take(t, &t->pending.data[0], false));
+    if (t->rank == 0) TR_TRY(reduce_tree_take(t, &t->pending.data[0], false));
     if (t->size == 1) return TR_OK;
     return c->ops->broadcast(c, tr_tensor_info(t->g, t->block)->data,
                              tr_graph_layout(t->g).reduced_elems, TR_F32, 0, tr_graph_stream(t->g));

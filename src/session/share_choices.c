@@ -18,7 +18,7 @@ static tr_status_t append(void *self, const char *key, const void *value, size_t
     return message->status;
 }
 
-static tr_status_t take(tr_device_t *device, const char *message, size_t bytes) {
+static tr_status_t share_choices_take(tr_device_t *device, const char *message, size_t bytes) {
     head_t head;
     for (size_t at = 0; at < bytes; at += sizeof head + head.key_bytes + head.value_bytes) {
         memcpy(&head, message + at, sizeof head);
@@ -60,7 +60,7 @@ tr_status_t tr_share_choices(tr_world_t *world, tr_device_t *device) {
     if (!gives) status = tr_alloc(bytes, "choices of rank 0", &text);
     TR_TRY_GOTO(tr_world_agree(world, status), done);
     TR_TRY_GOTO(tr_world_broadcast(world, gives ? message.text : text, bytes, 0), done);
-    if (!gives) status = take(device, text, bytes);
+    if (!gives) status = share_choices_take(device, text, bytes);
 done:
     tr_str_free(&message);
     tr_free(&text);

@@ -11,7 +11,7 @@ static size_t hash_pair(int32_t left, int32_t right) {
 }
 
 /* The row of the pair, or the empty row for it. */
-static inline bpe_pair_t *row_of(const bpe_merges_t *m, int32_t left, int32_t right) {
+static inline bpe_pair_t *bpe_row_of(const bpe_merges_t *m, int32_t left, int32_t right) {
     size_t at = hash_pair(left, right) & m->mask;
     while (m->row[at].left >= 0 && (m->row[at].left != left || m->row[at].right != right))
         at = (at + 1) & m->mask;
@@ -28,7 +28,7 @@ tr_status_t tr_bpe_merges_create(size_t count, bpe_merges_t *out) {
 }
 
 bool tr_bpe_merges_add(bpe_merges_t *m, int32_t left, int32_t right, int32_t rank, int32_t id) {
-    bpe_pair_t *row = row_of(m, left, right);
+    bpe_pair_t *row = bpe_row_of(m, left, right);
     if (row->left >= 0) return false;
     *row = (bpe_pair_t){left, right, rank, id};
     return true;
@@ -87,7 +87,7 @@ void tr_bpe_work_destroy(void *self) {
 
 /* `bytes` bytes have at most so many parts and twice as many candidates, because each merge adds
  * two and removes one. */
-static tr_status_t reserve(bpe_work_t *w, size_t bytes) {
+static tr_status_t bpe_reserve(bpe_work_t *w, size_t bytes) {
     if (bytes <= w->room) return TR_OK;
     TR_TRY(tr_realloc(&w->part, bytes * sizeof *w->part, "parts of a word"));
     TR_TRY(tr_realloc(&w->heap, 2 * bytes * sizeof *w->heap, "merges of a word"));
@@ -97,13 +97,13 @@ static tr_status_t reserve(bpe_work_t *w, size_t bytes) {
 
 /* -- merging ----------------------------------------------------------------------------------- */
 
-static inline bool is_before(const candidate_t *a, const candidate_t *b) {
+static inline bool bpe_is_before(const candidate_t *a, const candidate_t *b) {
     return a->rank != b->rank ? a->rank < b->rank : a->at < b->at;
 }
 
 static void heap_push(bpe_work_t *w, candidate_t candidate) {
     size_t at = w->count++;
-    for (; at > 0 && is_before(&candidate, &w->heap[(at - 1) / 2]); at = (at - 1) / 2)
+    for (; at > 0 && bpe_is_before(&candidate, &w->heap[(at - 1) / 2]); at = (at - 1) / 2)
         w->heap[at] = w->heap[(at - 1) / 2];
     w->heap[at] = candidate;
 }
@@ -112,8 +112,8 @@ static candidate_t heap_pop(bpe_work_t *w) {
     const candidate_t first = w->heap[0], last = w->heap[--w->count];
     size_t at = 0;
     for (size_t child; (child = 2 * at + 1) < w->count; at = child) {
-        if (child + 1 < w->count && is_before(&w->heap[child + 1], &w->heap[child])) child++;
-        if (!is_before(&w->heap[child], &last)) break;
+        if (child + 1 < w->count && bpe_is_before(&w->heap[child + 1], &w->heap[child])) child++;
+        if (!bpe_is_before(&w->heap[child], &last)) break;
         w->heap[at] = w->heap[child];
     }
     w->heap[at] = last;
@@ -123,7 +123,7 @@ static candidate_t heap_pop(bpe_work_t *w) {
 /* Adds the merge of part `at` with the next part, if there is one. */
 static void consider(const bpe_merges_t *merges, bpe_work_t *w, int32_t at) {
     if (at < 0 || w->part[at].next < 0) return;
-    const bpe_pair_t *row = row_of(merges, w->part[at].id, w->part[w->part[at].next].id);
+    const bpe_pair_t *row = bpe_row_of(merges, w->part[at].id, w->part[w->part[at].next].id);
     if (row->left >= 0) heap_push(w, (candidate_t){row->rank, at, row->right, row->id});
 }
 
@@ -132,10 +132,10 @@ static void consider(const bpe_merges_t *merges, bpe_work_t *w, int32_t at) {
 static bool is_current(const bpe_merges_t *merges, const bpe_work_t *w, const candidate_t *c) {
     const part_t *left = &w->part[c->at];
     if (left->id < 0 || left->next < 0 || w->part[left->next].id != c->right) return false;
-    return row_of(merges, left->id, c->right)->rank == c->rank;
+    return bpe_row_of(merges, left->id, c->right)->rank == c->rank;
 }
 
-static void merge(const bpe_merges_t *merges, bpe_work_t *w, const candidate_t *c) {
+static void bpe_merge(const bpe_merges_t *merges, bpe_work_t *w, const candidate_t *c) {
     part_t *left = &w->part[c->at], *right = &w->part[left->next];
     left->id = c->id;
     left->next = right->next;
@@ -147,7 +147,7 @@ static void merge(const bpe_merges_t *merges, bpe_work_t *w, const candidate_t *
 
 static tr_status_t merge_all(const bpe_merges_t *merges, const int32_t *byte_id, bpe_work_t *w,
                              const char *text, size_t bytes, tr_ids_t *out) {
-    TR_TRY(reserve(w, bytes));
+    TR_TRY(bpe_reserve(w, bytes));
     TR_TRY(tr_ids_reserve(out, bytes));
     w->count = 0;
     for (int32_t i = 0; i < (int32_t)bytes; i++)
@@ -156,7 +156,7 @@ static tr_status_t merge_all(const bpe_merges_t *merges, const int32_t *byte_id,
     for (int32_t i = 0; i < (int32_t)bytes; i++) consider(merges, w, i);
     while (w->count > 0) {
         const candidate_t first = heap_pop(w);
-        if (is_current(merges, w, &first)) merge(merges, w, &first);
+        if (is_current(merges, w, &first)) bpe_merge(merges, w, &first);
     }
     for (int32_t i = 0; i >= 0; i = w->part[i].next) out->data[out->count++] = w->part[i].id;
     return TR_OK;

@@ -39,8 +39,8 @@ void tr_encoder_destroy(tr_encoder_t **encoder) {
 }
 
 /* Encodes `bytes` bytes from `at`, or those that are final; *out_used: their number. */
-static tr_status_t encode(tr_encoder_t *e, size_t at, size_t bytes, bool whole, tr_ids_t *out,
-                          size_t *out_used) {
+static tr_status_t encoder_encode(tr_encoder_t *e, size_t at, size_t bytes, bool whole,
+                                  tr_ids_t *out, size_t *out_used) {
     char *after = e->text + at + bytes, kept = *after;
     *after = '\0';
     tr_status_t status = e->tokenizer->ops->encode(e->tokenizer, e->state, e->text + at, bytes,
@@ -62,12 +62,12 @@ static tr_status_t encode_held(tr_encoder_t *e, bool whole, tr_ids_t *out) {
     size_t at = 0, used = 0;
     for (const char *end; (end = memmem(e->text + at, e->bytes - at, TR_END_OF_TEXT, END_BYTES));) {
         const size_t bytes = (size_t)(end - e->text) - at;
-        TR_TRY(encode(e, at, bytes, true, out, &used));
+        TR_TRY(encoder_encode(e, at, bytes, true, out, &used));
         if (!e->tokenizer->is_learning) TR_TRY(tr_vec_push(out, e->tokenizer->end));
         at += bytes + END_BYTES;
     }
     const size_t open = whole ? 0 : begun_end(e->text + at, e->bytes - at);
-    TR_TRY(encode(e, at, e->bytes - at - open, whole, out, &used));
+    TR_TRY(encoder_encode(e, at, e->bytes - at - open, whole, out, &used));
     e->bytes -= at + used;
     memmove(e->text, e->text + at + used, e->bytes);
     return TR_OK;

@@ -13,7 +13,7 @@ static const tr_tokenizer_ops_t *const list[] = {
 };
 #define LIST_COUNT (sizeof list / sizeof *list)
 
-static const tr_tokenizer_ops_t *find(const char *name, size_t length) {
+static const tr_tokenizer_ops_t *tokenizer_find(const char *name, size_t length) {
     for (size_t i = 0; i < LIST_COUNT; i++)
         if (strlen(list[i]->name) == length && !memcmp(list[i]->name, name, length)) return list[i];
     return NULL;
@@ -22,7 +22,7 @@ static const tr_tokenizer_ops_t *find(const char *name, size_t length) {
 tr_status_t tr_tokenizer_create(const char *spec, tr_tokenizer_t **out) {
     const size_t length = strcspn(spec, ":");
     const char *argument = spec[length] ? spec + length + 1 : "";
-    const tr_tokenizer_ops_t *ops = find(spec, length);
+    const tr_tokenizer_ops_t *ops = tokenizer_find(spec, length);
     *out = NULL;
     if (ops && ops->has_argument == (*argument != '\0')) {
         TR_TRY(ops->create(argument, out));
@@ -82,7 +82,7 @@ tr_status_t tr_tokenizer_file(const tr_tokenizer_t *tokenizer, int index, const 
 
 static tr_status_t read_object(const json_t *object, const char *from, tr_tokenizer_t **out) {
     const char *type = json_string_value(json_object_get(object, "type"));
-    const tr_tokenizer_ops_t *ops = type ? find(type, strlen(type)) : NULL;
+    const tr_tokenizer_ops_t *ops = type ? tokenizer_find(type, strlen(type)) : NULL;
     if (!ops)
         return TR_FAIL(TR_ERR_DATA, "%s: expected a tokenizer, found the unknown type '%s'.", from,
                        type ? type : "");

@@ -14,14 +14,14 @@ typedef struct {
     int32_t *code;  /* [vocab_size - 1]: of a token */
 } chars_t;
 
-static void destroy(tr_tokenizer_t *tokenizer) {
+static void chars_destroy(tr_tokenizer_t *tokenizer) {
     chars_t *self = (chars_t *)tokenizer;
     tr_free(&self->id_of);
     tr_free(&self->code);
     tr_free(&self);
 }
 
-static tr_status_t create(const char *argument, tr_tokenizer_t **out) {
+static tr_status_t chars_create(const char *argument, tr_tokenizer_t **out) {
     chars_t *self = NULL;
     TR_TRY(tr_alloc(sizeof *self, "tokenizer", &self));
     *out = &self->base;
@@ -30,7 +30,7 @@ static tr_status_t create(const char *argument, tr_tokenizer_t **out) {
     if (status == TR_OK)
         memset(self->id_of, -1, CODES * sizeof *self->id_of);
     else
-        destroy(&self->base), *out = NULL;
+        chars_destroy(&self->base), *out = NULL;
     return status;
 }
 
@@ -48,7 +48,7 @@ static tr_status_t learned(tr_tokenizer_t *tokenizer) {
     return TR_OK;
 }
 
-static tr_status_t write(const tr_tokenizer_t *tokenizer, json_t *out) {
+static tr_status_t chars_write(const tr_tokenizer_t *tokenizer, json_t *out) {
     const chars_t *self = (const chars_t *)tokenizer;
     json_t *codes = json_array();
     for (int32_t i = 0; i < self->base.end; i++)
@@ -57,10 +57,10 @@ static tr_status_t write(const tr_tokenizer_t *tokenizer, json_t *out) {
     return TR_OK;
 }
 
-static tr_status_t read(const json_t *object, const char *from, tr_tokenizer_t **out) {
+static tr_status_t chars_read(const json_t *object, const char *from, tr_tokenizer_t **out) {
     const json_t *codes = json_object_get(object, "characters"), *code;
     size_t i;
-    TR_TRY(create("", out));
+    TR_TRY(chars_create("", out));
     int32_t *id_of = ((chars_t *)*out)->id_of;
     json_int_t before = -1;
     bool good = json_is_array(codes);
@@ -77,11 +77,11 @@ static tr_status_t read(const json_t *object, const char *from, tr_tokenizer_t *
                    "%s: expected code points in ascending order in the member 'characters' of the "
                    "tokenizer.",
                    from);
-    if (status != TR_OK) destroy(*out), *out = NULL;
+    if (status != TR_OK) chars_destroy(*out), *out = NULL;
     return status;
 }
 
-static tr_status_t fail_unknown(const char *text, int bytes, uint32_t code) {
+static tr_status_t chars_fail_unknown(const char *text, int bytes, uint32_t code) {
     if (code >= LONE_BYTE)
         return TR_FAIL(TR_ERR_DATA,
                        "the byte 0x%02X, which is not valid UTF-8, is not in the vocabulary of "
@@ -94,8 +94,8 @@ static tr_status_t fail_unknown(const char *text, int bytes, uint32_t code) {
         bytes, text, (unsigned)code);
 }
 
-static tr_status_t encode(const tr_tokenizer_t *tokenizer, void *state, const char *text,
-                          size_t bytes, bool whole, tr_ids_t *out, size_t *out_used) {
+static tr_status_t chars_encode(const tr_tokenizer_t *tokenizer, void *state, const char *text,
+                                size_t bytes, bool whole, tr_ids_t *out, size_t *out_used) {
     const chars_t *self = (const chars_t *)tokenizer;
     size_t at = 0;
     TR_TRY(tr_ids_reserve(out, bytes));
@@ -114,7 +114,7 @@ static tr_status_t encode(const tr_tokenizer_t *tokenizer, void *state, const ch
         if (self->base.is_learning)
             self->id_of[code] = 0;
         else if (self->id_of[code] < 0)
-            return fail_unknown(text + at, length, code);
+            return chars_fail_unknown(text + at, length, code);
         else
             out->data[out->count++] = self->id_of[code];
         at += (size_t)length;
@@ -123,7 +123,7 @@ static tr_status_t encode(const tr_tokenizer_t *tokenizer, void *state, const ch
     return TR_OK;
 }
 
-static void decode(const tr_tokenizer_t *tokenizer, int32_t id, tr_str_t *out) {
+static void chars_decode(const tr_tokenizer_t *tokenizer, int32_t id, tr_str_t *out) {
     const chars_t *self = (const chars_t *)tokenizer;
     const uint32_t code = (uint32_t)self->code[id];
     char text[UTF8_MOST];
@@ -137,10 +137,10 @@ const tr_tokenizer_ops_t tr_tokenizer_chars_ops = {
     .name = "chars",
     .usage = "chars",
     .help = "a token is a character of the training data",
-    .create = create,
-    .destroy = destroy,
+    .create = chars_create,
+    .destroy = chars_destroy,
     .learned = learned,
-    .write = write,
-    .read = read,
-    .encode = encode,
-    .decode = decode};
+    .write = chars_write,
+    .read = chars_read,
+    .encode = chars_encode,
+    .decode = chars_decode};

@@ -17,7 +17,7 @@ size_t tr_metrics_peak_bytes(void) {
     return (size_t)usage.ru_maxrss * 1024;
 }
 
-static json_t *number(double v) {
+static json_t *metrics_number(double v) {
     return isfinite(v) ? json_real(v) : json_null();
 }
 
@@ -62,21 +62,22 @@ void tr_metrics_close(tr_metrics_t *r) {
 static json_t *sums_json(const tr_metrics_sums_t *sums) {
     return json_pack("{s:I, s:f, s:f, s:o, s:f, s:o, s:f, s:f}", "steps", (json_int_t)sums->steps,
                      "skipped", (double)sums->steps - sums->counted, "loss", sums->loss, "accuracy",
-                     number(sums->accuracy), "stall", sums->stall, "exposed", number(sums->exposed),
-                     "seconds", sums->seconds, "age", tr_clock_sec() - sums->since);
+                     metrics_number(sums->accuracy), "stall", sums->stall, "exposed",
+                     metrics_number(sums->exposed), "seconds", sums->seconds, "age",
+                     tr_clock_sec() - sums->since);
 }
 
 json_t *tr_metrics_state(const tr_metrics_t *r) {
-    json_t *state =
-        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:b}", "window", sums_json(&r->window), "epoch",
-                  sums_json(&r->epoch), "epoch_loss", number(r->epoch_loss), "epoch_accuracy",
-                  number(r->epoch_accuracy), "valid_loss", number(r->valid_loss), "valid_accuracy",
-                  number(r->valid_accuracy), "valid_is_new", r->has_new_valid);
+    json_t *state = json_pack(
+        "{s:o, s:o, s:o, s:o, s:o, s:o, s:b}", "window", sums_json(&r->window), "epoch",
+        sums_json(&r->epoch), "epoch_loss", metrics_number(r->epoch_loss), "epoch_accuracy",
+        metrics_number(r->epoch_accuracy), "valid_loss", metrics_number(r->valid_loss),
+        "valid_accuracy", metrics_number(r->valid_accuracy), "valid_is_new", r->has_new_valid);
     if (state) tr_metrics_gradient_add(&r->gradient, state);
     return state;
 }
 
-static double number_of(const json_t *object, const char *key) {
+static double metrics_number_of(const json_t *object, const char *key) {
     const json_t *value = json_object_get(object, key);
     return json_is_number(value) ? json_number_value(value) : NAN;
 }
@@ -85,13 +86,13 @@ static void restore_sums(const json_t *from, tr_metrics_sums_t *out) {
     if (!json_is_object(from)) return;
     const json_int_t steps = json_integer_value(json_object_get(from, "steps"));
     *out = (tr_metrics_sums_t){.steps = steps,
-                               .counted = (double)steps - number_of(from, "skipped"),
-                               .loss = number_of(from, "loss"),
-                               .accuracy = number_of(from, "accuracy"),
-                               .stall = number_of(from, "stall"),
-                               .exposed = number_of(from, "exposed"),
-                               .seconds = number_of(from, "seconds"),
-                               .since = tr_clock_sec() - number_of(from, "age")};
+                               .counted = (double)steps - metrics_number_of(from, "skipped"),
+                               .loss = metrics_number_of(from, "loss"),
+                               .accuracy = metrics_number_of(from, "accuracy"),
+                               .stall = metrics_number_of(from, "stall"),
+                               .exposed = metrics_number_of(from, "exposed"),
+                               .seconds = metrics_number_of(from, "seconds"),
+                               .since = tr_clock_sec() - metrics_number_of(from, "age")};
 }
 
 tr_status_t tr_metrics_resume(tr_metrics_t *r, int64_t step, bool valid_pending,
@@ -101,10 +102,10 @@ tr_status_t tr_metrics_resume(tr_metrics_t *r, int64_t step, bool valid_pending,
     restore_sums(json_object_get(state, "epoch"), &r->epoch);
     r->window.since = tr_clock_sec();
     r->gradient = tr_metrics_gradient_restore(state);
-    r->epoch_loss = number_of(state, "epoch_loss");
-    r->epoch_accuracy = number_of(state, "epoch_accuracy");
-    r->valid_loss = number_of(state, "valid_loss");
-    r->valid_accuracy = number_of(state, "valid_accuracy");
+    r->epoch_loss = metrics_number_of(state, "epoch_loss");
+    r->epoch_accuracy = metrics_number_of(state, "epoch_accuracy");
+    r->valid_loss = metrics_number_of(state, "valid_loss");
+    r->valid_accuracy = metrics_number_of(state, "valid_accuracy");
     r->has_new_valid = json_is_true(json_object_get(state, "valid_is_new"));
     return tr_run_metrics_rewind(r->run, step, !valid_pending);
 }
@@ -118,7 +119,7 @@ static double step_tokens(const tr_session_t *s) {
 
 /* Adds the perplexity exp(loss) to the results of a language model. */
 static void add_perplexity(const tr_session_t *s, const char *key, double loss, json_t *to) {
-    if (step_tokens(s) > 0) json_object_set_new(to, key, number(exp(loss)));
+    if (step_tokens(s) > 0) json_object_set_new(to, key, metrics_number(exp(loss)));
 }
 
 /* -- steps ------------------------------------------------------------------------------------- */
@@ -143,7 +144,7 @@ static void add_step(tr_metrics_sums_t *sum, const tr_step_outcome_t *o, double 
     sum->saving += saving;
 }
 
-static tr_progress_t progress(const tr_metrics_t *r, int64_t step, double lr) {
+static tr_progress_t metrics_progress(const tr_metrics_t *r, int64_t step, double lr) {
     const tr_session_t *s = r->s;
     const double epoch = (double)(step + 1) / s->steps_per_epoch,
                  sec = r->window.seconds > 0 ? r->window.seconds : 1;
@@ -176,15 +177,16 @@ static void write_line(tr_metrics_t *r, json_t *line) {
 
 static void write_metrics(tr_metrics_t *r, int64_t step, double lr, const tr_step_outcome_t *o) {
     const double n = (double)r->window.steps, sec = r->window.seconds, counted = r->window.counted;
-    json_t *line = json_pack(
-        "{s:I, s:f, s:o, s:o, s:f, s:o, s:o, s:o, s:o, s:o}", "step", (json_int_t)(step + 1),
-        "epoch", (double)(step + 1) / r->s->steps_per_epoch, "loss",
-        number(r->window.loss / counted), "accuracy", number(r->window.accuracy / counted), "lr",
-        lr, "grad_norm", number(tr_round_digits(o->grad_norm, 9)), "samples_per_sec",
-        tr_json_measured(n * (double)r->s->order.batch_size / sec), "data_stall",
-        tr_json_measured(r->window.stall / sec), "comm_exposed",
-        tr_json_measured(r->window.exposed / sec), "time",
-        tr_json_measured(tr_clock_sec() - r->start_sec));
+    json_t *line =
+        json_pack("{s:I, s:f, s:o, s:o, s:f, s:o, s:o, s:o, s:o, s:o}", "step",
+                  (json_int_t)(step + 1), "epoch", (double)(step + 1) / r->s->steps_per_epoch,
+                  "loss", metrics_number(r->window.loss / counted), "accuracy",
+                  metrics_number(r->window.accuracy / counted), "lr", lr, "grad_norm",
+                  metrics_number(tr_round_digits(o->grad_norm, 9)), "samples_per_sec",
+                  tr_json_measured(n * (double)r->s->order.batch_size / sec), "data_stall",
+                  tr_json_measured(r->window.stall / sec), "comm_exposed",
+                  tr_json_measured(r->window.exposed / sec), "time",
+                  tr_json_measured(tr_clock_sec() - r->start_sec));
     json_object_set_new(line, "unix_time", json_real(round(1e3 * tr_clock_unix_sec()) / 1e3));
     json_object_set_new(line, "session", json_integer(r->start));
     tr_metrics_gradient_line(&r->gradient, line);
@@ -226,7 +228,7 @@ tr_status_t tr_metrics_step(tr_metrics_t *r, int64_t step, double lr, const tr_s
                                ? o->accuracy
                                : keep * r->last_accuracy + (1 - keep) * o->accuracy;
     }
-    const tr_progress_t p = progress(r, step, lr);
+    const tr_progress_t p = metrics_progress(r, step, lr);
     tr_progress_draw(r->line, &p);
     if ((step + 1) % r->log_every != 0 && step + 1 != r->s->total_steps) return TR_OK;
     tr_progress_plain(r->line, &p);
@@ -301,8 +303,8 @@ tr_status_t tr_metrics_valid(tr_metrics_t *r, int64_t steps_done, const tr_eval_
     if (!r->run) return TR_OK;
     json_t *line = json_pack("{s:I, s:f, s:o, s:o, s:o, s:b}", "step", (json_int_t)steps_done,
                              "epoch", (double)steps_done / r->s->steps_per_epoch, "valid_loss",
-                             number(v->loss), "valid_accuracy", number(v->accuracy), "valid_sec",
-                             tr_json_measured(seconds), "best", is_best);
+                             metrics_number(v->loss), "valid_accuracy", metrics_number(v->accuracy),
+                             "valid_sec", tr_json_measured(seconds), "best", is_best);
     add_perplexity(r->s, "valid_perplexity", v->loss, line);
     write_line(r, line);
     return TR_OK;
@@ -370,9 +372,10 @@ tr_status_t tr_metrics_summary(tr_metrics_t *r, const tr_metrics_end_t *end) {
         "status", end->status, "steps", (json_int_t)end->steps, "samples",
         (json_int_t)(end->steps * r->s->order.batch_size), "wall_sec",
         tr_json_measured(tr_clock_sec() - r->start_sec), "ranks", r->s->params.size, "parameters",
-        (json_int_t)r->s->parameters, "loss", number(r->epoch_loss), "valid_loss",
-        number(r->valid_loss), "valid_accuracy", number(r->valid_accuracy), "test_loss",
-        number(r->test_loss), "test_accuracy", number(r->test_accuracy), "samples_per_sec",
+        (json_int_t)r->s->parameters, "loss", metrics_number(r->epoch_loss), "valid_loss",
+        metrics_number(r->valid_loss), "valid_accuracy", metrics_number(r->valid_accuracy),
+        "test_loss", metrics_number(r->test_loss), "test_accuracy",
+        metrics_number(r->test_accuracy), "samples_per_sec",
         tr_json_measured((double)r->whole.steps * (double)r->s->order.batch_size / sec),
         "data_stall", tr_json_measured(r->whole.stall / sec), "comm_exposed",
         tr_json_measured(r->whole.exposed / sec), "memory_planned_bytes",
@@ -383,8 +386,8 @@ tr_status_t tr_metrics_summary(tr_metrics_t *r, const tr_metrics_end_t *end) {
     (void)tr_graph_region(r->s->g, TR_ROLE_ACTIVATION, &arena_bytes);
     json_object_set_new(o, "memory_arena_bytes", json_integer((json_int_t)arena_bytes));
     json_object_set_new(o, "memory_base_bytes", json_integer((json_int_t)r->base_bytes));
-    json_object_set_new(o, "best_valid_loss", number(end->best_loss));
-    json_object_set_new(o, "best_valid_accuracy", number(end->best_accuracy));
+    json_object_set_new(o, "best_valid_loss", metrics_number(end->best_loss));
+    json_object_set_new(o, "best_valid_accuracy", metrics_number(end->best_accuracy));
     json_object_set_new(o, "best_step",
                         end->best_step >= 0 ? json_integer(end->best_step) : json_null());
     json_object_set_new(o, "skipped", json_integer(end->skipped));

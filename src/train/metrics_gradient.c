@@ -15,7 +15,7 @@ void tr_metrics_gradient_step(tr_metrics_gradient_t *g, const tr_step_outcome_t 
     g->largest = fmax(g->largest, o->grad_norm);
 }
 
-static json_t *number(double value) {
+static json_t *metrics_gradient_number(double value) {
     return isfinite(value) ? json_real(value) : json_null();
 }
 
@@ -26,8 +26,8 @@ void tr_metrics_gradient_line(const tr_metrics_gradient_t *g, json_t *line) {
 
 void tr_metrics_gradient_add(const tr_metrics_gradient_t *g, json_t *to) {
     tr_metrics_gradient_line(g, to);
-    json_object_set_new(to, "grad_norm_min", number(g->smallest));
-    json_object_set_new(to, "grad_norm_max", number(g->largest));
+    json_object_set_new(to, "grad_norm_min", metrics_gradient_number(g->smallest));
+    json_object_set_new(to, "grad_norm_max", metrics_gradient_number(g->largest));
 }
 
 tr_metrics_gradient_t tr_metrics_gradient_restore(const json_t *state) {

@@ -15,7 +15,7 @@ void tr_metrics_ranks_step(tr_metrics_ranks_t *r, double seconds) {
     r->step_sec[r->count++ % TR_RECENT_TIMES] = (float)seconds;
 }
 
-static int compare(const void *a, const void *b) {
+static int metrics_ranks_compare(const void *a, const void *b) {
     const float x = *(const float *)a, y = *(const float *)b;
     return (x > y) - (x < y);
 }
@@ -29,7 +29,7 @@ static double quantile_ms(const float *sorted, size_t count, double q) {
 static void put_step_times(tr_metrics_ranks_t *r, json_t *line) {
     const size_t count = r->count < TR_RECENT_TIMES ? (size_t)r->count : TR_RECENT_TIMES;
     if (count == 0) return;
-    qsort(r->step_sec, count, sizeof *r->step_sec, compare);
+    qsort(r->step_sec, count, sizeof *r->step_sec, metrics_ranks_compare);
     json_object_set_new(line, "step_ms", tr_json_measured(quantile_ms(r->step_sec, count, 0.5)));
     json_object_set_new(line, "step_ms_p95",
                         tr_json_measured(quantile_ms(r->step_sec, count, 0.95)));

@@ -103,7 +103,7 @@ void tr_signals_restore(void) {
     newest[0] = '\0';
 }
 
-static const char *name_of(int number) {
+static const char *signals_name_of(int number) {
     switch (number) {
     case SIGTERM:
         return getenv("OMPI_COMM_WORLD_SIZE") ? "TERM, which mpirun also sends on Ctrl-C" : "TERM";
@@ -118,7 +118,7 @@ void tr_signals_say(int number) {
     if (atomic_exchange(&said, true)) return;
     if (number != 0)
         TR_INFO("received a request to stop (%s): will save a checkpoint after this step",
-                name_of(number));
+                signals_name_of(number));
     else
         TR_INFO("another rank received a request to stop: will save a checkpoint after this step");
 }

@@ -95,38 +95,38 @@ tr_status_t tr_state_of_metadata(const char *metadata, char **out) {
     return status;
 }
 
-static json_t *load_part(const char *state_json, const char *key) {
+static json_t *state_load_part(const char *state_json, const char *key) {
     json_t *state = json_loads(state_json, 0, NULL);
     json_t *part = json_incref(json_object_get(state, key));
     json_decref(state);
     return part;
 }
 
-static int64_t number_of(const json_t *order, const char *key) {
+static int64_t state_number_of(const json_t *order, const char *key) {
     const json_t *value = json_object_get(order, key);
     return json_is_integer(value) ? (int64_t)json_integer_value(value) : -1;
 }
 
 tr_status_t tr_state_preprocess(const char *state_json, const char *origin, tr_preprocess_t **out) {
-    json_t *data = load_part(state_json, "data");
+    json_t *data = state_load_part(state_json, "data");
     const tr_status_t status = tr_preprocess_from_json(data, origin, out);
     json_decref(data);
     return status;
 }
 
 void tr_state_order(const char *state_json, tr_sampler_t *out) {
-    json_t *order = load_part(state_json, "order");
-    *out = (tr_sampler_t){.seed = (uint64_t)number_of(order, "seed"),
-                          .samples = number_of(order, "samples"),
-                          .batch_size = number_of(order, "batch_size"),
-                          .micro_batch = number_of(order, "micro_batch"),
-                          .block = number_of(order, "block"),
-                          .shuffle = number_of(order, "shuffle")};
+    json_t *order = state_load_part(state_json, "order");
+    *out = (tr_sampler_t){.seed = (uint64_t)state_number_of(order, "seed"),
+                          .samples = state_number_of(order, "samples"),
+                          .batch_size = state_number_of(order, "batch_size"),
+                          .micro_batch = state_number_of(order, "micro_batch"),
+                          .block = state_number_of(order, "block"),
+                          .shuffle = state_number_of(order, "shuffle")};
     json_decref(order);
 }
 
 tr_precision_t tr_state_precision(const char *state_json) {
-    json_t *name = load_part(state_json, "precision");
+    json_t *name = state_load_part(state_json, "precision");
     const tr_precision_t precision = tr_precision_find(json_string_value(name));
     json_decref(name);
     return precision;
@@ -152,13 +152,13 @@ static void compare_fingerprint(const tr_session_t *s, const tr_checkpoint_t *ch
 static void compare_order(const json_t *then, const json_t *now, bool is_explained, tr_str_t *out) {
     static const char *const kept[] = {"micro_batch", "block", "shuffle"};
     for (size_t i = 0; i < TR_COUNT(kept); i++) {
-        const long long was = (long long)number_of(then, kept[i]),
-                        is = (long long)number_of(now, kept[i]);
+        const long long was = (long long)state_number_of(then, kept[i]),
+                        is = (long long)state_number_of(now, kept[i]);
         if (was != is)
             tr_str_printf(out, "\n  data.%s: %lld in the checkpoint, %lld now", kept[i], was, is);
     }
-    const long long was = (long long)number_of(then, "samples"),
-                    is = (long long)number_of(now, "samples");
+    const long long was = (long long)state_number_of(then, "samples"),
+                    is = (long long)state_number_of(now, "samples");
     if (was != is && !is_explained)
         tr_str_printf(
             out,
@@ -169,7 +169,7 @@ static void compare_order(const json_t *then, const json_t *now, bool is_explain
 }
 
 tr_status_t tr_state_check(const tr_session_t *s, const tr_checkpoint_t *checkpoint) {
-    json_t *then = load_part(checkpoint->state_json, "order"), *now = order_json(s);
+    json_t *then = state_load_part(checkpoint->state_json, "order"), *now = order_json(s);
     tr_str_t differences = {0};
     compare_fingerprint(s, checkpoint);
     tr_state_compare_keys(checkpoint->state_json, s->config, &differences);

@@ -81,7 +81,7 @@ static tr_shape_t before_flatten(const tr_torch_layout_t *l, tr_tensor_t x) {
     }
 }
 
-static int64_t product(const tr_shape_t *shape, int first, int last) {
+static int64_t torch_layout_product(const tr_shape_t *shape, int first, int last) {
     int64_t result = 1;
     for (int i = first; i < last; i++) result *= shape->dim[i];
     return result;
@@ -90,7 +90,8 @@ static int64_t product(const tr_shape_t *shape, int first, int last) {
 /* (O, kernel..., I) */
 static void order_kernel(const tr_shape_t *here, tr_torch_order_t *out) {
     const int last = here->ndim - 1;
-    *out = (tr_torch_order_t){here->dim[0], product(here, 1, last), here->dim[last], *here};
+    *out = (tr_torch_order_t){here->dim[0], torch_layout_product(here, 1, last), here->dim[last],
+                              *here};
     out->shape.dim[1] = here->dim[last];
     for (int i = 2; i <= last; i++) out->shape.dim[i] = here->dim[i - 1];
 }
@@ -115,8 +116,8 @@ bool tr_torch_order(const tr_torch_layout_t *l, const char *name, tr_torch_order
     const bool is_norm = strcmp(op->row->name, "matmul") != 0;
     if (was.ndim == 0 || here->ndim != (is_norm ? 1 : 2)) return false;
     const int last = was.ndim - 1;
-    *out = (tr_torch_order_t){is_norm ? 1 : here->dim[0], product(&was, 1, last), was.dim[last],
-                              *here};
+    *out = (tr_torch_order_t){is_norm ? 1 : here->dim[0], torch_layout_product(&was, 1, last),
+                              was.dim[last], *here};
     return out->pixels * out->channels == here->dim[here->ndim - 1];
 }
 

@@ -63,7 +63,7 @@ static tr_status_t open_folder(const char *path, tr_weights_t *w) {
     return tr_strdup(w->checkpoint->state_json, &w->state_json);
 }
 
-static tr_status_t open_file(const char *path, tr_weights_t *w) {
+static tr_status_t weights_open_file(const char *path, tr_weights_t *w) {
     char state[4096];
     struct stat info;
     TR_TRY(tr_safetensors_open(path, &w->model));
@@ -88,7 +88,8 @@ tr_status_t tr_weights_open(const char *path, tr_weights_t **out) {
                        path);
     TR_TRY(tr_alloc(sizeof *w, "weights", &w));
     w->step = -1;
-    const tr_status_t status = S_ISDIR(info.st_mode) ? open_folder(path, w) : open_file(path, w);
+    const tr_status_t status =
+        S_ISDIR(info.st_mode) ? open_folder(path, w) : weights_open_file(path, w);
     if (status != TR_OK) tr_weights_close(&w);
     *out = w;
     return status;

@@ -98,7 +98,7 @@ static tr_status_t add_weights(cpu_dnn_t *dnn, cpu_dnn_kind_t kind, const recipe
     return TR_OK;
 }
 
-static int64_t elems_of(const cpu_dnn_tensor_t *tensor) {
+static int64_t cpu_onednn_elems_of(const cpu_dnn_tensor_t *tensor) {
     int64_t elems = 1;
     for (int i = 0; i < tensor->ndim; i++) elems *= tensor->dim[i];
     return elems;
@@ -114,7 +114,7 @@ static int64_t extent_if_narrow(const cpu_dnn_tensor_t *tensor) {
 /* A fallback in f32 that multiplies converted copies in scratch. Used for f16, for which oneDNN
  * has slow reference code except on the newest processors, and for bf16 if oneDNN does not
  * support it. */
-static void widen(cpu_dnn_t *dnn, cpu_dnn_desc_t *desc) {
+static void cpu_onednn_widen(cpu_dnn_t *dnn, cpu_dnn_desc_t *desc) {
     dnn->narrow = desc->src.dtype;
     dnn->widened[ROLE_SRC] = extent_if_narrow(&desc->src);
     dnn->widened[ROLE_WEIGHTS] = extent_if_narrow(&desc->weights);
@@ -125,11 +125,11 @@ static void widen(cpu_dnn_t *dnn, cpu_dnn_desc_t *desc) {
 static tr_status_t dnn_build(cpu_dnn_t *dnn, cpu_dnn_desc_t *desc, recipe_t *r) {
     DNN_TRY(dnnl_engine_create(&dnn->engine, dnnl_cpu, 0));
     DNN_TRY(dnnl_stream_create(&dnn->stream, dnn->engine, dnnl_stream_default_flags));
-    if (desc->src.dtype == TR_F16) widen(dnn, desc);
+    if (desc->src.dtype == TR_F16) cpu_onednn_widen(dnn, desc);
     TR_TRY(tr_cpu_dnn_recipe_init(desc, r));
     dnnl_status_t status = tr_cpu_dnn_plan(desc->kind, r, dnn->engine, &dnn->plan);
     if (status == dnnl_unimplemented && desc->src.dtype == TR_BF16) {
-        widen(dnn, desc);
+        cpu_onednn_widen(dnn, desc);
         tr_cpu_dnn_recipe_fini(r);
         *r = (recipe_t){0};
         TR_TRY(tr_cpu_dnn_recipe_init(desc, r));
@@ -173,7 +173,7 @@ tr_status_t tr_cpu_dnn_create(const cpu_dnn_desc_t *desc, cpu_dnn_t **out) {
     dnn->threads = multiply_adds(desc) < PARALLEL_MACS ? 1 : desc->threads;
     omp_set_num_threads(dnn->threads); /* oneDNN cuts the work by this, here and in every run */
     dnn->result = results[desc->kind];
-    dnn->relu_elems = desc->act == TR_ACT_RELU ? elems_of(&desc->dst) : 0;
+    dnn->relu_elems = desc->act == TR_ACT_RELU ? cpu_onednn_elems_of(&desc->dst) : 0;
     dnn->relu_dtype = desc->dst.dtype;
     TR_TRY_GOTO(dnn_build(dnn, &chosen, &recipe), done);
     *out = dnn;

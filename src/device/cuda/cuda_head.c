@@ -95,8 +95,8 @@ CUDA_KERNEL_PREPARE(head_loss) {
     return TR_OK;
 }
 
-static tr_status_t run_slice(tr_device_t *device, tr_stream_t *stream, const head_t *h,
-                             const tr_kernel_call_t *call, int64_t i) {
+static tr_status_t cuda_head_run_slice(tr_device_t *device, tr_stream_t *stream, const head_t *h,
+                                       const tr_kernel_call_t *call, int64_t i) {
     const tr_head_slices_t *s = &h->slices;
     const products_t *p = &h->products[tr_head_place(s, i)];
     const int64_t first = i * s->slice;
@@ -132,6 +132,7 @@ static tr_status_t run_slice(tr_device_t *device, tr_stream_t *stream, const hea
 
 CUDA_KERNEL(head_loss) {
     const head_t *h = call->state;
-    for (int64_t i = 0; i < h->slices.slices; i++) TR_TRY(run_slice(device, stream, h, call, i));
+    for (int64_t i = 0; i < h->slices.slices; i++)
+        TR_TRY(cuda_head_run_slice(device, stream, h, call, i));
     return TR_OK;
 }

@@ -74,7 +74,8 @@ done:
 /* -- the device: only `prepare` of its kernels works ---------------------------------------------
  * */
 
-static tr_status_t no_memory(tr_device_t *device, size_t bytes, unsigned flags, void **out) {
+static tr_status_t cuda_model_no_memory(tr_device_t *device, size_t bytes, unsigned flags,
+                                        void **out) {
     (void)flags;
     return TR_FAIL(TR_ERR_INTERNAL, "%s: %zu bytes of memory were asked for", device->description,
                    bytes);
@@ -95,7 +96,7 @@ static void stream_destroy(tr_device_t *device, tr_stream_t *stream) {
 static const tr_device_ops_t model_ops = {
     .name = "cuda",
     .close = tr_cuda_close,
-    .alloc = no_memory,
+    .alloc = cuda_model_no_memory,
     .stream_create = stream_create,
     .stream_destroy = stream_destroy,
     .report = tr_cuda_report_plans,

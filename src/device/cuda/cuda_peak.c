@@ -33,13 +33,13 @@ typedef struct {
 
 /* -- timing ------------------------------------------------------------------------------------ */
 
-static tr_status_t time_runs(probe_t *p, int repeats, double *out_sec) {
+static tr_status_t cuda_peak_time_runs(probe_t *p, int repeats, double *out_sec) {
     TR_TRY(tr_cuda_timer_run(&p->timer, p->run, p, repeats, out_sec));
     *out_sec = fmax(*out_sec, 1e-9);
     return TR_OK;
 }
 
-static int compare(const void *a, const void *b) {
+static int cuda_peak_compare(const void *a, const void *b) {
     const double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
@@ -48,15 +48,15 @@ static int compare(const void *a, const void *b) {
 static tr_status_t time_size(probe_t *p, bool last, double *out_sec) {
     double round[ROUNDS], sum = 0;
     int rounds = 0;
-    TR_TRY(time_runs(p, 1, out_sec)); /* loads the kernel */
-    TR_TRY(time_runs(p, 1, out_sec));
+    TR_TRY(cuda_peak_time_runs(p, 1, out_sec)); /* loads the kernel */
+    TR_TRY(cuda_peak_time_runs(p, 1, out_sec));
     if (*out_sec < LONG_SEC && !last) return TR_OK;
     const int repeats = (int)fmin(fmax(ROUND_SEC / *out_sec, 1), MOST_REPEATS);
     while (rounds < ROUNDS && sum < BUDGET_SEC) {
-        TR_TRY(time_runs(p, repeats, &round[rounds]));
+        TR_TRY(cuda_peak_time_runs(p, repeats, &round[rounds]));
         sum += round[rounds++] * repeats;
     }
-    qsort(round, (size_t)rounds, sizeof *round, compare);
+    qsort(round, (size_t)rounds, sizeof *round, cuda_peak_compare);
     *out_sec = round[rounds / 2];
     return TR_OK;
 }
@@ -164,8 +164,8 @@ static tr_status_t measure_copies(probe_t *p, double *out_bytes) {
 
 /* -- the entry of the device's table ----------------------------------------------------------- */
 
-static tr_status_t measure(tr_device_t *device, tr_dtype_t dtype, double *out_flops,
-                           double *out_bytes, bool *out_whole) {
+static tr_status_t cuda_peak_measure(tr_device_t *device, tr_dtype_t dtype, double *out_flops,
+                                     double *out_bytes, bool *out_whole) {
     probe_t p = {.device = device};
     tr_status_t status = tr_cuda_timer_open(device, &p.timer);
     if (status == TR_OK) status = measure_products(&p, dtype, out_flops, out_whole);
@@ -186,7 +186,7 @@ static tr_status_t measure_once(tr_device_t *device, cuda_plan_store_t *store, t
                 device->description, driver);
     const char *kept = tr_cuda_plan_store_find(store, key);
     if (kept && sscanf(kept, "%lf", out_flops) == 1 && *out_flops > 0) return TR_OK;
-    TR_TRY(measure(device, dtype, out_flops, NULL, &whole));
+    TR_TRY(cuda_peak_measure(device, dtype, out_flops, NULL, &whole));
     snprintf(text, sizeof text, "%.17g", *out_flops);
     return whole ? tr_cuda_plan_store_add(store, key, text, true) : TR_OK;
 }
@@ -200,7 +200,7 @@ tr_status_t tr_cuda_measure_peak(tr_device_t *device, tr_dtype_t dtype, double *
         return TR_FAIL(TR_ERR_CONFIG, "device cuda: there are no products of %s",
                        tr_dtype_name(dtype));
     TR_TRY(tr_cuda_enter(device));
-    if (out_bytes) return measure(device, dtype, out_flops, out_bytes, &(bool){false});
+    if (out_bytes) return cuda_peak_measure(device, dtype, out_flops, out_bytes, &(bool){false});
     TR_TRY(tr_cuda_plan_store_create("peak", folder, &store));
     const tr_status_t status = measure_once(device, store, dtype, out_flops);
     tr_cuda_plan_store_destroy(&store);

@@ -47,7 +47,7 @@ fail:
     return status;
 }
 
-static void free_entry(entry_t *e) {
+static void cuda_plan_store_free_entry(entry_t *e) {
     tr_free(&e->key);
     tr_free(&e->text);
 }
@@ -55,7 +55,7 @@ static void free_entry(entry_t *e) {
 void tr_cuda_plan_store_destroy(cuda_plan_store_t **store) {
     cuda_plan_store_t *s = *store;
     if (!s) return;
-    for (size_t i = 0; i < s->entries.count; i++) free_entry(&s->entries.data[i]);
+    for (size_t i = 0; i < s->entries.count; i++) cuda_plan_store_free_entry(&s->entries.data[i]);
     tr_vec_free(&s->entries);
     tr_free(&s->prefix);
     tr_free(&s->folder);
@@ -84,14 +84,14 @@ static tr_status_t store_keep(cuda_plan_store_t *store, const char *key, const c
     TR_TRY_GOTO(copy_text(key, &e.key), fail);
     TR_TRY_GOTO(copy_text(text, &e.text), fail);
     if (known) {
-        free_entry(known);
+        cuda_plan_store_free_entry(known);
         *known = e;
         return TR_OK;
     }
     TR_TRY_GOTO(tr_vec_push(&store->entries, e), fail);
     return TR_OK;
 fail:
-    free_entry(&e);
+    cuda_plan_store_free_entry(&e);
     return status;
 }
 
@@ -156,7 +156,7 @@ static bool make_folders(const char *folder) {
     return mkdir(path, 0777) == 0 || errno == EEXIST;
 }
 
-static bool write_all(int file, const char *text, size_t bytes) {
+static bool cuda_plan_store_write_all(int file, const char *text, size_t bytes) {
     while (bytes > 0) {
         const ssize_t n = write(file, text, bytes);
         if (n < 0 && errno == EINTR) continue;
@@ -167,7 +167,8 @@ static bool write_all(int file, const char *text, size_t bytes) {
 }
 
 /* Under another name first, so that a reader sees a whole file or none. */
-static void write_file(cuda_plan_store_t *store, const char *path, const tr_str_t *content) {
+static void cuda_plan_store_write_file(cuda_plan_store_t *store, const char *path,
+                                       const tr_str_t *content) {
     char other[PATH_MAX + 16], head[64];
     const int head_bytes =
         snprintf(head, sizeof head, HEAD_FORMAT, tr_hash_name(content->text), content->length);
@@ -175,8 +176,8 @@ static void write_file(cuda_plan_store_t *store, const char *path, const tr_str_
     snprintf(other, sizeof other, "%s.XXXXXX", path);
     if (make_folders(store->folder)) file = mkostemp(other, O_CLOEXEC);
     const bool written = file >= 0 && fchmod(file, 0644) == 0 &&
-                         write_all(file, head, (size_t)head_bytes) &&
-                         write_all(file, content->text, content->length);
+                         cuda_plan_store_write_all(file, head, (size_t)head_bytes) &&
+                         cuda_plan_store_write_all(file, content->text, content->length);
     if (file >= 0 && close(file) == 0 && written && rename(other, path) == 0) return;
     const char *why = strerror(errno);
     if (file >= 0) unlink(other);
@@ -191,7 +192,7 @@ static tr_status_t write_entry(cuda_plan_store_t *store, const char *path, const
     tr_str_printf(&content, "%s\n", key);
     tr_str_append(&content, text);
     const tr_status_t status = content.status;
-    if (status == TR_OK && !store->warned_write) write_file(store, path, &content);
+    if (status == TR_OK && !store->warned_write) cuda_plan_store_write_file(store, path, &content);
     tr_str_free(&content);
     return status;
 }
@@ -214,7 +215,7 @@ void tr_cuda_plan_store_drop(cuda_plan_store_t *store, const char *key, const ch
     tr_str_printf(&whole, "%s %s", store->prefix, key);
     for (size_t i = 0; i < store->entries.count && whole.text; i++) {
         if (strcmp(store->entries.data[i].key, whole.text) != 0) continue;
-        free_entry(&store->entries.data[i]);
+        cuda_plan_store_free_entry(&store->entries.data[i]);
         store->entries.data[i] = store->entries.data[--store->entries.count];
         (void)path_of(store, whole.text, path);
         warn_once(&store->warned_read, path, problem);

@@ -54,7 +54,7 @@ typedef struct {
     void *c, *workspace;
 } cuda_product_data_t;
 
-static cudaDataType_t type_of(tr_dtype_t dtype) {
+static cudaDataType_t cuda_product_type_of(tr_dtype_t dtype) {
     return dtype == TR_BF16 ? CUDA_R_16BF : dtype == TR_F16 ? CUDA_R_16F : CUDA_R_32F;
 }
 
@@ -62,8 +62,8 @@ static cudaDataType_t type_of(tr_dtype_t dtype) {
 static tr_status_t init_layout(cublasLtMatrixLayoutOpaque_t *layout, tr_dtype_t dtype, int64_t rows,
                                int64_t columns, int64_t row, int64_t batch, int64_t step) {
     const int32_t count = (int32_t)batch;
-    LT_TRY(cublasLtMatrixLayoutInit(layout, type_of(dtype), (uint64_t)columns, (uint64_t)rows,
-                                    row > 0 ? row : columns));
+    LT_TRY(cublasLtMatrixLayoutInit(layout, cuda_product_type_of(dtype), (uint64_t)columns,
+                                    (uint64_t)rows, row > 0 ? row : columns));
     LT_TRY(cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
                                             sizeof count));
     LT_TRY(cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
@@ -98,7 +98,7 @@ static tr_status_t init_desc(const tr_device_t *device, const cuda_product_t *p,
     LT_TRY(cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
                                           sizeof epilogue));
     if (!p->bias) return TR_OK;
-    const cudaDataType_t type = type_of(p->out);
+    const cudaDataType_t type = cuda_product_type_of(p->out);
     LT_TRY(cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type,
                                           sizeof type));
     if (bias)
@@ -129,8 +129,9 @@ static tr_status_t init_preference(cublasLtMatmulPreferenceOpaque_t *preference,
 }
 
 /* The algorithms that the heuristics suggest, the best first; at least one. */
-static tr_status_t suggest(tr_device_t *device, cuda_product_plan_t *plan, uint32_t alignment,
-                           int wanted, cublasLtMatmulHeuristicResult_t *results, int *out_count) {
+static tr_status_t cuda_product_suggest(tr_device_t *device, cuda_product_plan_t *plan,
+                                        uint32_t alignment, int wanted,
+                                        cublasLtMatmulHeuristicResult_t *results, int *out_count) {
     cublasLtHandle_t handle = NULL;
     cublasLtMatmulDescOpaque_t desc;
     cublasLtMatmulPreferenceOpaque_t preference;
@@ -181,7 +182,7 @@ typedef struct {
     size_t a, b, bias, c, workspace; /* offsets */
 } trial_t;
 
-static tr_status_t run_trial(void *self, tr_stream_t *stream, void *memory) {
+static tr_status_t cuda_product_run_trial(void *self, tr_stream_t *stream, void *memory) {
     trial_t *t = self;
     char *at = memory;
     return multiply(t->device, stream, &t->plan, t->algo,
@@ -192,8 +193,8 @@ static tr_status_t run_trial(void *self, tr_stream_t *stream, void *memory) {
                                            .workspace = at + t->workspace});
 }
 
-static double time_of(tr_device_t *device, const cuda_product_plan_t *plan,
-                      const cublasLtMatmulHeuristicResult_t *result) {
+static double cuda_product_time_of(tr_device_t *device, const cuda_product_plan_t *plan,
+                                   const cublasLtMatmulHeuristicResult_t *result) {
     const cuda_product_t *p = &plan->product;
     const size_t in = tr_dtype_bytes(p->in), out = tr_dtype_bytes(p->out);
     const int64_t a_rows = p->trans_a ? p->k : p->m, a_columns = p->trans_a ? p->m : p->k,
@@ -208,11 +209,12 @@ static double time_of(tr_device_t *device, const cuda_product_plan_t *plan,
     t.bias = tr_cuda_trial_place(&bytes, (size_t)p->n * out);
     t.c = tr_cuda_trial_place(&bytes, (size_t)c_count * out);
     t.workspace = tr_cuda_trial_place(&bytes, result->workspaceSize);
-    return tr_cuda_time(device, &(cuda_trial_t){bytes, run_trial, &t});
+    return tr_cuda_time(device, &(cuda_trial_t){bytes, cuda_product_run_trial, &t});
 }
 
 /* Names all that the choice depends on. */
-static tr_status_t key_of(const tr_device_t *device, const cuda_product_t *p, tr_str_t *key) {
+static tr_status_t cuda_product_key_of(const tr_device_t *device, const cuda_product_t *p,
+                                       tr_str_t *key) {
     tr_str_printf(key,
                   "cublasLt %zu product %s%s %s%s m %lld n %lld k %lld batch %lld steps %lld %lld "
                   "%lld alpha %g beta %g%s%s, timed on %s",
@@ -229,8 +231,8 @@ static tr_status_t key_of(const tr_device_t *device, const cuda_product_t *p, tr
 }
 
 /* The stored algorithm; false: there is none that fits. */
-static bool find_stored(tr_device_t *device, cuda_product_plan_t *plan, const char *key,
-                        cublasLtMatmulAlgo_t *out) {
+static bool cuda_product_find_stored(tr_device_t *device, cuda_product_plan_t *plan,
+                                     const char *key, cublasLtMatmulAlgo_t *out) {
     cublasLtHandle_t handle = NULL;
     cublasLtMatmulDescOpaque_t desc;
     cublasLtMatmulHeuristicResult_t result;
@@ -269,14 +271,14 @@ static tr_status_t choose_timed(tr_device_t *device, cuda_product_plan_t *plan,
     tr_status_t status = TR_OK;
     double best_sec = INFINITY;
     int count = 0, best = 0;
-    TR_TRY_GOTO(key_of(device, &plan->product, &key), done);
-    if (find_stored(device, plan, key.text, out)) goto done;
+    TR_TRY_GOTO(cuda_product_key_of(device, &plan->product, &key), done);
+    if (cuda_product_find_stored(device, plan, key.text, out)) goto done;
     if (device->chooses_nothing)
         TR_TRY_GOTO(TR_FAIL(TR_ERR_NOINPUT, "cuda.plan_cache has no choice for %s", key.text),
                     done);
-    TR_TRY_GOTO(suggest(device, plan, ALIGNMENT, MAX_TIMED, results, &count), done);
+    TR_TRY_GOTO(cuda_product_suggest(device, plan, ALIGNMENT, MAX_TIMED, results, &count), done);
     for (int i = 0; i < count && count > 1; i++) {
-        const double sec = time_of(device, plan, &results[i]);
+        const double sec = cuda_product_time_of(device, plan, &results[i]);
         if (sec < best_sec) best_sec = sec, best = i;
     }
     product_take(plan, &results[best], out);
@@ -288,11 +290,11 @@ done:
 
 /* -- plans and runs ---------------------------------------------------------------------------- */
 
-static tr_status_t choose(tr_device_t *device, cuda_product_plan_t *plan, uint32_t alignment,
-                          cublasLtMatmulAlgo_t *out) {
+static tr_status_t cuda_product_choose(tr_device_t *device, cuda_product_plan_t *plan,
+                                       uint32_t alignment, cublasLtMatmulAlgo_t *out) {
     cublasLtMatmulHeuristicResult_t result;
     int count = 0;
-    TR_TRY(suggest(device, plan, alignment, 1, &result, &count));
+    TR_TRY(cuda_product_suggest(device, plan, alignment, 1, &result, &count));
     product_take(plan, &result, out);
     return TR_OK;
 }
@@ -307,10 +309,10 @@ tr_status_t tr_cuda_product_plan(tr_device_t *device, const cuda_product_t *prod
     if (cuda_self(device)->model) return *out = plan, TR_OK;
     TR_TRY_GOTO(init_layouts(plan), fail);
     status = cuda_self(device)->tune ? choose_timed(device, plan, &plan->aligned)
-                                     : choose(device, plan, ALIGNMENT, &plan->aligned);
+                                     : cuda_product_choose(device, plan, ALIGNMENT, &plan->aligned);
     TR_TRY_GOTO(status, fail);
-    plan->has_any =
-        choose(device, plan, (uint32_t)tr_dtype_bytes(product->in), &plan->any) == TR_OK;
+    plan->has_any = cuda_product_choose(device, plan, (uint32_t)tr_dtype_bytes(product->in),
+                                        &plan->any) == TR_OK;
     if (!plan->has_any) tr_error_clear();
     *out = plan;
     return TR_OK;

@@ -7,7 +7,7 @@ static cudaError_t record(const cuda_interval_t *i, cudaEvent_t event, cudaStrea
     return cudaEventRecordWithFlags(event, stream, i->captured ? cudaEventRecordExternal : 0);
 }
 
-static void destroy(const cuda_interval_t *i) {
+static void cuda_times_destroy(const cuda_interval_t *i) {
     if (i->from) cudaEventDestroy(i->from);
     if (i->to) cudaEventDestroy(i->to);
 }
@@ -26,7 +26,7 @@ cuda_interval_t tr_cuda_times_begin(cuda_times_t *times, cudaStream_t stream, bo
         (void)cudaEventCreate(&i.to);
     i.captured = capturing;
     if (i.to && record(&i, i.from, stream) == cudaSuccess) return i;
-    destroy(&i);
+    cuda_times_destroy(&i);
     return (cuda_interval_t){0};
 }
 
@@ -37,7 +37,7 @@ void tr_cuda_times_end(cuda_times_t *times, cuda_interval_t i, cudaStream_t stre
     if (i.to && record(&i, i.to, stream) == cudaSuccess &&
         (i.captured ? tr_vec_push(&times->captured, i) : tr_vec_push(&times->pending, i)) == TR_OK)
         return;
-    destroy(&i);
+    cuda_times_destroy(&i);
     lose(times);
 }
 
@@ -60,7 +60,7 @@ void tr_cuda_times_settle(cuda_times_t *times, int64_t ticket) {
             *i->sum += ms * 1e-3;
         else
             lose(times);
-        if (!i->captured && tr_vec_push(&times->idle, *i) != TR_OK) destroy(i);
+        if (!i->captured && tr_vec_push(&times->idle, *i) != TR_OK) cuda_times_destroy(i);
     }
     times->pending.count -= n;
     if (n > 0)
@@ -70,9 +70,9 @@ void tr_cuda_times_settle(cuda_times_t *times, int64_t ticket) {
 
 void tr_cuda_times_free(cuda_times_t *times) {
     for (size_t k = 0; k < times->pending.count; k++)
-        if (!times->pending.data[k].captured) destroy(&times->pending.data[k]);
-    for (size_t k = 0; k < times->captured.count; k++) destroy(&times->captured.data[k]);
-    for (size_t k = 0; k < times->idle.count; k++) destroy(&times->idle.data[k]);
+        if (!times->pending.data[k].captured) cuda_times_destroy(&times->pending.data[k]);
+    for (size_t k = 0; k < times->captured.count; k++) cuda_times_destroy(&times->captured.data[k]);
+    for (size_t k = 0; k < times->idle.count; k++) cuda_times_destroy(&times->idle.data[k]);
     tr_vec_free(&times->pending);
     tr_vec_free(&times->captured);
     tr_vec_free(&times->idle);

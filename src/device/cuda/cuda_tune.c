@@ -45,18 +45,18 @@ typedef struct {
     void *memory;
 } running_t;
 
-static tr_status_t run_trial(void *self, tr_stream_t *stream) {
+static tr_status_t cuda_tune_run_trial(void *self, tr_stream_t *stream) {
     const running_t *r = self;
     return r->trial->run(r->trial->self, stream, r->memory);
 }
 
 /* The first run loads the kernel and does not count. */
-static tr_status_t measure(cuda_timer_t *timer, running_t *r, double *out_sec) {
+static tr_status_t cuda_tune_measure(cuda_timer_t *timer, running_t *r, double *out_sec) {
     double sec = 0, best = INFINITY;
     TR_TRY(timer->device->ops->zero(timer->device, timer->stream, r->memory, r->trial->bytes));
-    TR_TRY(tr_cuda_timer_run(timer, run_trial, r, 1, &sec));
+    TR_TRY(tr_cuda_timer_run(timer, cuda_tune_run_trial, r, 1, &sec));
     for (int round = 0; round < ROUNDS; round++) {
-        TR_TRY(tr_cuda_timer_run(timer, run_trial, r, RUNS, &sec));
+        TR_TRY(tr_cuda_timer_run(timer, cuda_tune_run_trial, r, RUNS, &sec));
         best = fmin(best, sec);
     }
     *out_sec = best;
@@ -69,7 +69,7 @@ double tr_cuda_time(tr_device_t *device, const cuda_trial_t *trial) {
     double sec = INFINITY;
     tr_status_t status = tr_cuda_timer_open(device, &timer);
     if (status == TR_OK) status = device->ops->alloc(device, trial->bytes, 0, &r.memory);
-    if (status == TR_OK) status = measure(&timer, &r, &sec);
+    if (status == TR_OK) status = cuda_tune_measure(&timer, &r, &sec);
     if (status != TR_OK) tr_error_clear(), sec = INFINITY;
     tr_cuda_timer_close(&timer);
     device->ops->free(device, r.memory);

@@ -7,18 +7,18 @@
 #include "strict_int.h"
 #include <string.h>
 
-static bool is_capturing(const strict_device_t *strict) {
+static bool strict_capture_is_capturing(const strict_device_t *strict) {
     return strict->capture && pthread_equal(strict->capture_thread, pthread_self());
 }
 
 tr_status_t tr_strict_not_capturing(const strict_device_t *strict, const char *what) {
-    if (!is_capturing(strict)) return TR_OK;
+    if (!strict_capture_is_capturing(strict)) return TR_OK;
     return TR_FAIL(TR_ERR_INTERNAL, "device strict: %s inside a capture", what);
 }
 
 /* -- recording --------------------------------------------------------------------------------- */
 
-static void join(const strict_device_t *strict, tr_stream_t *stream) {
+static void strict_capture_join(const strict_device_t *strict, tr_stream_t *stream) {
     stream->capture = strict->capture_number;
     stream->captured = stream->seen = 0;
 }
@@ -61,7 +61,8 @@ tr_status_t tr_strict_capture(strict_device_t *strict, tr_stream_t *stream,
                               const strict_work_t *work, bool *out_taken) {
     const uint64_t now = strict->capture ? strict->capture_number : 0;
     const bool waits = work->kind == STRICT_WAIT && work->event->capture != 0;
-    if (now && waits && work->event->capture == now && stream->capture != now) join(strict, stream);
+    if (now && waits && work->event->capture == now && stream->capture != now)
+        strict_capture_join(strict, stream);
     *out_taken = now && stream->capture == now;
     if (*out_taken) return capture_take(strict, stream, work);
     if (waits)
@@ -106,7 +107,7 @@ tr_status_t tr_strict_capture_begin(tr_device_t *device, tr_stream_t *stream) {
         strict->capture_number++;
         strict->capture_origin = stream;
         strict->capture_thread = pthread_self();
-        join(strict, stream);
+        strict_capture_join(strict, stream);
     }
     pthread_mutex_unlock(&strict->mutex);
     return status;

@@ -2,7 +2,7 @@
 #include "strict_int.h"
 #include <stdio.h>
 
-static size_t view_bytes(const tr_view_t *view) {
+static size_t strict_kernels_view_bytes(const tr_view_t *view) {
     return view->shape.ndim < 0
                ? 0
                : (size_t)tr_shape_elems(&view->shape) * tr_dtype_bytes(view->dtype);
@@ -12,7 +12,7 @@ static tr_status_t untag_views(const strict_device_t *strict, tr_kernel_id_t id,
                                tr_view_t *view, int count) {
     char who[64];
     for (int i = 0; i < count; i++) {
-        size_t bytes = view_bytes(&view[i]);
+        size_t bytes = strict_kernels_view_bytes(&view[i]);
         if (bytes == 0) continue;
         snprintf(who, sizeof who, "kernel %s, %s %d", tr_kernel_name(id), what, i);
         TR_TRY(tr_strict_untag(strict, view[i].data, bytes, who, &view[i].data));
@@ -21,7 +21,7 @@ static tr_status_t untag_views(const strict_device_t *strict, tr_kernel_id_t id,
 }
 
 static bool overlap(const tr_view_t *a, const tr_view_t *b) {
-    size_t a_bytes = view_bytes(a), b_bytes = view_bytes(b);
+    size_t a_bytes = strict_kernels_view_bytes(a), b_bytes = strict_kernels_view_bytes(b);
     const char *x = a->data, *y = b->data;
     return a_bytes > 0 && b_bytes > 0 && x < y + b_bytes && y < x + a_bytes;
 }
@@ -48,7 +48,8 @@ static tr_status_t check_overlap(tr_kernel_id_t id, const tr_kernel_call_t *call
         const tr_view_t *out = &call->out[o];
         for (int i = 0; i < call->n_in; i++) {
             const tr_view_t *in = &call->in[i];
-            bool same = out->data == in->data && view_bytes(out) == view_bytes(in);
+            bool same = out->data == in->data &&
+                        strict_kernels_view_bytes(out) == strict_kernels_view_bytes(in);
             if ((same && in_place[id][o] >> i & 1) || !overlap(out, in)) continue;
             return TR_FAIL(TR_ERR_INTERNAL, "device strict: kernel %s: output %d %s input %d",
                            tr_kernel_name(id), o,

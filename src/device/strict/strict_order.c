@@ -7,12 +7,12 @@
 #include "strict_int.h"
 #include <string.h>
 
-static void merge(strict_clock_t *into, const strict_clock_t *from) {
+static void strict_order_merge(strict_clock_t *into, const strict_clock_t *from) {
     for (int i = 0; i < STRICT_STREAMS; i++)
         if (from->tick[i] > into->tick[i]) into->tick[i] = from->tick[i];
 }
 
-static bool is_before(const strict_access_t *a, const strict_clock_t *now) {
+static bool strict_order_is_before(const strict_access_t *a, const strict_clock_t *now) {
     return a->tick <= now->tick[a->stream];
 }
 
@@ -33,7 +33,7 @@ static tr_status_t touch(strict_device_t *strict, const tr_stream_t *stream, con
         strict_access_t *old = &strict->accesses.data[i];
         const bool conflict =
             (old->write || write) && old->first < now.last && now.first < old->last;
-        if (conflict && !is_before(old, &stream->clock))
+        if (conflict && !strict_order_is_before(old, &stream->clock))
             return TR_FAIL(TR_ERR_INTERNAL,
                            "device strict: %s %s %zu bytes that %s %s in stream '%s': no event "
                            "orders stream '%s' "
@@ -41,7 +41,7 @@ static tr_status_t touch(strict_device_t *strict, const tr_stream_t *stream, con
                            what, write ? "writes" : "reads", bytes, old->what,
                            old->write ? "writes" : "reads", strict->stream_name[old->stream],
                            strict->stream_name[stream->id]);
-        if (is_before(old, &stream->clock) && is_replaced(old, &now))
+        if (strict_order_is_before(old, &stream->clock) && is_replaced(old, &now))
             *old = strict->accesses.data[--strict->accesses.count];
         else
             i++;
@@ -62,7 +62,7 @@ static tr_status_t touch_views(strict_device_t *strict, const tr_stream_t *strea
 tr_status_t tr_strict_order(strict_device_t *strict, tr_stream_t *stream,
                             const strict_work_t *work) {
     const char *name = work->kind == STRICT_KERNEL ? tr_kernel_name(work->kernel) : "";
-    merge(&stream->clock, &strict->host_clock);
+    strict_order_merge(&stream->clock, &strict->host_clock);
     stream->clock.tick[stream->id] = ++strict->last_tick[stream->id];
     switch (work->kind) {
     case STRICT_KERNEL:
@@ -76,16 +76,16 @@ tr_status_t tr_strict_order(strict_device_t *strict, tr_stream_t *stream,
     case STRICT_CALL:
         return touch(strict, stream, work->dst, work->bytes, true, "a call of the host");
     case STRICT_RECORD: work->event->clock = stream->clock; break;
-    case STRICT_WAIT: merge(&stream->clock, &work->event->clock); break;
+    case STRICT_WAIT: strict_order_merge(&stream->clock, &work->event->clock); break;
     }
     return TR_OK;
 }
 
 /* All work before `clock` precedes all work that is enqueued later. */
 void tr_strict_host_waited(strict_device_t *strict, const strict_clock_t *clock) {
-    merge(&strict->host_clock, clock);
+    strict_order_merge(&strict->host_clock, clock);
     for (size_t i = 0; i < strict->accesses.count;)
-        if (is_before(&strict->accesses.data[i], &strict->host_clock))
+        if (strict_order_is_before(&strict->accesses.data[i], &strict->host_clock))
             strict->accesses.data[i] = strict->accesses.data[--strict->accesses.count];
         else
             i++;

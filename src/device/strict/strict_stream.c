@@ -47,7 +47,7 @@ static bool is_runnable(const tr_stream_t *stream) {
 }
 
 /* NULL if no stream can continue. */
-static tr_stream_t *choose(strict_device_t *strict) {
+static tr_stream_t *strict_stream_choose(strict_device_t *strict) {
     bool keep = tr_rng_below(&strict->rng, STRICT_SWITCH) != 0;
     if (keep && strict->favourite && is_runnable(strict->favourite)) return strict->favourite;
     tr_stream_t *chosen = NULL;
@@ -85,7 +85,7 @@ static void discard(strict_device_t *strict) {
 }
 
 static tr_status_t run_one(strict_device_t *strict) {
-    tr_stream_t *stream = choose(strict);
+    tr_stream_t *stream = strict_stream_choose(strict);
     tr_status_t status =
         stream
             ? perform(strict, &stream->work.data[stream->head])

@@ -31,7 +31,7 @@ static void count_use(tr_fuse_t *f, tr_tensor_t t, int i, bool writes) {
     if (use->reader < 0) use->reader = i;
 }
 
-static void count_uses(tr_fuse_t *f) {
+static void fuse_count_uses(tr_fuse_t *f) {
     for (int32_t id = 0; id < f->count; id++)
         f->use[id] = (tr_fuse_use_t){.writer = -1, .reader = -1};
     for (int i = 0; i < f->first_free; i++) {
@@ -121,7 +121,7 @@ tr_status_t tr_fuse(tr_graph_t *g, tr_program_t *p) {
     if (g->fuses_nothing) return TR_OK;
     TR_TRY(tr_alloc((size_t)f.count * sizeof *f.use, "the fusion pass", &f.use));
     for (int pattern = 0; pattern < TR_FUSIONS && status == TR_OK; pattern++) {
-        count_uses(&f);
+        fuse_count_uses(&f);
         for (int i = 0; i < f.first_free && status == TR_OK; i++) {
             bool done = false;
             if (tr_fuse_op(&f, i)->row) status = patterns[pattern].merge(&f, i, &done);

@@ -16,7 +16,7 @@ static bool is_more_than_product(const tr_op_t *op) {
 }
 
 /* CONV_BWD_DATA adds an input instead: fuse_add.c. */
-static bool can_add(const tr_fuse_t *f, const tr_op_t *op, int o) {
+static bool fuse_accumulate_can_add(const tr_fuse_t *f, const tr_op_t *op, int o) {
     return op->row->kernel != TR_K_CONV_BWD_DATA && !is_more_than_product(op) &&
            f->g->device->ops->kernels[op->row->kernel].adds >> o & 1;
 }
@@ -33,7 +33,7 @@ tr_status_t tr_fuse_accumulate(tr_fuse_t *f, int i, bool *out_done) {
     const int writer = tr_fuse_use(f, t)->writer;
     tr_op_t *op = tr_fuse_op(f, writer);
     const int o = tr_fuse_output(f, op, t);
-    if (!can_add(f, op, o) || is_written_between(f, writer, i, sum)) return TR_OK;
+    if (!fuse_accumulate_can_add(f, op, o) || is_written_between(f, writer, i, sum)) return TR_OK;
     const tr_shape_t shape = *tr_shape_of(f->g, op->out[o]);
     if (tr_shape_elems(&shape) != tr_shape_elems(tr_shape_of(f->g, t))) return TR_OK;
     TR_TRY(tr_reshape(f->g, sum, &shape, &op->out[o]));

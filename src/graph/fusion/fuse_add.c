@@ -2,7 +2,7 @@
 #include "graph/graph_int.h"
 
 /* A filter of one position that reads each pixel once: the image's gradient is dy w. */
-static bool is_product(const tr_conv_attr_t *conv) {
+static bool fuse_add_is_product(const tr_conv_attr_t *conv) {
     bool one = conv->groups == 1;
     for (int d = 0; d < conv->spatial; d++)
         one &= conv->kernel[d] == 1 && conv->stride[d] == 1 && conv->pad_lo[d] == 0 &&
@@ -10,9 +10,9 @@ static bool is_product(const tr_conv_attr_t *conv) {
     return one;
 }
 
-static bool can_add(const tr_fuse_t *f, const tr_op_t *op) {
-    return op->row->kernel == TR_K_CONV_BWD_DATA && op->n_in == 2 && is_product(op->attr) &&
-           f->g->device->ops->kernels[TR_K_CONV_BWD_DATA].adds & 1;
+static bool fuse_add_can_add(const tr_fuse_t *f, const tr_op_t *op) {
+    return op->row->kernel == TR_K_CONV_BWD_DATA && op->n_in == 2 &&
+           fuse_add_is_product(op->attr) && f->g->device->ops->kernels[TR_K_CONV_BWD_DATA].adds & 1;
 }
 
 /*
@@ -30,7 +30,7 @@ tr_status_t tr_fuse_add(tr_fuse_t *f, int i, bool *out_done) {
         if (!tr_fuse_is_private(f, t) || !use || use->writes != 1) continue;
         const int writer = tr_fuse_use(f, t)->writer;
         tr_op_t *op = tr_fuse_op(f, writer);
-        if (!can_add(f, op) || use->writer >= writer) continue;
+        if (!fuse_add_can_add(f, op) || use->writer >= writer) continue;
         if (!tr_shape_equal(tr_shape_of(f->g, op->out[0]), tr_shape_of(f->g, s))) continue;
         op->in[op->n_in++] = s;
         op->out[0] = add->out[0];

@@ -17,7 +17,7 @@ static tr_status_t check_dropout(const tr_graph_t *g, const tr_op_t *op, int64_t
     return tr_op_check_block(g, op, STEP, sizeof(tr_step_t), "the step block");
 }
 
-static tr_status_t forward_shape(tr_graph_t *g, tr_op_t *op) {
+static tr_status_t attention_forward_shape(tr_graph_t *g, tr_op_t *op) {
     char text[96];
     const tr_attention_attr_t *attr = op->attr;
     TR_TRY(tr_op_check_present(op, QKV, "queries, keys and values"));
@@ -41,17 +41,17 @@ static double product_flops(const tr_graph_t *g, tr_tensor_t qkv) {
     const tr_shape_t *x = tr_shape_of(g, qkv);
     return tr_op_elems(g, qkv) / 3 * (double)(x->dim[1] + 1);
 }
-static double forward_flops(const tr_graph_t *g, const tr_op_t *op) {
+static double attention_forward_flops(const tr_graph_t *g, const tr_op_t *op) {
     return 2 * product_flops(g, op->in[QKV]);
 }
 
 enum { B_DY, B_QKV, B_Y, B_LSE, B_PROBABILITIES, B_SAMPLE_ID, B_STEP };
 
-static double backward_flops(const tr_graph_t *g, const tr_op_t *op) {
+static double attention_backward_flops(const tr_graph_t *g, const tr_op_t *op) {
     return (tr_is_none(op->in[B_PROBABILITIES]) ? 5 : 4) * product_flops(g, op->in[B_QKV]);
 }
 
-static tr_status_t backward_shape(tr_graph_t *g, tr_op_t *op) {
+static tr_status_t attention_backward_shape(tr_graph_t *g, tr_op_t *op) {
     const tr_shape_t x = *tr_shape_of(g, op->in[B_QKV]);
     TR_TRY(tr_op_check_type(g, op, B_DY, tr_dtype_of(g, op->in[B_QKV]), "the gradient"));
     return tr_op_output(g, op, 0, tr_dtype_of(g, op->in[B_QKV]), &x);
@@ -59,8 +59,8 @@ static tr_status_t backward_shape(tr_graph_t *g, tr_op_t *op) {
 
 static const tr_op_row_t backward_row = {.name = "attention_bwd",
                                          .kernel = TR_K_ATTENTION_BWD,
-                                         .shape = backward_shape,
-                                         .flops = backward_flops};
+                                         .shape = attention_backward_shape,
+                                         .flops = attention_backward_flops};
 
 static tr_status_t attention_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t *dout,
                                   const bool *need, tr_tensor_t *din) {
@@ -74,9 +74,9 @@ static tr_status_t attention_grad(tr_graph_t *g, const tr_op_t *op, const tr_ten
 
 static const tr_op_row_t forward_row = {.name = "attention",
                                         .kernel = TR_K_ATTENTION_FWD,
-                                        .shape = forward_shape,
+                                        .shape = attention_forward_shape,
                                         .grad = attention_grad,
-                                        .flops = forward_flops};
+                                        .flops = attention_forward_flops};
 
 tr_status_t tr_attention(tr_graph_t *g, tr_tensor_t qkv, int heads, tr_tensor_t sample_id, float p,
                          bool keeps_probabilities, tr_tensor_t *out) {

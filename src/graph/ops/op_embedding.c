@@ -17,8 +17,8 @@ static tr_status_t check_ids(const tr_graph_t *g, const tr_op_t *op, int input) 
         tr_op_where(op), tr_dtype_name(id->dtype), tr_shape_format(&id->shape, text));
 }
 
-static tr_status_t check_table(const tr_graph_t *g, const tr_op_t *op, int input, int64_t width,
-                               const char *what) {
+static tr_status_t embedding_check_table(const tr_graph_t *g, const tr_op_t *op, int input,
+                                         int64_t width, const char *what) {
     char text[96];
     TR_TRY(tr_op_check_type(g, op, input, TR_F32, what));
     const tr_shape_t *shape = tr_shape_of(g, op->in[input]);
@@ -28,15 +28,15 @@ static tr_status_t check_table(const tr_graph_t *g, const tr_op_t *op, int input
                    tr_op_where(op), what, tr_shape_format(shape, text));
 }
 
-static tr_status_t forward_shape(tr_graph_t *g, tr_op_t *op) {
+static tr_status_t embedding_forward_shape(tr_graph_t *g, tr_op_t *op) {
     TR_TRY(tr_op_check_present(op, ID, "token ids"));
     TR_TRY(tr_op_check_present(op, WTE, "a table of tokens"));
     TR_TRY(check_ids(g, op, ID));
-    TR_TRY(check_table(g, op, WTE, 0, "a table of tokens"));
+    TR_TRY(embedding_check_table(g, op, WTE, 0, "a table of tokens"));
     const int64_t steps = tr_shape_of(g, op->in[ID])->dim[1],
                   width = tr_shape_of(g, op->in[WTE])->dim[1];
     if (!tr_is_none(op->in[WPE])) {
-        TR_TRY(check_table(g, op, WPE, width, "a table of positions"));
+        TR_TRY(embedding_check_table(g, op, WPE, width, "a table of positions"));
         const int64_t positions = tr_shape_of(g, op->in[WPE])->dim[0];
         if (positions < steps)
             return TR_FAIL(TR_ERR_CONFIG,
@@ -55,11 +55,11 @@ static double forward_bytes(const tr_graph_t *g, const tr_op_t *op) {
 }
 
 /* The tables' shapes are not among the inputs: outputs are made by the grad below, and given. */
-static tr_status_t backward_shape(tr_graph_t *g, tr_op_t *op) {
+static tr_status_t embedding_backward_shape(tr_graph_t *g, tr_op_t *op) {
     return check_ids(g, op, 1);
 }
 
-static double backward_flops(const tr_graph_t *g, const tr_op_t *op) {
+static double embedding_backward_flops(const tr_graph_t *g, const tr_op_t *op) {
     return tr_op_elems(g, op->in[0]) *
            ((tr_is_none(op->out[0]) ? 0 : 1) + (tr_is_none(op->out[1]) ? 0 : 1));
 }
@@ -79,16 +79,17 @@ static tr_status_t made_shape(tr_graph_t *g, tr_op_t *op) {
 static const tr_op_row_t backward_row = {.name = "embedding_bwd",
                                          .kernel = TR_K_EMBEDDING_BWD,
                                          .shape = made_shape,
-                                         .flops = backward_flops};
+                                         .flops = embedding_backward_flops};
 static const tr_op_row_t adding_row = {.name = "embedding_bwd",
                                        .kernel = TR_K_EMBEDDING_BWD,
-                                       .shape = backward_shape,
-                                       .flops = backward_flops,
+                                       .shape = embedding_backward_shape,
+                                       .flops = embedding_backward_flops,
                                        .flags = TR_OP_READS_OUTPUT};
 
 /* A table that is also the head's weight has its gradient from there already: this one is added to
  * it in place. */
-static tr_status_t add_tokens(tr_graph_t *g, tr_tensor_t dx, tr_tensor_t id, tr_tensor_t sum) {
+static tr_status_t embedding_add_tokens(tr_graph_t *g, tr_tensor_t dx, tr_tensor_t id,
+                                        tr_tensor_t sum) {
     const tr_embedding_attr_t attr = {.add = true};
     return tr_op_append_into(g, &adding_row, (tr_tensor_t[]){dx, id}, 2, &attr, sizeof attr,
                              (tr_tensor_t[]){sum, TR_NONE}, 2);
@@ -99,7 +100,7 @@ static tr_status_t embedding_grad(tr_graph_t *g, const tr_op_t *op, const tr_ten
     if (tr_is_none(dout[0])) return TR_OK;
     backward_attr_t attr = {.wte = *tr_shape_of(g, op->in[WTE])};
     const tr_tensor_t sum = need[WTE] ? tr_gradient_so_far(g, op->in[WTE]) : TR_NONE;
-    if (!tr_is_none(sum)) TR_TRY(add_tokens(g, dout[0], op->in[ID], sum));
+    if (!tr_is_none(sum)) TR_TRY(embedding_add_tokens(g, dout[0], op->in[ID], sum));
     const bool want[] = {need[WTE] && tr_is_none(sum), need[WPE]};
     if (need[WPE]) attr.wpe = *tr_shape_of(g, op->in[WPE]);
     if (!want[0] && !want[1]) return TR_OK;
@@ -109,7 +110,7 @@ static tr_status_t embedding_grad(tr_graph_t *g, const tr_op_t *op, const tr_ten
 
 static const tr_op_row_t forward_row = {.name = "embedding",
                                         .kernel = TR_K_EMBEDDING_FWD,
-                                        .shape = forward_shape,
+                                        .shape = embedding_forward_shape,
                                         .grad = embedding_grad,
                                         .bytes = forward_bytes};
 

@@ -2,7 +2,7 @@
  */
 #include "op_int.h"
 
-static tr_status_t forward_shape(tr_graph_t *g, tr_op_t *op) {
+static tr_status_t layernorm_forward_shape(tr_graph_t *g, tr_op_t *op) {
     const char *const what[] = {"its input", "its scale (gamma)", "its shift (beta)"};
     const tr_norm_attr_t *attr = op->attr;
     for (int i = 0; i < 3; i++) TR_TRY(tr_op_check_present(op, i, what[i]));
@@ -18,15 +18,15 @@ static tr_status_t forward_shape(tr_graph_t *g, tr_op_t *op) {
 }
 
 /* Per element: sum; subtract, square, add; subtract, scale, scale and shift. */
-static double forward_flops(const tr_graph_t *g, const tr_op_t *op) {
+static double layernorm_forward_flops(const tr_graph_t *g, const tr_op_t *op) {
     return 8 * tr_op_elems(g, op->in[0]);
 }
 /* Per element: the normalised value, sums for gamma and beta, two row sums, dx from three terms. */
-static double backward_flops(const tr_graph_t *g, const tr_op_t *op) {
+static double layernorm_backward_flops(const tr_graph_t *g, const tr_op_t *op) {
     return 14 * tr_op_elems(g, op->in[0]);
 }
 
-static tr_status_t backward_shape(tr_graph_t *g, tr_op_t *op) {
+static tr_status_t layernorm_backward_shape(tr_graph_t *g, tr_op_t *op) {
     tr_shape_t x = *tr_shape_of(g, op->in[0]);
     TR_TRY(tr_op_output(g, op, 0, tr_dtype_of(g, op->in[0]), &x));
     TR_TRY(tr_op_output(g, op, 1, TR_F32, &TR_SHAPE(x.dim[1])));
@@ -35,8 +35,8 @@ static tr_status_t backward_shape(tr_graph_t *g, tr_op_t *op) {
 
 static const tr_op_row_t backward_row = {.name = "layernorm_bwd",
                                          .kernel = TR_K_LAYERNORM_BWD,
-                                         .shape = backward_shape,
-                                         .flops = backward_flops};
+                                         .shape = layernorm_backward_shape,
+                                         .flops = layernorm_backward_flops};
 
 static tr_status_t layernorm_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t *dout,
                                   const bool *need, tr_tensor_t *din) {
@@ -51,9 +51,9 @@ static tr_status_t layernorm_grad(tr_graph_t *g, const tr_op_t *op, const tr_ten
 
 static const tr_op_row_t forward_row = {.name = "layernorm",
                                         .kernel = TR_K_LAYERNORM_FWD,
-                                        .shape = forward_shape,
+                                        .shape = layernorm_forward_shape,
                                         .grad = layernorm_grad,
-                                        .flops = forward_flops};
+                                        .flops = layernorm_forward_flops};
 
 tr_status_t tr_layernorm(tr_graph_t *g, tr_tensor_t x, tr_tensor_t gamma, tr_tensor_t beta,
                          float eps, tr_tensor_t *out) {
@@ -93,7 +93,7 @@ static double residual_bwd_flops(const tr_graph_t *g, const tr_op_t *op) {
 
 static const tr_op_row_t residual_bwd_row = {.name = "residual_layernorm_bwd",
                                              .kernel = TR_K_RESIDUAL_LAYERNORM_BWD,
-                                             .shape = backward_shape,
+                                             .shape = layernorm_backward_shape,
                                              .flops = residual_bwd_flops,
                                              .inplace = {1}};
 

@@ -167,8 +167,8 @@ tr_status_t tr_matmul(tr_graph_t *g, tr_tensor_t a, tr_tensor_t b, const tr_matm
     return product_act(g, &matmul_row, a, b, TR_NONE, *attr, out);
 }
 
-static tr_status_t linear(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tensor_t b, bool trans_w,
-                          tr_act_t act, tr_tensor_t *out) {
+static tr_status_t matmul_linear(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tensor_t b,
+                                 bool trans_w, tr_act_t act, tr_tensor_t *out) {
     tr_matmul_attr_t attr = {.trans_b = trans_w, .alpha = 1, .act = act};
     TR_TRY(tr_op_weight(g, x, w, &w));
     return product_act(g, &linear_row, x, w, b, attr, out);
@@ -176,12 +176,12 @@ static tr_status_t linear(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tensor
 
 tr_status_t tr_linear(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tensor_t b, tr_act_t act,
                       tr_tensor_t *out) {
-    return linear(g, x, w, b, true, act, out);
+    return matmul_linear(g, x, w, b, true, act, out);
 }
 
 tr_status_t tr_linear_in_out(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tensor_t b,
                              tr_act_t act, tr_tensor_t *out) {
-    return linear(g, x, w, b, false, act, out);
+    return matmul_linear(g, x, w, b, false, act, out);
 }
 
 static tr_status_t column_sum_shape(tr_graph_t *g, tr_op_t *op) {

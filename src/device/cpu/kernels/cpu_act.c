@@ -19,7 +19,7 @@ enum { COST_COPY = 1, COST_EXP = 8 };
     } while (0)
 #define get(array) cpu_get(array, i, type_)
 
-static size_t bytes_of(const tr_view_t *view) {
+static size_t cpu_act_bytes_of(const tr_view_t *view) {
     return (size_t)tr_shape_elems(&view->shape) * tr_dtype_bytes(view->dtype);
 }
 
@@ -35,7 +35,7 @@ CPU_KERNEL(act_fwd) {
 #include "trainer/activations.def"
 #undef ACTIVATION
     default:
-        if (out != x) memcpy(out, x, bytes_of(&call->in[0]));
+        if (out != x) memcpy(out, x, cpu_act_bytes_of(&call->in[0]));
     }
     return TR_OK;
 }
@@ -52,7 +52,7 @@ CPU_KERNEL(act_bwd) {
 #include "trainer/activations.def"
 #undef ACTIVATION
     default:
-        if (out != dy) memcpy(out, dy, bytes_of(&call->in[0]));
+        if (out != dy) memcpy(out, dy, cpu_act_bytes_of(&call->in[0]));
     }
     return TR_OK;
 }

@@ -12,12 +12,12 @@ typedef struct {
     int64_t keys;               /* of a tile */
 } work_t;
 
-static int64_t work_elems(const cpu_attention_t *a, int64_t keys) {
+static int64_t cpu_attention_work_elems(const cpu_attention_t *a, int64_t keys) {
     return 2 * TILE * a->wide + cpu_attention_tiled(a, keys) + a->tall * a->wide + TILE * keys +
            2 * TILE + keys;
 }
 
-static work_t work_at(const cpu_attention_t *a, int64_t keys, float *at) {
+static work_t cpu_attention_work_at(const cpu_attention_t *a, int64_t keys, float *at) {
     work_t w = {.keys = keys};
     w.q = at;
     w.kt = w.q + TILE * a->wide;
@@ -38,7 +38,8 @@ CPU_KERNEL_PREPARE(attention_fwd) {
     const cpu_attention_t a = cpu_attention_of(call, &call->in[0], 1);
     *out_state = NULL;
     *out_scratch_bytes =
-        (size_t)(device->threads * work_elems(&a, tile_keys(&a, call))) * sizeof(float);
+        (size_t)(device->threads * cpu_attention_work_elems(&a, tile_keys(&a, call))) *
+        sizeof(float);
     return TR_OK;
 }
 
@@ -77,8 +78,8 @@ static void keep_row(const cpu_attention_t *a, const float *score, int64_t seen,
 
 /* Processes queries [first, first + rows) of a head. kept: receives their probabilities; or
  * NULL. */
-static void attend(const cpu_attention_t *a, const work_t *w, int64_t sample, int64_t head,
-                   int64_t first, int64_t rows, float *kept) {
+static void cpu_attention_attend(const cpu_attention_t *a, const work_t *w, int64_t sample,
+                                 int64_t head, int64_t first, int64_t rows, float *kept) {
     memset(w->out, 0, (size_t)(TILE * a->wide) * sizeof(float));
     for (int64_t i = 0; i < rows; i++) w->max[i] = -INFINITY, w->sum[i] = 0;
     for (int64_t key = 0; key < first + rows; key += w->keys) {
@@ -111,7 +112,8 @@ CPU_INLINE void head_forward(const cpu_attention_t *a, const work_t *w,
         const int64_t left = a->steps - first, rows = left < TILE ? left : TILE;
         cpu_attention_pack(cpu_at(q, first * a->row, type), rows, a->row, a->size, a->wide, w->q,
                            type);
-        attend(a, w, sample, head, first, rows, kept ? kept + first * a->steps : NULL);
+        cpu_attention_attend(a, w, sample, head, first, rows,
+                             kept ? kept + first * a->steps : NULL);
         for (int64_t i = 0; i < rows; i++) {
             void *y = cpu_at_out(call->out[0].data,
                                  (sample * a->steps + first + i) * width + head * a->size, type);
@@ -124,11 +126,12 @@ CPU_INLINE void head_forward(const cpu_attention_t *a, const work_t *w,
 
 CPU_KERNEL(attention_fwd) {
     const cpu_attention_t a = cpu_attention_of(call, &call->in[0], 1);
-    const int64_t keys = tile_keys(&a, call), elems = work_elems(&a, keys);
+    const int64_t keys = tile_keys(&a, call), elems = cpu_attention_work_elems(&a, keys);
     const int threads = cpu_threads(device, a.samples * a.heads * a.steps * (a.steps + a.size));
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t i = 0; i < a.samples * a.heads; i++) {
-        const work_t w = work_at(&a, keys, (float *)call->scratch + omp_get_thread_num() * elems);
+        const work_t w =
+            cpu_attention_work_at(&a, keys, (float *)call->scratch + omp_get_thread_num() * elems);
         CPU_BY_TYPE(call->in[0].dtype, t, head_forward(&a, &w, call, i / a.heads, i % a.heads, t));
     }
     return TR_OK;

@@ -14,12 +14,12 @@ typedef struct {
     float *delta, *dropped; /* (tall), (TILE) */
 } work_t;
 
-static int64_t work_elems(const cpu_attention_t *a) {
+static int64_t cpu_attention_bwd_work_elems(const cpu_attention_t *a) {
     return 7 * a->tall * a->wide + 2 * cpu_attention_tiled(a, TILE) + 2 * TILE * TILE + a->tall +
            TILE;
 }
 
-static work_t work_at(const cpu_attention_t *a, float *at) {
+static work_t cpu_attention_bwd_work_at(const cpu_attention_t *a, float *at) {
     work_t w = {0};
     float **const dense[] = {&w.q, &w.k, &w.v, &w.dy, &w.dq, &w.dk, &w.dv};
     for (size_t i = 0; i < sizeof dense / sizeof *dense; i++, at += a->tall * a->wide)
@@ -36,7 +36,8 @@ static work_t work_at(const cpu_attention_t *a, float *at) {
 CPU_KERNEL_PREPARE(attention_bwd) {
     const cpu_attention_t a = cpu_attention_of(call, &call->in[QKV], SAMPLE_ID);
     *out_state = NULL;
-    *out_scratch_bytes = (size_t)(device->threads * work_elems(&a)) * sizeof(float);
+    *out_scratch_bytes =
+        (size_t)(device->threads * cpu_attention_bwd_work_elems(&a)) * sizeof(float);
     return TR_OK;
 }
 
@@ -134,11 +135,12 @@ static void head_backward(const cpu_attention_t *a, const work_t *w, const tr_ke
 
 CPU_KERNEL(attention_bwd) {
     const cpu_attention_t a = cpu_attention_of(call, &call->in[QKV], SAMPLE_ID);
-    const int64_t elems = work_elems(&a);
+    const int64_t elems = cpu_attention_bwd_work_elems(&a);
     const int threads = cpu_threads(device, a.samples * a.heads * a.steps * (a.steps + a.size));
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t i = 0; i < a.samples * a.heads; i++) {
-        const work_t w = work_at(&a, (float *)call->scratch + omp_get_thread_num() * elems);
+        const work_t w =
+            cpu_attention_bwd_work_at(&a, (float *)call->scratch + omp_get_thread_num() * elems);
         const int64_t sample = i / a.heads, head = i % a.heads;
         CPU_BY_TYPE(call->in[QKV].dtype, t, load_head(&a, &w, call, sample, head, t));
         head_backward(&a, &w, call, sample, head);

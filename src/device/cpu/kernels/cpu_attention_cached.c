@@ -35,8 +35,8 @@ typedef struct {
 } attention_t;
 
 /* One query over `seen` keys and values, whose rows are `width` apart; score [seen]. */
-static void attend(const attention_t *a, const float *q, const float *keys, const float *values,
-                   int64_t seen, float *score, float *y) {
+static void cpu_attention_cached_attend(const attention_t *a, const float *q, const float *keys,
+                                        const float *values, int64_t seen, float *score, float *y) {
     float max = -INFINITY, sum = 0;
     for (int64_t k = 0; k < seen; k++) {
         float dot = 0;
@@ -65,8 +65,9 @@ static void sample_head(const attention_t *a, const tr_kernel_call_t *call, int6
     float *y = (float *)call->out[0].data + b * a->steps * a->width + head * a->size;
     for (int64_t t = 0; t < a->steps; t++, q += 3 * a->width, y += a->width)
         if (t < place[COUNT])
-            attend(a, q, (const float *)call->in[2].data + row,
-                   (const float *)call->in[3].data + row, first + t + 1, score, y);
+            cpu_attention_cached_attend(a, q, (const float *)call->in[2].data + row,
+                                        (const float *)call->in[3].data + row, first + t + 1, score,
+                                        y);
         else
             memset(y, 0, (size_t)a->size * sizeof *y);
 }

@@ -20,7 +20,7 @@ typedef struct {
     bool flip;
 } transform_t;
 
-static int64_t row_elems(const image_t *image) {
+static int64_t cpu_augment_row_elems(const image_t *image) {
     return image->width * image->channels;
 }
 
@@ -29,38 +29,38 @@ static bool is_affine(const tr_augment_attr_t *attr) {
 }
 
 /* Uniform in [-range, range). */
-static double spread(uint32_t word, double range) {
+static double cpu_augment_spread(uint32_t word, double range) {
     return (2 * (double)tr_rng_to_float(word) - 1) * range;
 }
 
-static int64_t pick_shift(uint32_t word, int pad) {
+static int64_t cpu_augment_pick_shift(uint32_t word, int pad) {
     return (int64_t)(((uint64_t)word * (2 * (uint64_t)pad + 1)) >> 32) - pad;
 }
 
 /* The forward map about the centre c is: p -> c + t + A (p - c), A = rotation * shear * zoom; this
  * is its inverse. */
-static transform_t draw(const tr_augment_attr_t *attr, const tr_step_t *step, int64_t sample,
-                        const image_t *image) {
+static transform_t cpu_augment_draw(const tr_augment_attr_t *attr, const tr_step_t *step,
+                                    int64_t sample, const image_t *image) {
     tr_rng_block_t w =
         tr_rng_philox(step->seed, TR_RNG_AUGMENT, 0, (uint64_t)step->step, (uint64_t)sample);
     tr_rng_block_t v =
         tr_rng_philox(step->seed, TR_RNG_AUGMENT, 1, (uint64_t)step->step, (uint64_t)sample);
-    double angle = spread(w.v[0], attr->rotate_deg) * M_PI / 180,
-           zoom = 1 + spread(w.v[3], attr->zoom);
-    double shear = tan(spread(v.v[0], attr->shear_deg) * M_PI / 180), c = cos(angle),
+    double angle = cpu_augment_spread(w.v[0], attr->rotate_deg) * M_PI / 180,
+           zoom = 1 + cpu_augment_spread(w.v[3], attr->zoom);
+    double shear = tan(cpu_augment_spread(v.v[0], attr->shear_deg) * M_PI / 180), c = cos(angle),
            s = sin(angle);
     double centre_x = 0.5 * (double)(image->width - 1),
            centre_y = 0.5 * (double)(image->height - 1);
-    double to_x = centre_x + spread(w.v[1], attr->translate) * (double)image->width;
-    double to_y = centre_y + spread(w.v[2], attr->translate) * (double)image->height;
+    double to_x = centre_x + cpu_augment_spread(w.v[1], attr->translate) * (double)image->width;
+    double to_y = centre_y + cpu_augment_spread(w.v[2], attr->translate) * (double)image->height;
     transform_t t = {.xx = (c + shear * s) / zoom,
                      .xy = (s - shear * c) / zoom,
                      .yx = -s / zoom,
                      .yy = c / zoom};
     t.x0 = centre_x - t.xx * to_x - t.xy * to_y;
     t.y0 = centre_y - t.yx * to_x - t.yy * to_y;
-    t.shift_x = pick_shift(v.v[1], attr->crop_pad);
-    t.shift_y = pick_shift(v.v[2], attr->crop_pad);
+    t.shift_x = cpu_augment_pick_shift(v.v[1], attr->crop_pad);
+    t.shift_y = cpu_augment_pick_shift(v.v[2], attr->crop_pad);
     t.flip = attr->flip && v.v[3] >> 31;
     return t;
 }
@@ -85,12 +85,12 @@ typedef struct {
 
 /* Row i of the result, which is in work->row unless it is f32. */
 static float *result_row(const work_t *work, const image_t *image, int64_t i) {
-    const int64_t at = work->first + i * row_elems(image);
+    const int64_t at = work->first + i * cpu_augment_row_elems(image);
     return work->out->dtype == TR_F32 ? (float *)work->out->data + at : work->row;
 }
 
 static void finish_row(const work_t *work, const image_t *image, int64_t i) {
-    const int64_t count = row_elems(image);
+    const int64_t count = cpu_augment_row_elems(image);
     if (work->out->dtype != TR_F32)
         tr_cpu_narrow(work->row, count, work->out->data, work->first + i * count, work->out->dtype);
 }
@@ -98,7 +98,7 @@ static void finish_row(const work_t *work, const image_t *image, int64_t i) {
 /* Only crop shift and flip: moves whole pixels, exactly. */
 static void move_pixels(const transform_t *t, const image_t *image, float fill,
                         const work_t *work) {
-    const int64_t row = row_elems(image);
+    const int64_t row = cpu_augment_row_elems(image);
     const size_t pixel_bytes = (size_t)image->channels * sizeof(float);
     for (int64_t i = 0; i < image->height; i++) {
         const int64_t from = i - t->shift_y;
@@ -120,7 +120,7 @@ static void move_pixels(const transform_t *t, const image_t *image, float fill,
 
 /* Puts the normalised image into a border of `fill`. */
 static void pad(const image_t *image, float fill, const work_t *work) {
-    const int64_t row = row_elems(image),
+    const int64_t row = cpu_augment_row_elems(image),
                   padded_row = (image->width + 2 * BORDER) * image->channels;
     fill_pixels(fill, padded_row * (image->height + 2 * BORDER), work->padded);
     for (int64_t i = 0; i < image->height; i++)
@@ -196,7 +196,7 @@ static void warp(const transform_t *t, const image_t *image, float fill, const w
     }
 }
 
-static image_t image_of(const tr_view_t *view) {
+static image_t cpu_augment_image_of(const tr_view_t *view) {
     return (image_t){view->shape.dim[1], view->shape.dim[2], view->shape.dim[3]};
 }
 
@@ -206,8 +206,8 @@ static int64_t padded_elems(const image_t *image) {
 
 /* Elements of memory that one thread needs: work_t's padded, and row unless the result is f32. */
 static int64_t scratch_elems(const tr_kernel_call_t *call, const image_t *image) {
-    return (is_affine(call->attr) ? padded_elems(image) : row_elems(image)) +
-           (call->out[0].dtype == TR_F32 ? 0 : row_elems(image));
+    return (is_affine(call->attr) ? padded_elems(image) : cpu_augment_row_elems(image)) +
+           (call->out[0].dtype == TR_F32 ? 0 : cpu_augment_row_elems(image));
 }
 
 CPU_KERNEL(augment) {
@@ -216,16 +216,17 @@ CPU_KERNEL(augment) {
     const tr_step_t *step = call->in[2].data;
     const tr_view_t absent = {.shape.ndim = -1}, *scale = call->n_in > 3 ? &call->in[3] : &absent,
                     *shift = call->n_in > 4 ? &call->in[4] : &absent;
-    const image_t image = image_of(&call->in[0]);
-    const int64_t images = call->in[0].shape.dim[0], elems = image.height * row_elems(&image),
+    const image_t image = cpu_augment_image_of(&call->in[0]);
+    const int64_t images = call->in[0].shape.dim[0],
+                  elems = image.height * cpu_augment_row_elems(&image),
                   room = scratch_elems(call, &image);
     const cpu_normalize_t normalize = tr_cpu_normalize_begin(&call->in[0], scale, shift);
 #pragma omp parallel for num_threads(cpu_threads(device, images *elems *COST)) schedule(static)
     for (int64_t i = 0; i < images; i++) {
         float *scratch = (float *)call->scratch + omp_get_thread_num() * room;
-        const work_t work = {&normalize, i * elems, scratch, scratch + room - row_elems(&image),
-                             &call->out[0]};
-        const transform_t t = draw(attr, step, ids[i], &image);
+        const work_t work = {&normalize, i * elems, scratch,
+                             scratch + room - cpu_augment_row_elems(&image), &call->out[0]};
+        const transform_t t = cpu_augment_draw(attr, step, ids[i], &image);
         if (is_affine(attr))
             warp(&t, &image, attr->fill, &work);
         else
@@ -235,7 +236,7 @@ CPU_KERNEL(augment) {
 }
 
 CPU_KERNEL_PREPARE(augment) {
-    const image_t image = image_of(&call->in[0]);
+    const image_t image = cpu_augment_image_of(&call->in[0]);
     *out_scratch_bytes = (size_t)(device->threads * scratch_elems(call, &image)) * sizeof(float);
     /* the limit of the indices in taps_t: gathers with 32-bit indices are faster */
     if (is_affine(call->attr) && padded_elems(&image) > INT32_MAX)

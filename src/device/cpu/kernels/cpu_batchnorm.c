@@ -188,8 +188,8 @@ CPU_INLINE void normalize_lines(const void *x, const void *added, int64_t count,
 }
 
 /* added: NULL, or what is added to the normalised values. */
-static void normalize(tr_device_t *device, const tr_kernel_call_t *call, const cpu_bn_t *bn,
-                      const void *added) {
+static void cpu_batchnorm_normalize(tr_device_t *device, const tr_kernel_call_t *call,
+                                    const cpu_bn_t *bn, const void *added) {
     const float *line[3];
     const void *x = call->in[0].data;
     void *y = call->out[0].data;
@@ -228,7 +228,8 @@ static void add_moments(const cpu_bn_t *bn, const double *exact, float *moments)
     }
 }
 
-static tr_status_t train(tr_device_t *device, const tr_kernel_call_t *call, const void *added) {
+static tr_status_t cpu_batchnorm_train(tr_device_t *device, const tr_kernel_call_t *call,
+                                       const void *added) {
     cpu_bn_t bn = tr_cpu_bn_layout(&call->in[0].shape);
     const float *gamma = call->in[1].data, *beta = call->in[2].data;
     float *mean = call->out[1].data, *rstd = call->out[2].data;
@@ -248,16 +249,16 @@ static tr_status_t train(tr_device_t *device, const tr_kernel_call_t *call, cons
         line[2][c] = beta[c];
     }
     if (cpu_present(&call->out[3])) add_moments(&bn, exact, call->out[3].data);
-    normalize(device, call, &bn, added);
+    cpu_batchnorm_normalize(device, call, &bn, added);
     return TR_OK;
 }
 
 CPU_KERNEL(batchnorm_train) {
-    return train(device, call, NULL);
+    return cpu_batchnorm_train(device, call, NULL);
 }
 
 CPU_KERNEL(batchnorm_add_train) {
-    return train(device, call, call->in[3].data);
+    return cpu_batchnorm_train(device, call, call->in[3].data);
 }
 
 CPU_KERNEL(batchnorm_eval) {
@@ -270,7 +271,7 @@ CPU_KERNEL(batchnorm_eval) {
         cpu_bn_vector(call, &bn, 1)[c] = gamma[c] * (float)(1 / sqrt(variance[c] + eps));
         cpu_bn_vector(call, &bn, 2)[c] = beta[c];
     }
-    normalize(device, call, &bn, NULL);
+    cpu_batchnorm_normalize(device, call, &bn, NULL);
     return TR_OK;
 }
 

@@ -104,8 +104,8 @@ static void add_block(const tr_kernel_call_t *call, const cpu_bn_t *bn, int64_t 
     }
 }
 
-static void chunk_sums(tr_device_t *device, const tr_kernel_call_t *call, const cpu_bn_t *bn,
-                       const cut_t *cut) {
+static void cpu_batchnorm_bwd_chunk_sums(tr_device_t *device, const tr_kernel_call_t *call,
+                                         const cpu_bn_t *bn, const cut_t *cut) {
 #pragma omp parallel for num_threads(cpu_threads(device, bn->rows * bn->channels)) schedule(static)
     for (int i = 0; i < bn->tasks; i++) {
         double total[2][TILE] = {{0}}, *out = cpu_bn_sums(call, bn, i / bn->tiles);
@@ -199,7 +199,8 @@ static void finish_channels(const tr_kernel_call_t *call, const cpu_bn_t *bn, co
 }
 
 /* cut: NULL, or what in0 is made of first. */
-static tr_status_t backward(tr_device_t *device, const tr_kernel_call_t *call, const cut_t *cut) {
+static tr_status_t cpu_batchnorm_bwd_backward(tr_device_t *device, const tr_kernel_call_t *call,
+                                              const cut_t *cut) {
     cpu_bn_t bn = tr_cpu_bn_layout(&call->in[1].shape);
     lines_t c = lines_of(call, &bn);
     const float *gamma = call->in[2].data, *beta = call->in[3].data, *mean = call->in[4].data,
@@ -212,7 +213,7 @@ static tr_status_t backward(tr_device_t *device, const tr_kernel_call_t *call, c
     tr_cpu_bn_spread(&bn, c.mean);
     tr_cpu_bn_spread(&bn, c.factor);
     tr_cpu_bn_spread(&bn, c.beta);
-    chunk_sums(device, call, &bn, cut);
+    cpu_batchnorm_bwd_chunk_sums(device, call, &bn, cut);
     finish_channels(call, &bn, &c);
     if (!cpu_present(&call->out[0])) return TR_OK;
     tr_cpu_bn_spread(&bn, c.shift);
@@ -222,13 +223,14 @@ static tr_status_t backward(tr_device_t *device, const tr_kernel_call_t *call, c
 }
 
 CPU_KERNEL(batchnorm_bwd) {
-    return backward(device, call, NULL);
+    return cpu_batchnorm_bwd_backward(device, call, NULL);
 }
 
 CPU_KERNEL(batchnorm_add_bwd) {
     tr_kernel_call_t of_sum = *call;
     of_sum.in[0] = call->out[3];
-    return backward(device, &of_sum, &(cut_t){call->in[0].data, call->in[6].data});
+    return cpu_batchnorm_bwd_backward(device, &of_sum,
+                                      &(cut_t){call->in[0].data, call->in[6].data});
 }
 
 CPU_KERNEL_PREPARE(batchnorm_bwd) {

@@ -27,13 +27,13 @@ static void convert(const void *x, tr_dtype_t dtype, int64_t first, int64_t coun
 }
 
 /* y = y * scale[c] + shift[c]; the factors are spread over as many elements. */
-static void apply(const float *scale, const float *shift, int64_t count, float *y) {
+static void cpu_cast_apply(const float *scale, const float *shift, int64_t count, float *y) {
 #pragma omp simd
     for (int64_t i = 0; i < count; i++) y[i] = y[i] * scale[i] + shift[i];
 }
 
-static void spread(const tr_view_t *view, float absent, int64_t channels, int64_t repeat,
-                   float *out) {
+static void cpu_cast_spread(const tr_view_t *view, float absent, int64_t channels, int64_t repeat,
+                            float *out) {
     const float *values = cpu_present(view) ? view->data : NULL;
     for (int64_t i = 0; i < repeat; i++) out[i] = values ? values[i % channels] : absent;
 }
@@ -58,8 +58,8 @@ cpu_normalize_t tr_cpu_normalize_begin(const tr_view_t *x, const tr_view_t *scal
     n.tile =
         n.is_wide || channels < 1 ? CPU_NORMALIZE_TILE : CPU_NORMALIZE_TILE / channels * channels;
     if (n.is_plain || n.is_wide) return n;
-    spread(scale, 1.0f, channels, n.tile, n.scales);
-    spread(shift, 0.0f, channels, n.tile, n.shifts);
+    cpu_cast_spread(scale, 1.0f, channels, n.tile, n.scales);
+    cpu_cast_spread(shift, 0.0f, channels, n.tile, n.shifts);
     return n;
 }
 
@@ -71,7 +71,7 @@ void tr_cpu_normalize(const cpu_normalize_t *n, int64_t first, int64_t count, fl
         if (n->is_wide)
             apply_wide(n->scale, n->shift, n->channels, first, part, y);
         else
-            apply(n->scales, n->shifts, part, y);
+            cpu_cast_apply(n->scales, n->shifts, part, y);
     }
 }
 

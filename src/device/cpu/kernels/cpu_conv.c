@@ -6,7 +6,7 @@
 #include "device/cpu/winograd/cpu_winograd.h"
 #include "base/mem.h"
 
-static cpu_dnn_tensor_t image_of(const tr_view_t *view, int spatial) {
+static cpu_dnn_tensor_t cpu_conv_image_of(const tr_view_t *view, int spatial) {
     const int64_t *dim = view->shape.dim;
     cpu_dnn_tensor_t t = {.ndim = spatial + 2, .dtype = view->dtype};
     int64_t stride = dim[spatial + 1];
@@ -21,9 +21,9 @@ static cpu_dnn_tensor_t image_of(const tr_view_t *view, int spatial) {
 
 static cpu_dnn_tensor_t weights_of(const tr_view_t *view, int spatial, int groups) {
     tr_view_t filter = *view;
-    if (groups == 1) return image_of(&filter, spatial);
+    if (groups == 1) return cpu_conv_image_of(&filter, spatial);
     filter.shape.dim[0] /= groups;
-    cpu_dnn_tensor_t inner = image_of(&filter, spatial),
+    cpu_dnn_tensor_t inner = cpu_conv_image_of(&filter, spatial),
                      t = {.ndim = inner.ndim + 1, .dtype = view->dtype};
     t.dim[0] = groups, t.stride[0] = inner.stride[0] * inner.dim[0];
     for (int i = 0; i < inner.ndim; i++)
@@ -79,8 +79,9 @@ typedef struct {
     const tr_view_t *x, *w, *bias, *y;
 } roles_t;
 
-static tr_status_t prepare(cpu_dnn_kind_t kind, tr_device_t *device, const tr_kernel_call_t *call,
-                           roles_t r, void **out_state, size_t *out_scratch_bytes) {
+static tr_status_t cpu_conv_prepare(cpu_dnn_kind_t kind, tr_device_t *device,
+                                    const tr_kernel_call_t *call, roles_t r, void **out_state,
+                                    size_t *out_scratch_bytes) {
     const tr_conv_attr_t *attr = call->attr;
     cpu_dnn_desc_t desc = {.kind = kind, .act = kind == CPU_DNN_CONV_FWD ? attr->act : TR_ACT_NONE};
     conv_t *conv = NULL;
@@ -90,16 +91,16 @@ static tr_status_t prepare(cpu_dnn_kind_t kind, tr_device_t *device, const tr_ke
         *out_scratch_bytes = winograd_scratch_bytes(kind, device, call, &conv->winograd);
         return TR_OK;
     }
-    desc.src = image_of(r.x, attr->spatial);
+    desc.src = cpu_conv_image_of(r.x, attr->spatial);
     desc.weights = weights_of(r.w, attr->spatial, attr->groups);
     if (r.bias) desc.bias = bias_of(r.bias);
-    desc.dst = image_of(r.y, attr->spatial);
+    desc.dst = cpu_conv_image_of(r.y, attr->spatial);
     return prepare_dnn(&desc, device, attr, conv, out_scratch_bytes);
 }
 
 CPU_KERNEL_PREPARE(conv_fwd) {
     const roles_t roles = {&call->in[0], &call->in[1], &call->in[2], &call->out[0]};
-    return prepare(CPU_DNN_CONV_FWD, device, call, roles, out_state, out_scratch_bytes);
+    return cpu_conv_prepare(CPU_DNN_CONV_FWD, device, call, roles, out_state, out_scratch_bytes);
 }
 
 CPU_KERNEL(conv_fwd) {
@@ -115,7 +116,8 @@ CPU_KERNEL(conv_fwd) {
 
 CPU_KERNEL_PREPARE(conv_bwd_data) {
     const roles_t roles = {&call->out[0], &call->in[1], NULL, &call->in[0]};
-    return prepare(CPU_DNN_CONV_BWD_DATA, device, call, roles, out_state, out_scratch_bytes);
+    return cpu_conv_prepare(CPU_DNN_CONV_BWD_DATA, device, call, roles, out_state,
+                            out_scratch_bytes);
 }
 
 CPU_KERNEL(conv_bwd_data) {
@@ -129,7 +131,8 @@ CPU_KERNEL(conv_bwd_data) {
 
 CPU_KERNEL_PREPARE(conv_bwd_weights) {
     const roles_t roles = {&call->in[0], &call->out[0], &call->out[1], &call->in[1]};
-    TR_TRY(prepare(CPU_DNN_CONV_BWD_WEIGHTS, device, call, roles, out_state, out_scratch_bytes));
+    TR_TRY(cpu_conv_prepare(CPU_DNN_CONV_BWD_WEIGHTS, device, call, roles, out_state,
+                            out_scratch_bytes));
     *out_scratch_bytes += tr_cpu_adding_bytes(call);
     return TR_OK;
 }

@@ -6,7 +6,7 @@
 /* The columns of a thread start at multiples of this, a cache line. */
 enum { COLUMN_ALIGN = 16 };
 
-static int64_t id_at(const tr_view_t *ids, int64_t i) {
+static int64_t cpu_embedding_id_at(const tr_view_t *ids, int64_t i) {
     switch (ids->dtype) {
     case TR_U16: return ((const uint16_t *)ids->data)[i];
     case TR_U32: return ((const uint32_t *)ids->data)[i];
@@ -32,7 +32,7 @@ CPU_KERNEL(embedding_fwd) {
     void *x = call->out[0].data;
 #pragma omp parallel for num_threads(cpu_threads(device, rows *width)) schedule(static)
     for (int64_t i = 0; i < rows; i++) {
-        int64_t id = id_at(ids, i);
+        int64_t id = cpu_embedding_id_at(ids, i);
         const float *token = id >= 0 && id < vocabulary ? wte + id * width : NULL;
         const float *position = wpe ? wpe + i % steps * width : NULL;
         CPU_BY_TYPE(call->out[0].dtype, t,
@@ -46,7 +46,7 @@ CPU_INLINE void add_row(const void *dx, cpu_range_t columns, float *sum, int typ
 }
 
 /* Processes all rows of the thread's columns: no two threads write to the same element. */
-static void add_tokens(const tr_kernel_call_t *call, cpu_range_t columns) {
+static void cpu_embedding_add_tokens(const tr_kernel_call_t *call, cpu_range_t columns) {
     const tr_view_t *dx = &call->in[0], *ids = &call->in[1], *dwte = &call->out[0];
     int64_t rows = tr_shape_elems(&ids->shape), vocabulary = dwte->shape.dim[0],
             width = dwte->shape.dim[1];
@@ -55,7 +55,7 @@ static void add_tokens(const tr_kernel_call_t *call, cpu_range_t columns) {
     for (int64_t v = 0; v < vocabulary && !((const tr_embedding_attr_t *)call->attr)->add; v++)
         memset(sum + v * width + columns.first, 0, bytes);
     for (int64_t i = 0; i < rows; i++) {
-        int64_t id = id_at(ids, i);
+        int64_t id = cpu_embedding_id_at(ids, i);
         if (id < 0 || id >= vocabulary) continue;
         CPU_BY_TYPE(dx->dtype, t,
                     add_row(cpu_at(dx->data, i * width, t), columns, sum + id * width, t));
@@ -83,7 +83,7 @@ CPU_KERNEL(embedding_bwd) {
 #pragma omp parallel for num_threads(parts) schedule(static)
     for (int part = 0; part < parts; part++) {
         cpu_range_t columns = cpu_range(width, COLUMN_ALIGN, parts, part);
-        if (cpu_present(&call->out[0])) add_tokens(call, columns);
+        if (cpu_present(&call->out[0])) cpu_embedding_add_tokens(call, columns);
         if (cpu_present(&call->out[1])) add_positions(call, columns);
     }
     return TR_OK;

@@ -132,8 +132,8 @@ static void slice_loss(const tr_device_t *device, const tr_head_slices_t *h,
     }
 }
 
-static tr_status_t run_slice(const tr_device_t *device, const head_t *h,
-                             const tr_kernel_call_t *call, int64_t i) {
+static tr_status_t cpu_head_run_slice(const tr_device_t *device, const head_t *h,
+                                      const tr_kernel_call_t *call, int64_t i) {
     const tr_head_slices_t *s = &h->slices;
     const products_t *p = &h->products[tr_head_place(s, i)];
     const int64_t first = i * s->slice;
@@ -155,6 +155,6 @@ static tr_status_t run_slice(const tr_device_t *device, const head_t *h,
 
 CPU_KERNEL(head_loss) {
     const head_t *h = call->state;
-    for (int64_t i = 0; i < h->slices.slices; i++) TR_TRY(run_slice(device, h, call, i));
+    for (int64_t i = 0; i < h->slices.slices; i++) TR_TRY(cpu_head_run_slice(device, h, call, i));
     return TR_OK;
 }

@@ -6,7 +6,7 @@
 /* Operations per element, relative to a copy. */
 enum { COST = 4, CHUNK_ROWS = 32 };
 
-static int64_t row_elems(const tr_view_t *view) {
+static int64_t cpu_layernorm_row_elems(const tr_view_t *view) {
     return view->shape.dim[view->shape.ndim - 1];
 }
 
@@ -33,7 +33,8 @@ CPU_INLINE void row_forward(const void *x, const float *gamma, const float *beta
 }
 
 CPU_KERNEL(layernorm_fwd) {
-    int64_t width = row_elems(&call->in[0]), rows = tr_shape_elems(&call->in[0].shape) / width;
+    int64_t width = cpu_layernorm_row_elems(&call->in[0]),
+            rows = tr_shape_elems(&call->in[0].shape) / width;
     const void *x = call->in[0].data;
     void *y = call->out[0].data;
     const float *gamma = call->in[1].data, *beta = call->in[2].data;
@@ -55,7 +56,8 @@ CPU_INLINE void add_row(const void *a, const void *b, int64_t width, void *sum, 
 }
 
 CPU_KERNEL(residual_layernorm_fwd) {
-    int64_t width = row_elems(&call->in[0]), rows = tr_shape_elems(&call->in[0].shape) / width;
+    int64_t width = cpu_layernorm_row_elems(&call->in[0]),
+            rows = tr_shape_elems(&call->in[0].shape) / width;
     const void *a = call->in[0].data, *b = call->in[1].data;
     void *sum = call->out[0].data, *y = call->out[1].data;
     const float *gamma = call->in[2].data, *beta = call->in[3].data;
@@ -74,7 +76,7 @@ CPU_KERNEL(residual_layernorm_fwd) {
 }
 
 /* The sums of a chunk over its rows, in scratch: dgamma, dbeta (2, C). */
-static float *chunk_sums(const tr_kernel_call_t *call, int64_t width, int chunk) {
+static float *cpu_layernorm_chunk_sums(const tr_kernel_call_t *call, int64_t width, int chunk) {
     return (float *)call->scratch + (int64_t)chunk * 2 * width;
 }
 
@@ -103,9 +105,10 @@ CPU_INLINE void row_backward(const void *dy, const void *x, const float *gamma, 
 }
 
 /* more (R, C): added to dx; NULL: none. */
-static tr_status_t backward(const tr_device_t *device, const tr_kernel_call_t *call,
-                            const void *more) {
-    int64_t width = row_elems(&call->in[1]), rows = tr_shape_elems(&call->in[1].shape) / width;
+static tr_status_t cpu_layernorm_backward(const tr_device_t *device, const tr_kernel_call_t *call,
+                                          const void *more) {
+    int64_t width = cpu_layernorm_row_elems(&call->in[1]),
+            rows = tr_shape_elems(&call->in[1].shape) / width;
     const void *dy = call->in[0].data, *x = call->in[1].data;
     const float *mean = call->in[3].data, *rstd = call->in[4].data;
     void *dx = cpu_present(&call->out[0]) ? call->out[0].data : NULL;
@@ -113,7 +116,7 @@ static tr_status_t backward(const tr_device_t *device, const tr_kernel_call_t *c
     int chunks = cpu_chunks(rows, CHUNK_ROWS);
 #pragma omp parallel for num_threads(cpu_threads(device, rows *width *COST)) schedule(static)
     for (int chunk = 0; chunk < chunks; chunk++) {
-        float *sums = chunk_sums(call, width, chunk);
+        float *sums = cpu_layernorm_chunk_sums(call, width, chunk);
         cpu_range_t part = cpu_range(rows, 1, chunks, chunk);
         memset(sums, 0, (size_t)(2 * width) * sizeof *sums);
         for (int64_t r = part.first; r < part.last; r++) {
@@ -128,8 +131,8 @@ static tr_status_t backward(const tr_device_t *device, const tr_kernel_call_t *c
     for (int64_t i = 0; i < width; i++) {
         double gamma_sum = 0, beta_sum = 0;
         for (int chunk = 0; chunk < chunks; chunk++) {
-            gamma_sum += chunk_sums(call, width, chunk)[i];
-            beta_sum += chunk_sums(call, width, chunk)[width + i];
+            gamma_sum += cpu_layernorm_chunk_sums(call, width, chunk)[i];
+            beta_sum += cpu_layernorm_chunk_sums(call, width, chunk)[width + i];
         }
         dgamma[i] = cpu_adds(call, 1) ? dgamma[i] + (float)gamma_sum : (float)gamma_sum;
         dbeta[i] = cpu_adds(call, 2) ? dbeta[i] + (float)beta_sum : (float)beta_sum;
@@ -138,15 +141,17 @@ static tr_status_t backward(const tr_device_t *device, const tr_kernel_call_t *c
 }
 
 CPU_KERNEL(layernorm_bwd) {
-    return backward(device, call, NULL);
+    return cpu_layernorm_backward(device, call, NULL);
 }
 
 CPU_KERNEL(residual_layernorm_bwd) {
-    return backward(device, call, cpu_present(&call->in[5]) ? call->in[5].data : NULL);
+    return cpu_layernorm_backward(device, call,
+                                  cpu_present(&call->in[5]) ? call->in[5].data : NULL);
 }
 
 CPU_KERNEL_PREPARE(layernorm_bwd) {
-    int64_t width = row_elems(&call->in[1]), rows = tr_shape_elems(&call->in[1].shape) / width;
+    int64_t width = cpu_layernorm_row_elems(&call->in[1]),
+            rows = tr_shape_elems(&call->in[1].shape) / width;
     *out_scratch_bytes = (size_t)(cpu_chunks(rows, CHUNK_ROWS) * 2 * width) * sizeof(float);
     return TR_OK;
 }

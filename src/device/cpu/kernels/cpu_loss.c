@@ -10,7 +10,7 @@ typedef struct {
     int64_t rows, width;
 } rows_t;
 
-static rows_t rows_of(const tr_view_t *view) {
+static rows_t cpu_loss_rows_of(const tr_view_t *view) {
     rows_t r = {.width = view->shape.dim[view->shape.ndim - 1]};
     r.rows = tr_shape_elems(&view->shape) / r.width;
     return r;
@@ -40,7 +40,7 @@ static double row_mean(const float *x, int64_t width) {
 
 CPU_KERNEL(xent_fwd) {
     double smoothing = ((const tr_xent_attr_t *)call->attr)->smoothing;
-    rows_t r = rows_of(&call->in[0]);
+    rows_t r = cpu_loss_rows_of(&call->in[0]);
     const float *weight = call->in[2].data;
     float *loss = call->out[0].data, *lse = call->out[1].data;
 #pragma omp parallel for num_threads(cpu_threads(device, r.rows *r.width *COST_EXP))               \
@@ -79,7 +79,7 @@ static void xent_row_backward(const float *x, int64_t width, int64_t label, floa
 
 CPU_KERNEL(xent_bwd) {
     float smoothing = ((const tr_xent_attr_t *)call->attr)->smoothing;
-    rows_t r = rows_of(&call->in[0]);
+    rows_t r = cpu_loss_rows_of(&call->in[0]);
     const float *weight = call->in[2].data, *lse = call->in[3].data, *dloss = call->in[4].data;
 #pragma omp parallel for num_threads(cpu_threads(device, r.rows *r.width *COST_EXP))               \
     schedule(static)
@@ -97,7 +97,7 @@ CPU_KERNEL(xent_bwd) {
 #define NUMBERS_LOSS(name, cost, settings, value, slope)                                           \
     CPU_KERNEL(name##_fwd) {                                                                       \
         settings;                                                                                  \
-        const rows_t r = rows_of(&call->in[0]);                                                    \
+        const rows_t r = cpu_loss_rows_of(&call->in[0]);                                           \
         const float *weight = call->in[2].data;                                                    \
         float *loss = call->out[0].data;                                                           \
         const int threads = cpu_threads(device, r.rows * r.width * (cost));                        \
@@ -113,7 +113,7 @@ CPU_KERNEL(xent_bwd) {
     }                                                                                              \
     CPU_KERNEL(name##_bwd) {                                                                       \
         settings;                                                                                  \
-        const rows_t r = rows_of(&call->in[0]);                                                    \
+        const rows_t r = cpu_loss_rows_of(&call->in[0]);                                           \
         const float *weight = call->in[2].data, *dloss = call->in[3].data;                         \
         const int threads = cpu_threads(device, r.rows * r.width * (cost));                        \
         _Pragma("omp parallel for num_threads(threads) schedule(static)") for (int64_t i = 0;      \

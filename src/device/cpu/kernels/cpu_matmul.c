@@ -10,7 +10,7 @@ typedef struct {
     int64_t b_batch, b_step;
 } extent_t;
 
-static extent_t extent_of(const tr_kernel_call_t *call) {
+static extent_t cpu_matmul_extent_of(const tr_kernel_call_t *call) {
     const tr_matmul_attr_t *attr = call->attr;
     const tr_shape_t *a = &call->in[0].shape, *b = &call->in[1].shape, *c = &call->out[0].shape;
     extent_t e = {
@@ -52,7 +52,7 @@ static bool has_epilogue(const tr_kernel_call_t *call) {
 
 CPU_KERNEL_PREPARE(matmul) {
     const tr_matmul_attr_t of_call = attr_of(call), *attr = &of_call;
-    extent_t e = extent_of(call);
+    extent_t e = cpu_matmul_extent_of(call);
     bool batched = e.batch > 1;
     cpu_dnn_t *dnn = NULL;
     *out_state = NULL;
@@ -93,8 +93,9 @@ static float activate(tr_act_t act, float x) {
     }
 }
 
-static void finish(const tr_device_t *device, const extent_t *e, const tr_matmul_attr_t *attr,
-                   const float *product, const float *bias, float *c) {
+static void cpu_matmul_finish(const tr_device_t *device, const extent_t *e,
+                              const tr_matmul_attr_t *attr, const float *product, const float *bias,
+                              float *c) {
 #pragma omp parallel for num_threads(cpu_threads(device, e->rows * e->columns)) schedule(static)
     for (int64_t i = 0; i < e->rows; i++)
         for (int64_t j = 0; j < e->columns; j++) {
@@ -106,7 +107,7 @@ static void finish(const tr_device_t *device, const extent_t *e, const tr_matmul
 
 static tr_status_t run_by_sgemm(const tr_device_t *device, const tr_kernel_call_t *call) {
     const tr_matmul_attr_t of_call = attr_of(call), *attr = &of_call;
-    extent_t e = extent_of(call);
+    extent_t e = cpu_matmul_extent_of(call);
     bool epilogue = has_epilogue(call);
     for (int64_t i = 0; i < e.batch; i++) {
         const float *a = (const float *)call->in[0].data + i * e.rows * e.inner;
@@ -117,7 +118,7 @@ static tr_status_t run_by_sgemm(const tr_device_t *device, const tr_kernel_call_
                                 e.inner, attr->alpha, a, attr->trans_a ? e.rows : e.inner, b,
                                 attr->trans_b ? e.inner : e.columns, epilogue ? 0.0f : attr->beta,
                                 product, e.columns));
-        if (epilogue) finish(device, &e, attr, product, call->in[2].data, c);
+        if (epilogue) cpu_matmul_finish(device, &e, attr, product, call->in[2].data, c);
     }
     return TR_OK;
 }

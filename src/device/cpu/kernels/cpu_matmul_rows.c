@@ -192,7 +192,7 @@ CPU_INLINE void by_rows(const product_t *p, cpu_range_t part, int type) {
 
 /* -- both -------------------------------------------------------------------------------------- */
 
-static void add_bias(const product_t *p, cpu_range_t part) {
+static void cpu_matmul_rows_add_bias(const product_t *p, cpu_range_t part) {
     for (int64_t i = 0; p->bias && i < p->rows; i++)
         for (int64_t j = part.first; j < part.last; j++) p->c[i * p->columns + j] += p->bias[j];
 }
@@ -215,7 +215,7 @@ CPU_KERNEL(matmul_rows) {
             CPU_BY_TYPE(call->in[1].dtype, t, by_rows(&p, part, t));
         else
             CPU_BY_TYPE(call->in[1].dtype, t, by_columns(&p, part, t));
-        add_bias(&p, part);
+        cpu_matmul_rows_add_bias(&p, part);
     }
     return TR_OK;
 }

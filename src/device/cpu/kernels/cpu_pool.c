@@ -21,8 +21,8 @@ typedef struct {
     int64_t first[3], last[3];
 } window_t;
 
-static geometry_t geometry_of(const tr_pool_attr_t *attr, const tr_shape_t *image,
-                              const tr_shape_t *pooled) {
+static geometry_t cpu_pool_geometry_of(const tr_pool_attr_t *attr, const tr_shape_t *image,
+                                       const tr_shape_t *pooled) {
     geometry_t g = {.images = image->dim[0],
                     .channels = image->dim[image->ndim - 1],
                     .in_size = 1,
@@ -201,7 +201,7 @@ CPU_INLINE void forward_row(const geometry_t *g, bool max, int64_t row, const vo
 
 CPU_KERNEL(pool_fwd) {
     const tr_pool_attr_t *attr = call->attr;
-    const geometry_t g = geometry_of(attr, &call->in[0].shape, &call->out[0].shape);
+    const geometry_t g = cpu_pool_geometry_of(attr, &call->in[0].shape, &call->out[0].shape);
     const void *x = call->in[0].data;
     void *y = call->out[0].data;
     int32_t *index = attr->max ? call->out[1].data : NULL;
@@ -274,7 +274,7 @@ static int64_t block_channels(const tr_device_t *device, const geometry_t *g) {
 
 CPU_KERNEL(pool_bwd) {
     const tr_pool_attr_t *attr = call->attr;
-    const geometry_t g = geometry_of(attr, &call->out[0].shape, &call->in[0].shape);
+    const geometry_t g = cpu_pool_geometry_of(attr, &call->out[0].shape, &call->in[0].shape);
     const void *dy = call->in[0].data;
     const int32_t *index = attr->max ? call->in[1].data : NULL;
     void *dx = call->out[0].data;
@@ -300,7 +300,7 @@ CPU_KERNEL(pool_bwd) {
 }
 
 CPU_KERNEL_PREPARE(pool_bwd) {
-    const geometry_t g = geometry_of(call->attr, &call->out[0].shape, &call->in[0].shape);
+    const geometry_t g = cpu_pool_geometry_of(call->attr, &call->out[0].shape, &call->in[0].shape);
     int64_t sums =
         call->out[0].dtype != TR_F32 ? device->threads * g.in_size * block_channels(device, &g) : 0;
     *out_state = NULL;

@@ -53,7 +53,7 @@ typedef struct {
     int64_t step_v, step_m, step_packed;
 } pass_t;
 
-static int64_t columns_of(const cpu_winograd_t *conv) {
+static int64_t cpu_winograd_columns_of(const cpu_winograd_t *conv) {
     return conv->y.c < COLUMNS ? conv->y.c : COLUMNS;
 }
 
@@ -64,17 +64,17 @@ static int64_t block_of(int64_t tiles, int threads) {
     return (own + blocks - 1) / blocks;
 }
 
-static pass_t pass_of(const tr_device_t *device, const cpu_winograd_t *conv) {
+static pass_t cpu_winograd_pass_of(const tr_device_t *device, const cpu_winograd_t *conv) {
     pass_t p = {.tiles = cpu_wino_tiles(conv)};
     p.block = block_of(p.tiles.count, device->threads);
     p.step_v = cpu_wino_apart(p.block * conv->x.c);
-    p.step_m = cpu_wino_apart(p.block * columns_of(conv));
+    p.step_m = cpu_wino_apart(p.block * cpu_winograd_columns_of(conv));
     p.step_packed = cpu_wino_apart(conv->x.c * conv->y.c);
     return p;
 }
 
 static size_t pass_bytes(const tr_device_t *device, const cpu_winograd_t *conv) {
-    const pass_t p = pass_of(device, conv);
+    const pass_t p = cpu_winograd_pass_of(device, conv);
     int64_t own = PLACES * (p.step_v + p.step_m);
     return (size_t)(PLACES * p.step_packed + cpu_wino_apart(conv->x.c) + device->threads * own) *
            sizeof(float);
@@ -113,7 +113,7 @@ static void pack_filters(const cpu_wino_filters_t *f, float *packed) {
 static void pass_run(const tr_device_t *device, const cpu_winograd_t *conv,
                      const cpu_wino_filters_t *filters, const float *x, cpu_wino_output_t out,
                      float *scratch) {
-    pass_t p = pass_of(device, conv);
+    pass_t p = cpu_winograd_pass_of(device, conv);
     float *packed = scratch, *zeros = packed + PLACES * p.step_packed,
           *own = zeros + cpu_wino_apart(conv->x.c);
     p.x = x, p.out = out, p.packed = packed, p.zeros = zeros;

@@ -31,7 +31,7 @@ static int groups_of(const cpu_wino_tiles_t *tiles) {
     return groups < 1 ? 1 : (int)groups;
 }
 
-static pass_t pass_of(const cpu_winograd_t *conv, int threads) {
+static pass_t cpu_winograd_filters_pass_of(const cpu_winograd_t *conv, int threads) {
     int64_t fit = STAGED_FLOATS / (PLACES * (conv->x.c + conv->y.c));
     pass_t q = {.tiles = cpu_wino_tiles(conv)};
     q.groups = groups_of(&q.tiles);
@@ -52,7 +52,7 @@ static int64_t zeros_floats(const cpu_winograd_t *conv) {
 
 size_t tr_cpu_winograd_bwd_weights_scratch_bytes(const tr_device_t *device,
                                                  const cpu_winograd_t *conv) {
-    const pass_t q = pass_of(conv, device->threads);
+    const pass_t q = cpu_winograd_filters_pass_of(conv, device->threads);
     int64_t blocks = q.groups < device->threads ? q.groups : device->threads;
     int64_t floats = blocks * staged_floats(&q) + q.groups * PLACES * q.step_sums;
     return (size_t)(zeros_floats(conv) + floats) * sizeof(float);
@@ -132,7 +132,7 @@ static void unpack_filters(const pass_t *q, float *dw) {
 
 void tr_cpu_winograd_bwd_weights(const tr_device_t *device, const cpu_winograd_t *conv,
                                  const float *x, const float *dy, float *dw, void *scratch) {
-    pass_t q = pass_of(conv, device->threads);
+    pass_t q = cpu_winograd_filters_pass_of(conv, device->threads);
     q.x = x, q.dy = dy, q.zeros = scratch;
     q.sums = (float *)scratch + zeros_floats(conv),
     q.staged = q.sums + q.groups * PLACES * q.step_sums;

@@ -191,7 +191,7 @@ CUDA_KERNEL(conv_bwd_data) {
 /* -- gradient of the filters ------------------------------------------------------------------- */
 
 /* A filter of one position that reads each pixel once. */
-static bool is_product(const tr_conv_attr_t *attr) {
+static bool cuda_conv_is_product(const tr_conv_attr_t *attr) {
     bool one = attr->groups == 1;
     for (int i = 0; i < attr->spatial; i++)
         one &= attr->kernel[i] == 1 && attr->stride[i] == 1 && attr->pad_lo[i] == 0 &&
@@ -211,7 +211,7 @@ static tr_status_t plan_weights(tr_device_t *device, const tr_kernel_call_t *cal
                          .w = call->out[0].shape,
                          .y = dy->shape,
                          .dtype = x->dtype};
-    if (is_product(c.attr)) {
+    if (cuda_conv_is_product(c.attr)) {
         const cuda_product_t product = {.in = x->dtype,
                                         .out = TR_F32,
                                         .trans_a = true,
@@ -273,8 +273,8 @@ static tr_status_t padded_weights(tr_device_t *device, tr_stream_t *stream,
 }
 
 /* An f32 copy of `view` at `to`, as a call of CAST_NORMALIZE. */
-static tr_status_t widen(tr_device_t *device, tr_stream_t *stream, const tr_view_t *view,
-                         void *to) {
+static tr_status_t cuda_conv_widen(tr_device_t *device, tr_stream_t *stream, const tr_view_t *view,
+                                   void *to) {
     const tr_view_t absent = {.shape = {.ndim = -1}};
     tr_kernel_call_t cast = {.n_in = 3, .n_out = 1, .in = {*view, absent, absent}, .out = {*view}};
     cast.out[0].dtype = TR_F32, cast.out[0].data = to;
@@ -286,8 +286,8 @@ static tr_status_t widened_weights(tr_device_t *device, tr_stream_t *stream,
     char *scratch = call->scratch;
     const cuda_dnn_data_t data = {
         .x = scratch, .w = call->out[0].data, .y = scratch + conv->second_at};
-    TR_TRY(widen(device, stream, &call->in[0], data.x));
-    TR_TRY(widen(device, stream, &call->in[1], data.y));
+    TR_TRY(cuda_conv_widen(device, stream, &call->in[0], data.x));
+    TR_TRY(cuda_conv_widen(device, stream, &call->in[1], data.y));
     return tr_cuda_dnn_run(device, stream, conv->dnn, &data, scratch + conv->workspace_at);
 }
 

@@ -282,7 +282,7 @@ typedef struct {
     size_t offset[CUDA_DNN_MAX_OPERANDS], workspace;
 } trial_t;
 
-static tr_status_t run_trial(void *self, tr_stream_t *stream, void *memory) {
+static tr_status_t cuda_dnn_run_trial(void *self, tr_stream_t *stream, void *memory) {
     static float one = 1;
     const trial_t *t = self;
     void *address[CUDA_DNN_MAX_OPERANDS];
@@ -292,13 +292,13 @@ static tr_status_t run_trial(void *self, tr_stream_t *stream, void *memory) {
                                address, (char *)memory + t->workspace);
 }
 
-static double time_of(tr_device_t *device, const cuda_dnn_plan_t *p) {
+static double cuda_dnn_time_of(tr_device_t *device, const cuda_dnn_plan_t *p) {
     trial_t t = {.device = device, .plan = p};
     size_t bytes = 0;
     for (int i = 0; i < p->operand_count; i++)
         t.offset[i] = tr_cuda_trial_place(&bytes, p->operand_bytes[i]);
     t.workspace = tr_cuda_trial_place(&bytes, p->workspace_bytes);
-    return tr_cuda_time(device, &(cuda_trial_t){bytes, run_trial, &t});
+    return tr_cuda_time(device, &(cuda_trial_t){bytes, cuda_dnn_run_trial, &t});
 }
 
 /* -- the choice -------------------------------------------------------------------------------- */
@@ -313,7 +313,7 @@ static bool choose_config(cuda_dnn_plan_t *p, desc_t *config, int64_t count, con
     int suited = 0;
     for (int64_t i = 0; i < count && suited < most; i++) {
         if (!try_heuristic(p, config[i], target, math)) continue;
-        const double sec = tuner ? time_of(tuner, p) : 0;
+        const double sec = tuner ? cuda_dnn_time_of(tuner, p) : 0;
         desc_t slower = p->plan;
         if (suited++ == 0 || sec < best_sec) {
             slower = best.plan, best = *p, best_sec = sec;
@@ -480,8 +480,9 @@ static tr_status_t new_plan(const cuda_dnn_graph_t *g, cuda_dnn_plan_t **out) {
 }
 
 /* *out NULL: the stored plan is that there is none. */
-static tr_status_t find_stored(cuda_device_t *cuda, const target_t *target,
-                               const cuda_dnn_graph_t *g, bool *out_known, cuda_dnn_plan_t **out) {
+static tr_status_t cuda_dnn_find_stored(cuda_device_t *cuda, const target_t *target,
+                                        const cuda_dnn_graph_t *g, bool *out_known,
+                                        cuda_dnn_plan_t **out) {
     char why[200] = "", problem[256];
     const char *text = tr_cuda_plan_store_find(cuda->plans, g->key);
     *out = NULL, *out_known = text != NULL;
@@ -510,7 +511,7 @@ static tr_status_t plan_make(tr_device_t *device, const cuda_dnn_graph_t *g, boo
     target_t target;
     bool known = false, asked = false;
     TR_TRY(target_of(device, &target));
-    TR_TRY(find_stored(cuda, &target, g, &known, out));
+    TR_TRY(cuda_dnn_find_stored(cuda, &target, g, &known, out));
     if (known) return tr_cuda_plan_store_counts(cuda->plans)->restored++, TR_OK;
     if (device->chooses_nothing)
         return TR_FAIL(TR_ERR_NOINPUT, "cuda.plan_cache has no plan of cuDNN for %s", g->key);

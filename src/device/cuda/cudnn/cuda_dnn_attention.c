@@ -118,7 +118,7 @@ static tr_status_t scores(cuda_dnn_plan_t *p, const cuda_dnn_attention_t *a, des
 }
 
 /* y = softmax(scores) v, lse = max + log sum exp(scores - max) */
-static tr_status_t forward(cuda_dnn_plan_t *p, const cuda_dnn_attention_t *a) {
+static tr_status_t cuda_dnn_attention_forward(cuda_dnn_plan_t *p, const cuda_dnn_attention_t *a) {
     const cudnnDataType_t type = tr_cuda_dnn_type(a->dtype);
     desc_t q, k, v, y, lse, scale, s, max, less, e, sum, log_sum, share;
     TR_TRY(tensor(p, packed(a, 3), type, UID_Q, &q));
@@ -175,7 +175,7 @@ static tr_status_t score_gradient(cuda_dnn_plan_t *p, const cuda_dnn_attention_t
 }
 
 /* dv = share^T dy    dk = dscores^T q    dq = dscores k */
-static tr_status_t backward(cuda_dnn_plan_t *p, const cuda_dnn_attention_t *a) {
+static tr_status_t cuda_dnn_attention_backward(cuda_dnn_plan_t *p, const cuda_dnn_attention_t *a) {
     const cudnnDataType_t type = tr_cuda_dnn_type(a->dtype);
     desc_t q, k, k_turned, lse, dy, dq, dk, dv, scale, s, less, share, ds;
     TR_TRY(tensor(p, packed(a, 3), type, UID_Q, &q));
@@ -201,7 +201,7 @@ static tr_status_t backward(cuda_dnn_plan_t *p, const cuda_dnn_attention_t *a) {
 
 static tr_status_t attention_build(cuda_dnn_plan_t *p, const void *self) {
     const cuda_dnn_attention_t *a = self;
-    return a->backward ? backward(p, a) : forward(p, a);
+    return a->backward ? cuda_dnn_attention_backward(p, a) : cuda_dnn_attention_forward(p, a);
 }
 
 /* -- plans and runs ---------------------------------------------------------------------------- */

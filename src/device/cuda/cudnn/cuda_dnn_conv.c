@@ -162,7 +162,8 @@ static tr_status_t conv_build(cuda_dnn_plan_t *p, const void *self) {
 }
 
 /* Names all that `build` looks at. */
-static tr_status_t key_of(const cuda_dnn_conv_t *conv, cuda_dnn_math_t math, tr_str_t *key) {
+static tr_status_t cuda_dnn_conv_key_of(const cuda_dnn_conv_t *conv, cuda_dnn_math_t math,
+                                        tr_str_t *key) {
     static const char *const kinds[] = {[CUDA_DNN_FORWARD] = "forward",
                                         [CUDA_DNN_BACKWARD_DATA] = "backward data",
                                         [CUDA_DNN_BACKWARD_WEIGHTS] = "backward weights"};
@@ -216,7 +217,7 @@ tr_status_t tr_cuda_dnn_plan(tr_device_t *device, const cuda_dnn_conv_t *conv,
                               .build = conv_build,
                               .self = &images};
     *out = NULL, *out_workspace_bytes = 0;
-    tr_status_t status = key_of(&images, graph.math, &key);
+    tr_status_t status = cuda_dnn_conv_key_of(&images, graph.math, &key);
     graph.key = key.text;
     if (status == TR_OK) status = tr_cuda_dnn_make(device, &graph, out);
     tr_str_free(&key);

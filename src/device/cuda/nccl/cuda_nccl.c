@@ -112,7 +112,7 @@ static tr_status_t fail_if_failed(const engine_t *e) {
 
 /* -- times ------------------------------------------------------------------------------------- */
 
-static tr_status_t is_capturing(cudaStream_t stream, bool *out) {
+static tr_status_t cuda_nccl_is_capturing(cudaStream_t stream, bool *out) {
     enum cudaStreamCaptureStatus state = cudaStreamCaptureStatusNone;
     CUDA_TRY(cudaStreamIsCapturing(stream, &state));
     *out = state != cudaStreamCaptureStatusNone;
@@ -135,7 +135,7 @@ static tr_status_t nccl_settle(tr_collectives_t *c, tr_ticket_t ticket) {
 
 /* -- the table --------------------------------------------------------------------------------- */
 
-static tr_status_t type_of(tr_dtype_t dtype, ncclDataType_t *out) {
+static tr_status_t cuda_nccl_type_of(tr_dtype_t dtype, ncclDataType_t *out) {
     switch (dtype) {
     case TR_F32: return *out = ncclFloat32, TR_OK;
     case TR_F64: return *out = ncclFloat64, TR_OK;
@@ -187,8 +187,8 @@ static tr_status_t nccl_enqueue(engine_t *e, const call_t *c, cudaStream_t strea
     bool capturing = false;
     TR_TRY(fail_if_failed(e));
     TR_TRY(tr_cuda_enter(&e->cuda->base));
-    TR_TRY(type_of(c->dtype, &type));
-    TR_TRY(is_capturing(stream, &capturing));
+    TR_TRY(cuda_nccl_type_of(c->dtype, &type));
+    TR_TRY(cuda_nccl_is_capturing(stream, &capturing));
     CUDA_TRY(cudaEventRecord(e->ready, stream));
     CUDA_TRY(cudaStreamWaitEvent(e->stream, e->ready, 0));
     if (counts) TR_TRY(tr_cuda_count(e->stream, &e->words->entered));
@@ -230,7 +230,7 @@ static tr_status_t nccl_wait(tr_collectives_t *c, tr_ticket_t ticket, tr_stream_
                        (long long)ticket, (long long)c->started);
     TR_TRY(fail_if_failed(e));
     TR_TRY(tr_cuda_enter(&e->cuda->base));
-    TR_TRY(is_capturing(stream->handle, &capturing));
+    TR_TRY(cuda_nccl_is_capturing(stream->handle, &capturing));
     const cuda_interval_t exposed = tr_cuda_times_begin(&e->times, stream->handle, capturing);
     const cudaError_t error = cudaStreamWaitEvent(stream->handle, e->done[ticket % DONE_EVENTS], 0);
     tr_cuda_times_end(&e->times, exposed, stream->handle, ticket, &c->exposed_sec);
