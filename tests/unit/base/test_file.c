@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include "../../support/ok.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -26,7 +27,7 @@ static void a_read_beyond_the_end(void **state) {
     char out[16];
     put("short", "12345678");
     const int fd = open("short", O_RDONLY);
-    assert_int_equal(tr_read_at(fd, "short", 2, 6, out), TR_OK);
+    OK(tr_read_at(fd, "short", 2, 6, out));
     assert_memory_equal(out, "345678", 6);
     assert_int_equal(tr_read_at(fd, "short", 2, 7, out), TR_ERR_DATA);
     assert_error_names("short & 8 & 1");
@@ -46,11 +47,11 @@ static void a_link_is_replaced_and_not_followed(void **state) {
         assert_true(fd >= 0);
         assert_int_equal(write(fd, "x", 1), 1);
         close(fd);
-        assert_int_equal(tr_read_text("new", 100, &text, &bytes), TR_OK);
+        OK(tr_read_text("new", 100, &text, &bytes));
         assert_string_equal(text, "x");
         tr_free(&text);
     }
-    assert_int_equal(tr_read_text("victim", 100, &text, &bytes), TR_OK);
+    OK(tr_read_text("victim", 100, &text, &bytes));
     assert_string_equal(text, "kept");
     tr_free(&text);
     assert_int_equal(tr_create_file("absent/new"), -1);

@@ -3,6 +3,7 @@
 #include "../../support/names.h"
 
 #include <stdio.h>
+#include "../../support/ok.h"
 
 #define expect_error(call, code, names)                                                            \
     do {                                                                                           \
@@ -20,7 +21,7 @@ static void test_find_and_add(void **state) {
     tr_registry_t registry = {"thing", "thing.type", {&one}};
     assert_ptr_equal(tr_registry_find(&registry, "one"), &one);
     assert_null(tr_registry_find(&registry, "two"));
-    assert_int_equal(tr_registry_add(&registry, &two), TR_OK);
+    OK(tr_registry_add(&registry, &two));
     assert_ptr_equal(tr_registry_find(&registry, "two"), &two);
     assert_ptr_equal(tr_registry_at(&registry, 1), &two);
     assert_null(tr_registry_at(&registry, 2));

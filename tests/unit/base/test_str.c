@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <setjmp.h>
 #include <cmocka.h>
+#include "../../support/ok.h"
 
 #include "base/str.h"
 #include "base/mem.h"
@@ -23,11 +24,11 @@ static void buffer_grows_and_is_taken(void **state) {
     assert_int_equal(strlen(s.text), 4003);
     assert_int_equal(strncmp(s.text + 4 * 512, "512,", 4), 0);
     char *text = NULL;
-    assert_int_equal(tr_str_take(&s, &text), TR_OK);
+    OK(tr_str_take(&s, &text));
     assert_string_equal(text + 4000, "end");
     assert_null(s.text);
     tr_free(&text);
-    assert_int_equal(tr_str_take(&s, &text), TR_OK);
+    OK(tr_str_take(&s, &text));
     assert_string_equal(text, "");
     tr_free(&text);
     assert_int_equal(tr_mem_stats().live, live);

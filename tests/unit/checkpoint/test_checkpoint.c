@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include "../../support/ok.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +22,6 @@
 #include "checkpoint/checkpoint_int.h"
 #include "base/clock.h"
 
-#define OK(call) assert_int_equal((call), TR_OK)
 #define DIR_NAME "checkpoints"
 
 static unsigned seed; /* printed where a random case fails */

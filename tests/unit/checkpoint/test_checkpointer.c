@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include "../../support/ok.h"
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +15,6 @@
 #include "../../support/names.h"
 #include "checkpoint/checkpoint_int.h"
 
-#define OK(call) assert_int_equal((call), TR_OK)
 #define DIR_NAME "checkpoints"
 
 static float weights[1 << 18];

@@ -4,6 +4,7 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include "../../support/ok.h"
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +17,6 @@
 #include "checkpoint/checkpoint_int.h"
 #include "checkpoint/safetensors_int.h"
 
-#define OK(call)  assert_int_equal((call), TR_OK)
 #define FILE_NAME "t.safetensors"
 
 static void remove_file(void) {

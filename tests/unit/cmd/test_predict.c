@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <cmocka.h>
+#include "../../support/ok.h"
 
 enum { SIDE = 6, PIXELS = SIDE * SIDE, CLASSES = 5, TRAIN = 400, TEST = 103 };
 
@@ -80,7 +81,7 @@ static void append(tr_writer_t *w, const content_t *c, int x, int y) {
         make_sample(c->first + (c->reversed ? c->count - 1 - i : i), &s);
         for (int k = 0; k < PIXELS; k++) wide[k] = s.x[k];
         if (c->y == BAD_Y) s.y = -1;
-        assert_int_equal(tr_writer_append(w, x, 1, c->wide ? (void *)wide : s.x), TR_OK);
+        OK(tr_writer_append(w, x, 1, c->wide ? (void *)wide : s.x));
         if (c->y != NO_Y)
             assert_int_equal(tr_writer_append(w, y, 1, c->y == TARGET_Y ? (void *)s.target : &s.y),
                              TR_OK);
@@ -107,11 +108,11 @@ static void make_file(const content_t *contents, int count, bool moments) {
     assert_int_equal(tr_writer_create(contents->path, &(tr_writer_params_t){.force = true}, &w),
                      TR_OK);
     if (moments) {
-        assert_int_equal(tr_writer_numbers(w, "/", "mean", 1, &(double){70}), TR_OK);
-        assert_int_equal(tr_writer_numbers(w, "/", "std", 1, &(double){35}), TR_OK);
+        OK(tr_writer_numbers(w, "/", "mean", 1, &(double){70}));
+        OK(tr_writer_numbers(w, "/", "std", 1, &(double){35}));
     }
     for (int i = 0; i < count; i++) put(w, &contents[i]);
-    assert_int_equal(tr_writer_commit(w), TR_OK);
+    OK(tr_writer_commit(w));
     tr_writer_destroy(&w);
 }
 
@@ -140,11 +141,11 @@ static float *read_array(const char *path, const char *name, int64_t rows, int64
                                    .workers = 1};
     tr_dataset_t *d = NULL;
     float *out = NULL;
-    assert_int_equal(tr_dataset_open_inputs(&settings, TR_SPLIT_TRAIN, &d), TR_OK);
+    OK(tr_dataset_open_inputs(&settings, TR_SPLIT_TRAIN, &d));
     assert_int_equal(d->info.samples, rows);
     assert_int_equal(tr_shape_elems(&d->info.field[0].shape), width);
     assert_int_equal(d->info.field_count, 1);
-    assert_int_equal(tr_alloc((size_t)(rows * width) * sizeof *out, "array", &out), TR_OK);
+    OK(tr_alloc((size_t)(rows * width) * sizeof *out, "array", &out));
     int32_t *integers = (int32_t *)(void *)out;
     assert_int_equal(d->ops->read(d, 0, rows, (void *[]){out}), TR_OK);
     for (int64_t i = 0; d->info.field[0].dtype == TR_I32 && i < rows * width; i++)

@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include "../../support/ok.h"
 #include <netinet/in.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -40,11 +41,11 @@ int connect(int fd, const struct sockaddr *to, socklen_t bytes) {
 static void guests_do_not_keep_a_rank_out(void **state) {
     tr_world_t *world = NULL;
     tr_peer_t peers[2] = {{.fd = -1}, {.fd = -1}};
-    assert_int_equal(tr_world_open(NULL, &world), TR_OK);
+    OK(tr_world_open(NULL, &world));
     const int rank = tr_world_info(world)->rank;
     is_armed = rank == 1;
     const double began = tr_clock_sec();
-    assert_int_equal(tr_links_open(world, peers), TR_OK);
+    OK(tr_links_open(world, peers));
     assert_true(tr_clock_sec() - began < 10);
     assert_false(is_armed);
     assert_true(peers[rank == 0 ? 1 : 0].fd >= 0);
@@ -52,7 +53,7 @@ static void guests_do_not_keep_a_rank_out(void **state) {
     while (!tr_link_receive(&peers[1 - rank], tr_clock_sec()) && tr_clock_sec() - began < 60) {
     }
     assert_int_equal(peers[1 - rank].last.step, 7);
-    assert_int_equal(tr_world_barrier(world), TR_OK);
+    OK(tr_world_barrier(world));
     tr_world_close(&world);
 }
 

@@ -8,6 +8,7 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include "../../support/ok.h"
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -15,7 +16,6 @@
 #include "comm/probe.h"
 #include "base/mem.h"
 
-#define OK(call) assert_int_equal((call), TR_OK)
 #define SLOW_SEC 0.02
 
 static tr_world_t *world;

@@ -9,6 +9,7 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include "../../support/ok.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -23,8 +24,6 @@ static tr_stream_t *stream;
 static tr_collectives_t *coll;
 static void *scratch; /* 256 bytes on the device */
 static void *shared;  /* freed after the engine is closed; NULL: none */
-
-#define OK(call) assert_int_equal((call), TR_OK)
 
 static bool is_cuda(void) {
     return strcmp(device->ops->name, "cuda") == 0;

@@ -9,6 +9,7 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include "../../support/ok.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -35,14 +36,14 @@ static void test_info(void **state) {
 
 static void test_reductions(void **state) {
     double values[3] = {info->rank + 1, info->rank, -info->rank};
-    assert_int_equal(tr_world_allreduce(world, values, 3, TR_REDUCE_SUM), TR_OK);
+    OK(tr_world_allreduce(world, values, 3, TR_REDUCE_SUM));
     assert_true(values[0] == info->size * (info->size + 1) / 2.0);
     int64_t big[2] = {((int64_t)1 << 53) + 1 + info->rank, -info->rank}; /* no double holds it */
-    assert_int_equal(tr_world_allreduce_int(world, big, 2, TR_REDUCE_MAX), TR_OK);
+    OK(tr_world_allreduce_int(world, big, 2, TR_REDUCE_MAX));
     assert_true(big[0] == ((int64_t)1 << 53) + info->size);
     assert_int_equal(big[1], 0);
     int64_t low = 7 - info->rank;
-    assert_int_equal(tr_world_allreduce_int(world, &low, 1, TR_REDUCE_MIN), TR_OK);
+    OK(tr_world_allreduce_int(world, &low, 1, TR_REDUCE_MIN));
     assert_int_equal(low, 8 - info->size);
 }
 
@@ -50,12 +51,12 @@ static void test_broadcast(void **state) {
     for (int root = 0; root < info->size; root++) {
         char bytes[1001];
         memset(bytes, info->rank, sizeof bytes);
-        assert_int_equal(tr_world_broadcast(world, bytes, sizeof bytes, root), TR_OK);
+        OK(tr_world_broadcast(world, bytes, sizeof bytes, root));
         for (size_t i = 0; i < sizeof bytes; i++) assert_int_equal(bytes[i], root);
         char *text = NULL, mine[32];
         snprintf(mine, sizeof mine, "from %d", root);
-        if (info->rank == root) assert_int_equal(tr_strdup(root % 2 ? "" : mine, &text), TR_OK);
-        assert_int_equal(tr_world_broadcast_text(world, &text, root), TR_OK);
+        if (info->rank == root) OK(tr_strdup(root % 2 ? "" : mine, &text));
+        OK(tr_world_broadcast_text(world, &text, root));
         assert_string_equal(text, root % 2 ? "" : mine);
         tr_free(&text);
     }
@@ -66,13 +67,13 @@ static void test_allgather(void **state) {
         int rank;
         char tag[9];
     } mine = {info->rank, "x"}, all[4];
-    assert_int_equal(tr_world_allgather(world, &mine, sizeof mine, all), TR_OK);
+    OK(tr_world_allgather(world, &mine, sizeof mine, all));
     for (int r = 0; r < info->size; r++) assert_int_equal(all[r].rank, r);
-    assert_int_equal(tr_world_barrier(world), TR_OK);
+    OK(tr_world_barrier(world));
 }
 
 static void test_agree_ok(void **state) {
-    assert_int_equal(tr_world_agree(world, TR_OK), TR_OK);
+    OK(tr_world_agree(world, TR_OK));
 }
 
 static void test_agree_each_rank_fails_once(void **state) {
@@ -130,7 +131,7 @@ static void test_agree_without_a_record(void **state) {
 
 static void test_same(void **state) {
     const char *text = "step 7";
-    assert_int_equal(tr_world_same(world, "The step", text, strlen(text)), TR_OK);
+    OK(tr_world_same(world, "The step", text, strlen(text)));
     if (info->size == 1) return;
     tr_error_clear();
     int mine = info->rank == info->size - 1;
@@ -155,7 +156,7 @@ static void test_leaves_error_handlers(void **state) {
     tr_world_t *second = NULL;
     assert_int_equal(MPI_Comm_dup(MPI_COMM_WORLD, &theirs), MPI_SUCCESS);
     for (int i = 0; i < 2; i++) MPI_Comm_set_errhandler(*of[i], MPI_ERRORS_ARE_FATAL);
-    assert_int_equal(tr_world_open(&theirs, &second), TR_OK);
+    OK(tr_world_open(&theirs, &second));
     for (int i = 0; i < 2; i++) {
         MPI_Errhandler found;
         MPI_Comm_get_errhandler(*of[i], &found);
@@ -174,7 +175,7 @@ static void test_waits_for_checkpoints(void **state) {
     world->timeout_sec = 0.2;
     tr_watchdog_phase(world, TR_PHASE_CHECKPOINT, 1);
     if (info->rank == 0) usleep(600000);
-    assert_int_equal(tr_world_barrier(world), TR_OK);
+    OK(tr_world_barrier(world));
     tr_watchdog_phase(world, TR_PHASE_STEP, 2);
     world->timeout_sec = limit_sec;
 }

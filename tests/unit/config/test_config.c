@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <setjmp.h>
 #include <cmocka.h>
+#include "../../support/ok.h"
 
 #include "../../support/names.h"
 #include "config/config.h"
@@ -83,7 +84,7 @@ static int tear_down(void **state) {
 }
 
 static void load(const char *text) {
-    assert_int_equal(tr_config_load_text(config, "my.ini", text, strlen(text)), TR_OK);
+    OK(tr_config_load_text(config, "my.ini", text, strlen(text)));
 }
 
 static const data_settings_t *data(void) {
@@ -148,14 +149,14 @@ static void later_sources_win(void **state) {
                                   "TRAINER_DATA_RATE=0.25",
                                   NULL};
     load("data.batch_size = 2\ndata.rate = 0.125\ndata.cache = 8k\n");
-    assert_int_equal(tr_config_load_environment(config, environment), TR_OK);
-    assert_int_equal(tr_config_set(config, "data.batch_size = 4 ", "command line"), TR_OK);
+    OK(tr_config_load_environment(config, environment));
+    OK(tr_config_set(config, "data.batch_size = 4 ", "command line"));
     assert_string_equal(problems(), "");
     assert_int_equal(data()->batch_size, 4);
     assert_true(data()->rate == 0.25);
     assert_int_equal(data()->cache, 8192);
     assert_string_equal(tr_config_get(config, "device"), "strict");
-    assert_int_equal(tr_config_set(config, "data.train=a=b # c", "command line"), TR_OK);
+    OK(tr_config_set(config, "data.train=a=b # c", "command line"));
     assert_string_equal(data()->train, "a=b # c");
 }
 
@@ -179,10 +180,10 @@ static void problems_name_their_source(void **state) {
     static char *environment[] = {"TRAINER_DATA_BATCH_SIZE=x", "TRAINER_DATA_CASHE=1",
                                   "TRAINER_DATA_COLOUR=red",   "TRAINER_DEVCE=x",
                                   "TRAINER_HOME=/opt",         NULL};
-    assert_int_equal(tr_config_load_environment(config, environment), TR_OK);
-    assert_int_equal(tr_config_set(config, "data.batch_size=", "command line"), TR_OK);
-    assert_int_equal(tr_config_set(config, "verbose", "command line"), TR_OK);
-    assert_int_equal(tr_config_set(config, "data.train=a\001b", "command line"), TR_OK);
+    OK(tr_config_load_environment(config, environment));
+    OK(tr_config_set(config, "data.batch_size=", "command line"));
+    OK(tr_config_set(config, "verbose", "command line"));
+    OK(tr_config_set(config, "data.train=a\001b", "command line"));
     expect_problem("7");
     expect_problem("TRAINER_DATA_BATCH_SIZE & data.batch_size & 'x'");
     expect_problem("TRAINER_DATA_CASHE & TRAINER_DATA_CACHE");
@@ -257,7 +258,7 @@ static void tables_may_share_section_and_key(void **state) {
 static void a_table_not_given_reads_as_defaults(void **state) {
     tr_config_t *empty = NULL;
     data_settings_t settings;
-    assert_int_equal(tr_config_create(NULL, 0, &empty), TR_OK);
+    OK(tr_config_create(NULL, 0, &empty));
     tr_config_read(empty, &data_table, &settings);
     assert_int_equal(settings.batch_size, 64);
     assert_string_equal(settings.train, "");
@@ -335,13 +336,13 @@ static void serialized_text_loads_the_same(void **state) {
     assert_int_equal(
         tr_config_set(config, "data.train= \"odd\" # name\n[x]\ny = 1", "command line"), TR_OK);
     tr_str_t text = {0}, again = {0};
-    assert_int_equal(tr_config_serialize(config, &text), TR_OK);
+    OK(tr_config_serialize(config, &text));
     assert_int_equal(strncmp(text.text, "device = strict\n\n[data]\n", 24), 0);
     assert_non_null(strstr(text.text, "\nlayers = conv 32 5,\n    relu,\n    linear 10\n"));
     tr_config_t *copy = NULL;
-    assert_int_equal(tr_config_create(tables, TR_COUNT(tables), &copy), TR_OK);
-    assert_int_equal(tr_config_load_text(copy, "copy", text.text, text.length), TR_OK);
-    assert_int_equal(tr_config_check(copy), TR_OK);
+    OK(tr_config_create(tables, TR_COUNT(tables), &copy));
+    OK(tr_config_load_text(copy, "copy", text.text, text.length));
+    OK(tr_config_check(copy));
     static const char *const keys[] = {"device",          "train.seed", "data.train",
                                        "data.batch_size", "data.pause", "data.rate",
                                        "model.layers",    "model.depth"};
@@ -349,7 +350,7 @@ static void serialized_text_loads_the_same(void **state) {
         assert_string_equal(tr_config_get(copy, keys[i]), tr_config_get(config, keys[i]));
         assert_int_equal(tr_config_is_set(copy, keys[i]), tr_config_is_set(config, keys[i]));
     }
-    assert_int_equal(tr_config_serialize(copy, &again), TR_OK);
+    OK(tr_config_serialize(copy, &again));
     assert_string_equal(again.text, text.text);
     tr_config_destroy(&copy);
     tr_str_free(&text);

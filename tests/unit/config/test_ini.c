@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <setjmp.h>
 #include <cmocka.h>
+#include "../../support/ok.h"
 
 #include "../../support/names.h"
 #include "config/ini.h"
@@ -33,7 +34,7 @@ static const tr_ini_events_t keep = {NULL, keep_key, keep_problem};
 static const char *parse_bytes(const char *text, size_t bytes) {
     tr_str_free(&seen);
     tr_str_append(&seen, "");
-    assert_int_equal(tr_ini_parse(text, bytes, &keep), TR_OK);
+    OK(tr_ini_parse(text, bytes, &keep));
     return seen.text;
 }
 

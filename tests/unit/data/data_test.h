@@ -7,15 +7,10 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include "../../support/ok.h"
 #include "../../support/names.h"
 #include "device/device.h"
 #include "data/loader.h"
-
-#define assert_ok(expr)                                                                            \
-    do {                                                                                           \
-        tr_status_t status_ = (expr);                                                              \
-        if (status_ != TR_OK) fail_msg("%s: %s", #expr, tr_error_last()->message);                 \
-    } while (0)
 
 /* A new folder, empty, for rmdir; false: it cannot be made. */
 bool test_folder_make(char path[512]);

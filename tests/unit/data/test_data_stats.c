@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "../../support/ok.h"
 
 enum { N = 40, C = 3, POINTS = 12 * 5, ELEMS = C * POINTS };
 static char folder[512], path[1024];
@@ -60,7 +61,7 @@ static tr_dataset_t *open_files(double valid_fraction, int64_t classes) {
     settings.train = path, settings.layout = TR_LAYOUT_NCHW,
     settings.valid_fraction = valid_fraction;
     settings.classes = classes;
-    assert_ok(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set));
+    OK(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set));
     return set;
 }
 
@@ -75,9 +76,9 @@ static void values_are_seen_before_they_are_rounded(void **state) {
         put(names[1], H5T_IEEE_F32LE, H5T_STD_I32LE, x, y);
     tr_dataset_t *set = open_files(0, 0), *part = open_files(0.25, 0);
     assert_true(set->info.samples == 2 * N && set->info.is_rounded[0] && set->info.is_rounded[1]);
-    assert_ok(set->ops->read_exact(set, 0, 0, 2 * N, exact));
-    assert_ok(set->ops->read_exact(set, 1, 0, 2 * N, targets));
-    assert_ok(set->ops->read(set, 0, 2 * N, (void *[]){rounded, NULL}));
+    OK(set->ops->read_exact(set, 0, 0, 2 * N, exact));
+    OK(set->ops->read_exact(set, 1, 0, 2 * N, targets));
+    OK(set->ops->read(set, 0, 2 * N, (void *[]){rounded, NULL}));
     for (int i = 0; i < N * ELEMS; i++) {
         const double stored = x[i / ELEMS * ELEMS + i % C * POINTS + i % ELEMS / C];
         assert_true(exact[i] == stored && exact[N * ELEMS + i] == (double)(float)stored);
@@ -89,8 +90,8 @@ static void values_are_seen_before_they_are_rounded(void **state) {
     assert_true(n > N && n < 2 * N && part->info.is_rounded[1]);
     double *some = malloc((size_t)(n * 2) * sizeof *some);
     float *usual = malloc((size_t)(n * 2) * sizeof *usual);
-    assert_ok(part->ops->read_exact(part, 1, 0, n, some));
-    assert_ok(part->ops->read(part, 0, n, (void *[]){NULL, usual}));
+    OK(part->ops->read_exact(part, 1, 0, n, some));
+    OK(part->ops->read(part, 0, n, (void *[]){NULL, usual}));
     for (int64_t i = 0; i < 2 * n; i++) assert_true((float)some[i] == usual[i]);
     free(some), free(usual);
     tr_dataset_close(&part);
@@ -106,7 +107,7 @@ static void columns_that_are_rounded_away_are_named(void **state) {
     put(name[0], H5T_IEEE_F64LE, H5T_IEEE_F64LE, x, y);
     tr_dataset_t *set = open_files(0, 0);
     /* four segments that are the whole */
-    assert_ok(tr_dataset_stats(set, 1, 4, 1000, 2, stats, &sec));
+    OK(tr_dataset_stats(set, 1, 4, 1000, 2, stats, &sec));
     assert_true(stats[0].count == N && stats[0].min == 2e8 && stats[0].max == 2e8 + 7 && sec > 0);
     assert_true(tr_is_rounded_away(stats, 2, true, text));
     assert_names(text, "0 & 200000000 & 200000007 & 32-bit & 7");

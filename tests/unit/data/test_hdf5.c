@@ -16,6 +16,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "../../support/ok.h"
 
 static char folder[512];
 static char path[1024];
@@ -89,7 +90,7 @@ static void put_attribute(hid_t object, const char *name, hid_t type, hsize_t co
 static tr_dataset_t *open_with(tr_data_settings_t settings, tr_split_t split) {
     tr_dataset_t *dataset = NULL;
     if (!*settings.train && !*settings.test) settings.train = path;
-    assert_ok(tr_dataset_open(&settings, split, &dataset));
+    OK(tr_dataset_open(&settings, split, &dataset));
     return dataset;
 }
 
@@ -106,7 +107,7 @@ static void check_reads(tr_dataset_t *dataset, int64_t step, const void *x, cons
     for (int64_t first = (n - 1) / step * step; first >= 0; first -= step) {
         int64_t count = step < n - first ? step : n - first;
         void *dst[] = {xs, y ? ys : NULL};
-        assert_ok(dataset->ops->read(dataset, first, count, dst));
+        OK(dataset->ops->read(dataset, first, count, dst));
         assert_memory_equal(xs, (const char *)x + (size_t)first * xb, (size_t)count * xb);
         if (y) assert_memory_equal(ys, (const char *)y + (size_t)first * yb, (size_t)count * yb);
     }
@@ -248,8 +249,8 @@ static void the_library_keeps_chunks(void **state) {
     H5Pset_chunk(made, 2, chunk), H5Pset_nbit(made);
     H5Dclose(H5Dcreate2(file, "x", H5T_STD_U8LE, space, H5P_DEFAULT, made, H5P_DEFAULT));
     H5Pclose(made), H5Sclose(space), H5Fclose(file);
-    assert_ok(tr_h5_file_open("test", path, &opened));
-    assert_ok(tr_h5_array_open(&opened, "x", &array));
+    OK(tr_h5_file_open("test", path, &opened));
+    OK(tr_h5_array_open(&opened, "x", &array));
     hid_t access = H5Dget_access_plist(array.id);
     H5Pget_chunk_cache(access, NULL, &bytes, NULL);
     assert_true(bytes >= 4 << 20);
@@ -300,7 +301,7 @@ static void check_shape(int ndim, const hsize_t *dims, int layout, tr_shape_t ex
     /* never written: all zero */
     void *x = malloc((size_t)set->info.field[0].sample_bytes), *dst[] = {x};
     memset(x, 1, (size_t)set->info.field[0].sample_bytes);
-    assert_ok(set->ops->read(set, 1, 1, dst));
+    OK(set->ops->read(set, 1, 1, dst));
     for (int64_t i = 0; i < set->info.field[0].sample_bytes; i++)
         assert_int_equal(((char *)x)[i], 0);
     free(x);
@@ -402,7 +403,7 @@ static void check_split(const char *train, const char *valid, tr_split_t split, 
     snprintf(b, sizeof b, "%s%s", *valid == ':' ? path : "", valid);
     settings.train = *train ? a : path;
     settings.valid = b;
-    assert_ok(tr_dataset_open(&settings, split, &set));
+    OK(tr_dataset_open(&settings, split, &set));
     assert_int_equal(set ? set->info.samples : 0, samples);
     tr_dataset_close(&set);
 }
@@ -450,7 +451,7 @@ static hid_t repacked(void) {
     char copy[1100];
     snprintf(copy, sizeof copy, "%s/copy.h5", folder);
     tr_log_set_sink(keep_said, NULL);
-    assert_ok(tr_repack(path, copy, &(tr_import_params_t){0}));
+    OK(tr_repack(path, copy, &(tr_import_params_t){0}));
     tr_log_set_sink(NULL, NULL);
     hid_t file = H5Fopen(copy, H5F_ACC_RDONLY, H5P_DEFAULT);
     assert_true(file >= 0);
@@ -572,8 +573,8 @@ static void damaged_groups_are_told(void **state) {
         damage_last(marks[i]);
         h5_file_t opened;
         h5_list_t list;
-        assert_ok(tr_h5_file_open("test", path, &opened));
-        assert_ok(tr_h5_list(&opened, &list));
+        OK(tr_h5_file_open("test", path, &opened));
+        OK(tr_h5_list(&opened, &list));
         assert_int_equal(list.count, 2);
         assert_names(list.data[0].text, "extra");
         tr_h5_list_free(&list);
@@ -645,8 +646,8 @@ static void the_cost_of_more_rows_than_there_are(void **state) {
     put(file, "x", 4, image_dims, H5T_STD_U8LE, H5T_NATIVE_UINT8, images,
         (storage_t){.chunk = {2, H, W, C}, .gzip = 2});
     H5Fclose(file);
-    assert_ok(tr_h5_file_open("test", path, &opened));
-    assert_ok(tr_h5_array_open(&opened, "x", &array));
+    OK(tr_h5_file_open("test", path, &opened));
+    OK(tr_h5_array_open(&opened, "x", &array));
     assert_int_equal(tr_h5_cost(&array, 1000).reads, (N + 1) / 2);
     tr_h5_array_close(&array);
     tr_h5_file_close(&opened);
@@ -749,10 +750,10 @@ static void test_names(void **state) {
     assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set), TR_ERR_CONFIG);
     assert_error_names("data.x");
     settings.x = "features";
-    assert_ok(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set));
+    OK(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set));
     tr_dataset_close(&set);
     settings.x = "/my/own";
-    assert_ok(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set));
+    OK(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set));
     assert_int_equal(set->info.samples, 9);
     assert_int_equal(set->info.field_count, 2); /* the labels beside it */
     tr_dataset_close(&set);
@@ -924,7 +925,7 @@ static void test_not_finite(void **state) {
     tr_dataset_t *set = open_plain();
     float out[N * 3];
     void *dst[] = {out};
-    assert_ok(set->ops->read(set, 0, 11, dst));
+    OK(set->ops->read(set, 0, 11, dst));
     assert_int_equal(set->ops->read(set, 2, 15, dst), TR_ERR_DATA);
     assert_error_names("/x & 11 & 1");
     tr_dataset_close(&set);
@@ -950,7 +951,7 @@ static void test_damage(void **state) {
         tr_dataset_t *set = open_plain();
         uint8_t out[6 * IMAGE];
         void *dst[] = {out};
-        assert_ok(set->ops->read(set, 0, 6, dst));
+        OK(set->ops->read(set, 0, 6, dst));
         assert_int_equal(set->ops->read(set, 8, 1, dst), TR_ERR_DATA);
         assert_error_names("/x & 1 & 6");
         tr_dataset_close(&set);
@@ -985,7 +986,7 @@ static void check_refused_attribute(const char *name, double value, const char *
     put_attribute(file, name, H5T_NATIVE_DOUBLE, 0, &value);
     H5Fclose(file);
     settings.train = path;
-    assert_ok(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set));
+    OK(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set));
     tr_preprocess_t *told = NULL;
     tr_preprocess_sources_t sources = {.settings = &settings, .info = &set->info, .train = set};
     assert_int_equal(tr_preprocess_resolve(&sources, &told), TR_ERR_DATA);
@@ -994,7 +995,7 @@ static void check_refused_attribute(const char *name, double value, const char *
         settings.mean = "0";
     else
         settings.std = "1";
-    assert_ok(tr_preprocess_resolve(&sources, &told));
+    OK(tr_preprocess_resolve(&sources, &told));
     tr_preprocess_destroy(&told);
     tr_dataset_close(&set);
     unlink(path);
@@ -1083,7 +1084,7 @@ static void check_holes(const char *refused, const char *listed, tr_str_t *text)
     assert_true(names_in_line(text->text, listed));
     tr_str_free(text);
     tr_log_set_sink(keep_said, NULL);
-    assert_ok(tr_repack(path, copy, &(tr_import_params_t){0}));
+    OK(tr_repack(path, copy, &(tr_import_params_t){0}));
     tr_log_set_sink(NULL, NULL);
     *text = said;
     said = (tr_str_t){0};
@@ -1200,7 +1201,7 @@ static void repack_without_a_fill_value_stores_zeros(void **state) {
     check_holes("1048576 & 2097152", "x & 1048576 & 2097152", &text);
     tr_str_free(&text);
     tr_dataset_t *set = open_plain();
-    assert_ok(set->ops->read(set, 2 * HALF - 1, 1, (void *[]){&last, NULL}));
+    OK(set->ops->read(set, 2 * HALF - 1, 1, (void *[]){&last, NULL}));
     assert_int_equal(last, 0);
     tr_dataset_close(&set);
     unlink(path);
@@ -1214,7 +1215,7 @@ static void report_of_labels(const uint8_t *y, hsize_t count, bool sorted) {
     put(file, "y", 1, &count, H5T_STD_U8LE, H5T_NATIVE_UINT8, y, contiguous);
     H5Fclose(file);
     settings.train = path;
-    assert_ok(tr_data_report(&settings, 1 << 20, &text));
+    OK(tr_data_report(&settings, 1 << 20, &text));
     assert_int_equal(names_all(text.text, "data.block"), sorted);
     tr_str_free(&text);
     unlink(path);
@@ -1256,7 +1257,7 @@ static void all_splits_are_normalised_as_the_training_data(void **state) {
     for (int given = 0; given < 2; given++) {
         tr_str_t text = {0};
         settings.mean = given ? "3" : "auto";
-        assert_ok(tr_data_report(&settings, 1 << 20, &text));
+        OK(tr_data_report(&settings, 1 << 20, &text));
         const char *of_valid = strstr(text.text, "\nvalid: ");
         char own[1200];
         snprintf(own, sizeof own, "mean & std & %s", valid);
@@ -1303,19 +1304,19 @@ static void test_through_loader(void **state) {
     settings.shuffle = 60;
     tr_dataset_t *set = open_with(settings, TR_SPLIT_TRAIN);
     assert_int_equal(set->info.read_unit, 30);
-    assert_ok(tr_sampler_init(&settings, &set->info, 9, 64, 16, &p.order));
+    OK(tr_sampler_init(&settings, &set->info, 9, 64, 16, &p.order));
     assert_int_equal(p.order.block, 30);
-    assert_ok(tr_loader_create(set, &test_device, &p, &loader));
+    OK(tr_loader_create(set, &test_device, &p, &loader));
     int64_t calls = tr_mem_stats().calls;
     for (int i = 0; i < 200; i++) {
         tr_batch_t *batch;
-        assert_ok(tr_loader_next(loader, &batch));
+        OK(tr_loader_next(loader, &batch));
         for (int s = 0; s < 16; s++) {
             assert_int_equal(((int32_t *)batch->field[1])[s], batch->sample_id[s]);
             assert_memory_equal((uint16_t *)batch->field[0] + 4 * s, x + 4 * batch->sample_id[s],
                                 8);
         }
-        assert_ok(tr_loader_release(loader, batch));
+        OK(tr_loader_release(loader, batch));
     }
     assert_int_equal(tr_mem_stats().calls, calls);
     tr_loader_destroy(&loader);
@@ -1350,15 +1351,15 @@ static void check_epochs(tr_dataset_t *set, const char *x) {
     tr_loader_t *loader;
     tr_loader_params_t p = {.slot_count = 1, .workers = 2, .prefetch = 4};
     tr_data_settings_t settings = test_settings();
-    assert_ok(tr_sampler_init(&settings, &set->info, 9, 32, 32, &p.order));
-    assert_ok(tr_loader_create(set, &test_device, &p, &loader));
+    OK(tr_sampler_init(&settings, &set->info, 9, 32, 32, &p.order));
+    OK(tr_loader_create(set, &test_device, &p, &loader));
     for (int64_t i = 0; i < 2 * set->info.samples / 32; i++) {
         tr_batch_t *batch;
-        assert_ok(tr_loader_next(loader, &batch));
+        OK(tr_loader_next(loader, &batch));
         for (int s = 0; s < 32; s++)
             assert_memory_equal((char *)batch->field[0] + 20000 * s,
                                 x + 20000 * batch->sample_id[s], 20000);
-        assert_ok(tr_loader_release(loader, batch));
+        OK(tr_loader_release(loader, batch));
     }
     tr_loader_destroy(&loader);
 }
@@ -1416,7 +1417,7 @@ static void a_fraction_is_kept_for_validation(void **state) {
         for (int64_t first = 0, step = 1; first < n; first += step, step = step * 3 % 1009 + 1) {
             static uint8_t xs[SAMPLES];
             if (step > n - first) step = n - first;
-            assert_ok(part->ops->read(part, first, step, (void *[]){xs, got + first}));
+            OK(part->ops->read(part, first, step, (void *[]){xs, got + first}));
             for (int64_t i = 0; i < step; i++) assert_int_equal(xs[i], got[first + i] % 251);
         }
         for (int64_t i = 0; i < n; i++) {
@@ -1448,7 +1449,7 @@ static void chunks_that_are_read_whole_get_a_warning(void **state) {
         put(file, "y", 1, rows, H5T_STD_I32LE, H5T_NATIVE_INT32, NULL, contiguous);
         H5Fclose(file);
         settings.train = given;
-        assert_ok(tr_data_report(&settings, 1 << 20, &text));
+        OK(tr_data_report(&settings, 1 << 20, &text));
         assert_int_equal(names_in_line(text.text, "4096 & 334 & 12.3"), i == 0);
         assert_int_equal(strstr(text.text, remedy) != NULL, i == 0);
         tr_str_free(&text);

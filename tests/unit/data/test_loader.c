@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "../../support/ok.h"
 
 static tr_loader_params_t params_of(const tr_sampler_t *order) {
     return (tr_loader_params_t){
@@ -35,23 +36,23 @@ static void check_training(const tr_sampler_t *o, int64_t width, int64_t first_s
     test_dataset_make(&set, o->samples, width);
     p.first_slot = first_slot, p.slot_count = slot_count, p.first_step = first_step,
     p.workers = workers;
-    assert_ok(tr_loader_create(&set.base, &test_device, &p, &loader));
+    OK(tr_loader_create(&set.base, &test_device, &p, &loader));
     for (int64_t step = first_step; step < first_step + steps; step++)
         for (int64_t s = first_slot; s < first_slot + slot_count; s++) {
             tr_batch_t *batch;
             int64_t last_epoch, next;
-            assert_ok(tr_loader_next(loader, &batch));
+            OK(tr_loader_next(loader, &batch));
             assert_int_equal(batch->step, step);
             assert_int_equal(batch->slot, s);
             assert_int_equal(batch->valid, o->micro_batch);
-            assert_ok(tr_sampler_samples(o, s, step * o->micro_batch, o->micro_batch, expect));
+            OK(tr_sampler_samples(o, s, step * o->micro_batch, o->micro_batch, expect));
             assert_memory_equal(batch->sample_id, expect, (size_t)o->micro_batch * sizeof *expect);
             check_content(&set.base, batch, o->micro_batch);
             assert_int_equal(batch->epoch,
                              tr_sampler_epoch(o, s, step * o->micro_batch, NULL, &next));
             last_epoch = tr_sampler_epoch(o, s, (step + 1) * o->micro_batch, NULL, NULL);
             assert_int_equal(batch->ends_epoch, last_epoch > batch->epoch);
-            assert_ok(tr_loader_release(loader, batch));
+            OK(tr_loader_release(loader, batch));
         }
     tr_loader_destroy(&loader);
     free(expect);
@@ -117,9 +118,9 @@ static void check_evaluation(int64_t samples, int64_t slots, int64_t micro, int 
         test_dataset_make(&set, samples, 2);
         tr_sampler_slots_of_rank(slots, rank, ranks, &p.first_slot, &p.slot_count);
         p.evaluation = true;
-        assert_ok(tr_loader_create(&set.base, &test_device, &p, &loader));
+        OK(tr_loader_create(&set.base, &test_device, &p, &loader));
         for (;; batches++) {
-            assert_ok(tr_loader_next(loader, &batch));
+            OK(tr_loader_next(loader, &batch));
             if (!batch) break;
             check_content(&set.base, batch, micro);
             for (int64_t i = 0; i < batch->valid; i++) {
@@ -127,7 +128,7 @@ static void check_evaluation(int64_t samples, int64_t slots, int64_t micro, int 
                                  (batch->step * slots + batch->slot) * micro + i);
                 seen[batch->sample_id[i]]++;
             }
-            assert_ok(tr_loader_release(loader, batch));
+            OK(tr_loader_release(loader, batch));
         }
         assert_int_equal(batches, steps * p.slot_count);
         tr_loader_destroy(&loader);
@@ -151,13 +152,13 @@ static void test_held(void **state) {
     tr_loader_t *loader;
     tr_batch_t *batch[3], *more;
     test_dataset_make(&set, 200, 1);
-    assert_ok(tr_loader_create(&set.base, &test_device, &p, &loader));
+    OK(tr_loader_create(&set.base, &test_device, &p, &loader));
     for (int round = 0; round < 50; round++) {
-        for (int i = 0; i < 3; i++) assert_ok(tr_loader_next(loader, &batch[i]));
+        for (int i = 0; i < 3; i++) OK(tr_loader_next(loader, &batch[i]));
         assert_int_equal(tr_loader_next(loader, &more), TR_ERR_INTERNAL);
         usleep(100);
         for (int i = 0; i < 3; i++) check_content(&set.base, batch[i], 8);
-        for (int i = 2; i >= 0; i--) assert_ok(tr_loader_release(loader, batch[i]));
+        for (int i = 2; i >= 0; i--) OK(tr_loader_release(loader, batch[i]));
         assert_int_equal(tr_loader_release(loader, batch[0]), TR_ERR_INTERNAL);
     }
     tr_loader_destroy(&loader);
@@ -173,7 +174,7 @@ static void test_error(void **state) {
     tr_status_t status = TR_OK;
     test_dataset_make(&set, 200, 1);
     set.bad = 77;
-    assert_ok(tr_loader_create(&set.base, &test_device, &p, &loader));
+    OK(tr_loader_create(&set.base, &test_device, &p, &loader));
     for (int i = 0; i < 1000 && status == TR_OK; i++) {
         status = tr_loader_next(loader, &batch);
         if (status == TR_OK) tr_loader_release(loader, batch);
@@ -218,7 +219,7 @@ static tr_status_t read_labels(int32_t label, int64_t classes, int64_t shuffle, 
     set.base.info.classes = classes;
     set.base.info.field[1].kind = classes > 0 ? TR_FIELD_LABELS : TR_FIELD_VALUES;
     strcpy(set.base.info.description, "numbers");
-    assert_ok(tr_loader_create(&set.base, &test_device, &p, &loader));
+    OK(tr_loader_create(&set.base, &test_device, &p, &loader));
     for (int i = 0; i < 26 && status == TR_OK; i++) {
         status = tr_loader_next(loader, &batch);
         if (status != TR_OK) break;
@@ -234,9 +235,9 @@ static tr_status_t read_labels(int32_t label, int64_t classes, int64_t shuffle, 
 static void test_labels(void **state) {
     for (int shuffle = 0; shuffle <= 16; shuffle += 16)
         for (int64_t width = 1; width <= 20000; width += 19999) {
-            assert_ok(read_labels(199, 200, shuffle, width));
-            assert_ok(read_labels(-1, 200, shuffle, width));
-            assert_ok(read_labels(4711, 0, shuffle, width)); /* no classes */
+            OK(read_labels(199, 200, shuffle, width));
+            OK(read_labels(-1, 200, shuffle, width));
+            OK(read_labels(4711, 0, shuffle, width)); /* no classes */
             assert_int_equal(read_labels(200, 200, shuffle, width), TR_ERR_DATA);
             assert_error_names("numbers & 'y' & 7 & 0 & 199 & -1 & 200");
             assert_int_equal(read_labels(-2, 200, shuffle, width), TR_ERR_DATA);
@@ -275,11 +276,11 @@ static void test_memory(void **state) {
     for (int batches = 0; batches < 60; batches++) {
         tr_loader_t *loader;
         tr_batch_t *batch;
-        assert_ok(tr_loader_create(&set.base, &test_device, &p, &loader));
+        OK(tr_loader_create(&set.base, &test_device, &p, &loader));
         int64_t calls = tr_mem_stats().calls;
         for (int i = 0; i < batches; i++) {
-            assert_ok(tr_loader_next(loader, &batch));
-            assert_ok(tr_loader_release(loader, batch));
+            OK(tr_loader_next(loader, &batch));
+            OK(tr_loader_release(loader, batch));
         }
         assert_int_equal(tr_mem_stats().calls, calls);
         assert_true(tr_loader_bytes(loader) > 2 * 500 * 8 * 132);
@@ -327,11 +328,11 @@ static void check_announced(const tr_sampler_t *o, int64_t width, bool evaluatio
     under_way = most_under_way = 0;
     p.evaluation = evaluation;
     p.workers = 1;
-    assert_ok(tr_loader_create(&set.base, &test_device, &p, &loader));
+    OK(tr_loader_create(&set.base, &test_device, &p, &loader));
     for (int64_t i = 0; i < o->samples / o->micro_batch; i++) {
         tr_batch_t *batch;
-        assert_ok(tr_loader_next(loader, &batch));
-        assert_ok(tr_loader_release(loader, batch));
+        OK(tr_loader_next(loader, &batch));
+        OK(tr_loader_release(loader, batch));
     }
     tr_loader_destroy(&loader);
     assert_in_range(most_under_way, ahead, ahead + WIDE_PIECE - 1);
@@ -359,16 +360,16 @@ static void test_synthetic(void **state) {
     uint8_t x[2][64 * 10];
     int32_t y[2][10];
     settings.format = "synthetic";
-    assert_ok(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &a));
-    assert_ok(tr_dataset_open(&settings, TR_SPLIT_VALID, &b));
+    OK(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &a));
+    OK(tr_dataset_open(&settings, TR_SPLIT_VALID, &b));
     assert_int_equal(a->info.samples, 1000);
     assert_int_equal(a->info.classes, 10);
     void *dst[] = {x[0], y[0]}, *again[] = {x[1], y[1]};
-    assert_ok(a->ops->read(a, 20, 10, dst));
-    assert_ok(a->ops->read(a, 25, 5, again));
+    OK(a->ops->read(a, 20, 10, dst));
+    OK(a->ops->read(a, 25, 5, again));
     assert_memory_equal(x[0] + 5 * 64, x[1], 5 * 64);
     for (int i = 0; i < 10; i++) assert_in_range(y[0][i], 0, 9);
-    assert_ok(b->ops->read(b, 20, 10, again));
+    OK(b->ops->read(b, 20, 10, again));
     assert_memory_not_equal(x[0], x[1], sizeof x[0]);
     tr_dataset_close(&a);
     tr_dataset_close(&b);

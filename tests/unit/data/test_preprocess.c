@@ -7,6 +7,7 @@
 #include <jansson.h>
 #include <math.h>
 #include <string.h>
+#include "../../support/ok.h"
 
 /* x (C) of f32 or u8: sample i has channel c at (i % 2 ? +1 : -1) * deviation[c] + mean[c]; y (2)
  * of f32 likewise. */
@@ -51,7 +52,7 @@ static moments_set_t make_set(tr_dtype_t type, double mean, double deviation) {
 
 static tr_preprocess_t *resolve(const tr_preprocess_sources_t *sources) {
     tr_preprocess_t *told = NULL;
-    assert_ok(tr_preprocess_resolve(sources, &told));
+    OK(tr_preprocess_resolve(sources, &told));
     return told;
 }
 
@@ -175,19 +176,19 @@ static void json_keeps_everything(void **state) {
     enum { WIDE = 20000 };
     tr_preprocess_t *was = NULL, *is = NULL;
     tr_str_t differences = {0};
-    assert_ok(tr_alloc(sizeof *was, "test", &was));
+    OK(tr_alloc(sizeof *was, "test", &was));
     was->type = TR_I16, was->shape = TR_SHAPE(7, 5, WIDE), was->classes = 2;
     for (int i = 0; i < WIDE; i++) {
-        assert_ok(tr_vec_push(&was->input.mean, (float)sin(i) * 1e-3f));
-        assert_ok(tr_vec_push(&was->input.std, (float)exp(i % 40)));
+        OK(tr_vec_push(&was->input.mean, (float)sin(i) * 1e-3f));
+        OK(tr_vec_push(&was->input.std, (float)exp(i % 40)));
     }
-    assert_ok(tr_alloc(2 * sizeof(char *), "test", &was->names[TR_NAMES_CLASSES].name));
+    OK(tr_alloc(2 * sizeof(char *), "test", &was->names[TR_NAMES_CLASSES].name));
     was->names[TR_NAMES_CLASSES].count = 2;
-    assert_ok(tr_strdup("chat", &was->names[TR_NAMES_CLASSES].name[0]));
-    assert_ok(tr_strdup("K\xc3\xbchl", &was->names[TR_NAMES_CLASSES].name[1]));
+    OK(tr_strdup("chat", &was->names[TR_NAMES_CLASSES].name[0]));
+    OK(tr_strdup("K\xc3\xbchl", &was->names[TR_NAMES_CLASSES].name[1]));
     json_t *data = tr_preprocess_json(was);
     assert_non_null(data);
-    assert_ok(tr_preprocess_from_json(data, "here", &is));
+    OK(tr_preprocess_from_json(data, "here", &is));
     json_decref(data);
     assert_int_equal(is->type, TR_I16);
     assert_int_equal(is->classes, 2);
@@ -210,13 +211,13 @@ static void json_keeps_everything(void **state) {
     data = json_loads(
         "{\"mean\": \"0\", \"std\": \"255\", \"x\": \"u8\", \"inputs\": 4, \"classes\": 3}", 0,
         NULL);
-    assert_ok(tr_preprocess_from_json(data, "there", &is));
+    OK(tr_preprocess_from_json(data, "there", &is));
     json_decref(data);
     check_numbers(&is->input, 1, 0, 255);
     check_numbers(&is->target, 0, 0, 1);
     assert_true(is->type == TR_U8 && is->shape.ndim == 1 && is->shape.dim[0] == 4);
     tr_preprocess_destroy(&is);
-    assert_ok(tr_preprocess_from_json(NULL, "nowhere", &is));
+    OK(tr_preprocess_from_json(NULL, "nowhere", &is));
     assert_null(is);
 }
 
@@ -250,7 +251,7 @@ static void the_check_sees_what_comes_out(void **state) {
         tr_preprocess_t *told = resolve(&sources);
         tr_sample_stats_t stats;
         tr_str_t text = {0};
-        assert_ok(tr_preprocess_sample(&set.base, &stats));
+        OK(tr_preprocess_sample(&set.base, &stats));
         tr_preprocess_check(told, &stats, &text);
         if (!*cases[i].expected ? text.length > 0
                                 : !text.text || !strstr(text.text, cases[i].expected))
@@ -265,7 +266,7 @@ static void the_check_sees_what_comes_out(void **state) {
 static void a_table_of_another_width_is_refused(void **state) {
     moments_set_t set = make_set(TR_F32, 0, 1);
     tr_preprocess_t told = {.type = TR_F32, .shape = TR_SHAPE(C)};
-    assert_ok(tr_preprocess_match(&told, &set.base.info, false));
+    OK(tr_preprocess_match(&told, &set.base.info, false));
     told.shape = TR_SHAPE(C + 1);
     assert_int_equal(tr_preprocess_match(&told, &set.base.info, false), TR_ERR_DATA);
     assert_non_null(strstr(tr_error_last()->message, "4 inputs"));

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include <stdlib.h>
 #include <string.h>
+#include "../../support/ok.h"
 
 static tr_sampler_t order_of(int64_t samples, int64_t slots, int64_t micro, int64_t block,
                              int64_t shuffle) {
@@ -32,7 +33,7 @@ static void check_epochs(const tr_sampler_t *o, int64_t epochs) {
                 assert_int_equal(end, next);
                 assert_int_equal(tr_sampler_epoch(o, s, next - 1, NULL, NULL), e);
             }
-            assert_ok(tr_sampler_samples(o, s, first, next - first, ids));
+            OK(tr_sampler_samples(o, s, first, next - first, ids));
             for (int64_t i = 0; i < next - first; i++) {
                 assert_in_range(ids[i], 0, o->samples - 1);
                 assert_int_equal(seen[ids[i]], e);
@@ -67,9 +68,9 @@ static void test_once_an_epoch(void **state) {
 static void test_segments(void **state) {
     tr_sampler_t o = order_of(103, 3, 8, 5, 7);
     int64_t all[400], part[50];
-    assert_ok(tr_sampler_samples(&o, 1, 0, 400, all));
+    OK(tr_sampler_samples(&o, 1, 0, 400, all));
     for (int64_t first = 0; first < 350; first += 13) {
-        assert_ok(tr_sampler_samples(&o, 1, first, 50, part));
+        OK(tr_sampler_samples(&o, 1, first, 50, part));
         assert_memory_equal(part, all + first, sizeof part);
     }
 }
@@ -77,12 +78,12 @@ static void test_segments(void **state) {
 static void test_epochs_differ(void **state) {
     tr_sampler_t o = order_of(500, 1, 10, 4, 100), other = o;
     int64_t a[500], b[500], same = 0, fixed = 0;
-    assert_ok(tr_sampler_samples(&o, 0, 0, 500, a));
-    assert_ok(tr_sampler_samples(&o, 0, 500, 500, b));
+    OK(tr_sampler_samples(&o, 0, 0, 500, a));
+    OK(tr_sampler_samples(&o, 0, 500, 500, b));
     for (int i = 0; i < 500; i++) same += a[i] == b[i], fixed += a[i] == i;
     assert_true(same < 20 && fixed < 20);
     other.seed = 8;
-    assert_ok(tr_sampler_samples(&other, 0, 0, 500, b));
+    OK(tr_sampler_samples(&other, 0, 0, 500, b));
     same = 0;
     for (int i = 0; i < 500; i++) same += a[i] == b[i];
     assert_true(same < 20);
@@ -91,7 +92,7 @@ static void test_epochs_differ(void **state) {
 static void test_file_order(void **state) {
     tr_sampler_t o = order_of(100, 1, 10, 7, 0);
     int64_t ids[250];
-    assert_ok(tr_sampler_samples(&o, 0, 0, 250, ids));
+    OK(tr_sampler_samples(&o, 0, 0, 250, ids));
     for (int i = 0; i < 250; i++) assert_int_equal(ids[i], i % 100);
 }
 
@@ -103,7 +104,7 @@ static void test_uniform(void **state) {
         tr_sampler_t o = order_of(5, 1, 1, 1, 1);
         int64_t ids[5];
         int code = 0;
-        assert_ok(tr_sampler_samples(&o, 0, 5 * e, 5, ids));
+        OK(tr_sampler_samples(&o, 0, 5 * e, 5, ids));
         for (int i = 0; i < 5; i++) code = code * 5 + (int)ids[i];
         count[code]++;
     }
@@ -136,14 +137,14 @@ static void test_make(void **state) {
     tr_sampler_t o;
     info.field[0].sample_bytes = 784;
     info.field[1].sample_bytes = 4;
-    assert_ok(tr_sampler_init(&settings, &info, 1, 128, 32, &o));
+    OK(tr_sampler_init(&settings, &info, 1, 128, 32, &o));
     assert_int_equal(o.shuffle, 15000); /* a stream's share is one window */
     assert_in_range(o.block * 788, 100 << 10, 256 << 10);
     info.samples = 100;
-    assert_ok(tr_sampler_init(&settings, &info, 1, 128, 32, &o));
+    OK(tr_sampler_init(&settings, &info, 1, 128, 32, &o));
     assert_int_equal(o.block, 1);
     info.read_unit = 64;
-    assert_ok(tr_sampler_init(&settings, &info, 1, 128, 32, &o));
+    OK(tr_sampler_init(&settings, &info, 1, 128, 32, &o));
     assert_int_equal(o.block, 64);
     assert_int_equal(tr_sampler_init(&settings, &info, 1, 128, 48, &o), TR_ERR_CONFIG);
     info.samples = 0;

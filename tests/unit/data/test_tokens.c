@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "../../support/ok.h"
 
 enum { VOCAB = 1000, END = 999, MOST = 3000 };
 
@@ -29,16 +30,15 @@ static void make_file(const char *name, tr_dtype_t type, int64_t first, int64_t 
     int array;
     snprintf(path, sizeof path, "%s/%s", folder, name);
     for (int64_t i = 0; i < count; i++) narrow[i] = (uint16_t)stream[first + i];
-    assert_ok(tr_writer_create(path, &(tr_writer_params_t){.force = true, .chunk_bytes = 512}, &w));
-    assert_ok(tr_writer_array(w, "train/tokens", type, count, &(tr_shape_t){0}, &array));
+    OK(tr_writer_create(path, &(tr_writer_params_t){.force = true, .chunk_bytes = 512}, &w));
+    OK(tr_writer_array(w, "train/tokens", type, count, &(tr_shape_t){0}, &array));
     if (count)
-        assert_ok(tr_writer_append(w, array, count,
-                                   type == TR_U16 ? (const void *)narrow : stream + first));
-    if (vocab_size)
-        assert_ok(tr_writer_numbers(w, "/", "vocab_size", 1, &(double){(double)vocab_size}));
-    if (end >= 0) assert_ok(tr_writer_numbers(w, "/", "end_of_text", 1, &(double){(double)end}));
-    assert_ok(tr_writer_texts(w, "/", "tokenizer", 1, &(const char *){"{\"type\":\"bytes\"}"}));
-    assert_ok(tr_writer_commit(w));
+        OK(tr_writer_append(w, array, count,
+                            type == TR_U16 ? (const void *)narrow : stream + first));
+    if (vocab_size) OK(tr_writer_numbers(w, "/", "vocab_size", 1, &(double){(double)vocab_size}));
+    if (end >= 0) OK(tr_writer_numbers(w, "/", "end_of_text", 1, &(double){(double)end}));
+    OK(tr_writer_texts(w, "/", "tokenizer", 1, &(const char *){"{\"type\":\"bytes\"}"}));
+    OK(tr_writer_commit(w));
     tr_writer_destroy(&w);
 }
 
@@ -83,12 +83,12 @@ static void check_windows(tr_dataset_t *dataset, int64_t context, int64_t tokens
     for (int64_t first = 0; first < windows; first += 1 + first / 2)
         for (int64_t count = 1; first + count <= windows; count += 1 + count * 3) {
             void *dst[TR_DATASET_MAX_FIELDS] = {x, y};
-            assert_ok(dataset->ops->read(dataset, first, count, dst));
+            OK(dataset->ops->read(dataset, first, count, dst));
             for (int64_t i = 0; i < count; i++)
                 check_window(x + i * context, y + i * context, first + i, context, tokens);
             dst[0] = NULL;
             memset(y, 0, 4);
-            assert_ok(dataset->ops->read(dataset, first, count, dst));
+            OK(dataset->ops->read(dataset, first, count, dst));
             check_window(x, y, first, context, tokens);
         }
     free(x);
@@ -105,7 +105,7 @@ static void windows_are_the_stream(void **state) {
             for (size_t c = 0; c < TR_COUNT(contexts); c++) {
                 tr_dataset_t *dataset;
                 if (contexts[c] >= counts[n]) continue;
-                assert_ok(open_files("a.h5", contexts[c], &dataset));
+                OK(open_files("a.h5", contexts[c], &dataset));
                 const tr_dataset_info_t *info = &dataset->info;
                 assert_int_equal(info->field[0].kind, TR_FIELD_TOKENS);
                 assert_int_equal(info->field[1].kind, TR_FIELD_LABELS);
@@ -125,12 +125,12 @@ static void count_labels(tr_dataset_t *dataset, const tr_sampler_t *o, int64_t f
     tr_loader_t *loader;
     tr_loader_params_t p = {
         .order = *o, .first_slot = first_slot, .slot_count = slots, .workers = 2, .prefetch = 3};
-    assert_ok(tr_loader_create(dataset, &test_device, &p, &loader));
+    OK(tr_loader_create(dataset, &test_device, &p, &loader));
     const int64_t steps = (epoch + 1) * o->samples / o->batch_size + 2;
     for (int64_t step = 0; step < steps; step++)
         for (int64_t s = first_slot; s < first_slot + slots; s++) {
             tr_batch_t *batch;
-            assert_ok(tr_loader_next(loader, &batch));
+            OK(tr_loader_next(loader, &batch));
             for (int64_t i = 0; i < o->micro_batch; i++) {
                 const int64_t position = step * o->micro_batch + i, window = batch->sample_id[i];
                 const int32_t *x = (const int32_t *)batch->field[0] + i * context,
@@ -141,7 +141,7 @@ static void count_labels(tr_dataset_t *dataset, const tr_sampler_t *o, int64_t f
                 for (int64_t t = 0; t < context; t++)
                     if (y[t] != -1) seen[window * context + t + 1]++;
             }
-            assert_ok(tr_loader_release(loader, batch));
+            OK(tr_loader_release(loader, batch));
         }
     tr_loader_destroy(&loader);
 }
@@ -157,8 +157,8 @@ static void each_token_is_predicted_once(void **state) {
             tr_data_settings_t settings = test_settings();
             settings.shuffle = shuffle;
             make_file("a.h5", TR_U16, 0, counts[n], VOCAB, END);
-            assert_ok(open_files("a.h5", 16, &dataset));
-            assert_ok(tr_sampler_init(&settings, &dataset->info, 5, 12, 3, &o));
+            OK(open_files("a.h5", 16, &dataset));
+            OK(tr_sampler_init(&settings, &dataset->info, 5, 12, 3, &o));
             for (int ranks = 1; ranks <= 4; ranks *= 2)
                 for (int64_t epoch = 0; epoch < 3; epoch += 2) {
                     int seen[MOST] = {0};
@@ -182,7 +182,7 @@ static void evaluation_pads_with_no_label(void **state) {
     int64_t labels = 0, padding = 0;
     fill_stream();
     make_file("a.h5", TR_U16, 0, 100, VOCAB, END);
-    assert_ok(open_files("a.h5", 16, &dataset));
+    OK(open_files("a.h5", 16, &dataset));
     tr_loader_params_t p = {.order = {.samples = dataset->info.samples,
                                       .batch_size = 8,
                                       .micro_batch = 4,
@@ -192,9 +192,9 @@ static void evaluation_pads_with_no_label(void **state) {
                             .evaluation = true,
                             .workers = 1,
                             .prefetch = 3};
-    assert_ok(tr_loader_create(dataset, &test_device, &p, &loader));
+    OK(tr_loader_create(dataset, &test_device, &p, &loader));
     for (;;) {
-        assert_ok(tr_loader_next(loader, &batch));
+        OK(tr_loader_next(loader, &batch));
         if (!batch) break;
         for (int64_t i = 0; i < 4; i++) {
             const int32_t *y = (const int32_t *)batch->field[1] + i * 16;
@@ -204,7 +204,7 @@ static void evaluation_pads_with_no_label(void **state) {
             for (int t = 0; t < 16; t++) assert_int_equal(y[t], -1);
             padding++;
         }
-        assert_ok(tr_loader_release(loader, batch));
+        OK(tr_loader_release(loader, batch));
     }
     assert_int_equal(labels, 99);
     assert_int_equal(padding, 1);
@@ -222,7 +222,7 @@ static void files_are_joined(void **state) {
     make_file("b.h5", TR_I32, 101, 100, VOCAB, END);
     make_file("c.h5", TR_U16, 201, 150, VOCAB, END);
     for (int64_t context = 1; context < 300; context += 13) {
-        assert_ok(open_files("*.h5", context, &dataset));
+        OK(open_files("*.h5", context, &dataset));
         check_windows(dataset, context, 351);
         tr_dataset_close(&dataset);
     }
@@ -230,7 +230,7 @@ static void files_are_joined(void **state) {
     make_file("a.h5", TR_U16, 0, 100, VOCAB, -1);
     make_file("b.h5", TR_U16, 100, 100, VOCAB, -1);
     make_file("c.h5", TR_U16, 200, 50, VOCAB, -1);
-    assert_ok(open_files("*.h5", 30, &dataset)); /* the end is not known: none is added */
+    OK(open_files("*.h5", 30, &dataset)); /* the end is not known: none is added */
     check_windows(dataset, 30, 250);
     tr_dataset_close(&dataset);
     make_file("b.h5", TR_U16, 100, 100, VOCAB + 1, END);
@@ -260,8 +260,8 @@ static void bad_streams_are_refused(void **state) {
     assert_refused("a.h5", 8, TR_ERR_CONFIG, "vocab_size");
     stream[70] = VOCAB;
     make_file("a.h5", TR_U16, 0, 100, VOCAB, END);
-    assert_ok(open_files("a.h5", 8, &dataset));
-    assert_ok(dataset->ops->read(dataset, 0, 8, dst));
+    OK(open_files("a.h5", 8, &dataset));
+    OK(dataset->ops->read(dataset, 0, 8, dst));
     assert_int_equal(dataset->ops->read(dataset, 8, 1, dst), TR_ERR_DATA);
     const char *const parts[] = {"a.h5: /train/tokens", "token 70 ", "id 1000", "0 to 999"};
     for (size_t i = 0; i < TR_COUNT(parts); i++)
@@ -269,7 +269,7 @@ static void bad_streams_are_refused(void **state) {
     tr_dataset_close(&dataset);
     stream[70] = -5;
     make_file("a.h5", TR_I32, 0, 100, VOCAB, END);
-    assert_ok(open_files("a.h5", 8, &dataset));
+    OK(open_files("a.h5", 8, &dataset));
     assert_int_equal(dataset->ops->read(dataset, 8, 1, dst), TR_ERR_DATA);
     assert_non_null(strstr(tr_error_last()->message, "id -5"));
     tr_dataset_close(&dataset);
@@ -285,11 +285,11 @@ static void synthetic_tokens_follow_zipf(void **state) {
     assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &dataset), TR_ERR_CONFIG);
     settings.context = T;
     settings.vocab_size = VOCAB;
-    assert_ok(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &dataset));
+    OK(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &dataset));
     void *dst[TR_DATASET_MAX_FIELDS] = {x, y}, *one[TR_DATASET_MAX_FIELDS] = {again};
     assert_int_equal(dataset->info.samples, settings.synthetic_samples);
-    assert_ok(dataset->ops->read(dataset, 0, 200, dst));
-    assert_ok(dataset->ops->read(dataset, 77, 1, one));
+    OK(dataset->ops->read(dataset, 0, 200, dst));
+    OK(dataset->ops->read(dataset, 77, 1, one));
     assert_memory_equal(again, x + 77 * T, sizeof again);
     for (int i = 0; i < 200 * T; i++) {
         assert_in_range(x[i], 0, VOCAB - 1);

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <zlib.h>
+#include "../../support/ok.h"
 
 static char folder[512];
 static char out[1024];
@@ -66,7 +67,7 @@ static tr_dataset_t *open_split(tr_split_t split) {
     tr_data_settings_t settings = test_settings();
     tr_dataset_t *set = NULL;
     settings.train = out;
-    assert_ok(tr_dataset_open(&settings, split, &set));
+    OK(tr_dataset_open(&settings, split, &set));
     assert_non_null(set);
     return set;
 }
@@ -101,10 +102,10 @@ static void test_mnist(void **state) {
     tr_import_params_t params = {.writer.chunk_bytes = 5000};
     int64_t live = tr_mem_stats().live;
     put_mnist();
-    assert_ok(import("mnist", folder, &params));
+    OK(import("mnist", folder, &params));
     assert_int_equal(import("mnist", folder, &params), TR_ERR_CONFIG); /* it is there */
     params.writer.force = true;
-    assert_ok(import("mnist", folder, &params));
+    OK(import("mnist", folder, &params));
     tr_dataset_t *train = open_split(TR_SPLIT_TRAIN), *test = open_split(TR_SPLIT_TEST);
     assert_int_equal(train->info.samples, TRAIN);
     assert_int_equal(train->info.classes, 10);
@@ -114,7 +115,7 @@ static void test_mnist(void **state) {
     int32_t y[TRAIN];
     void *dst[] = {x, y};
     make_idx(TRAIN);
-    assert_ok(train->ops->read(train, 0, TRAIN, dst));
+    OK(train->ops->read(train, 0, TRAIN, dst));
     assert_memory_equal(x, images + 16, TRAIN * 12);
     double sum = 0, squares = 0;
     for (int i = 0; i < TRAIN * 12; i++) sum += x[i], squares += (double)x[i] * x[i];
@@ -122,7 +123,7 @@ static void test_mnist(void **state) {
     assert_true(fabs(train->info.mean.data[0] - mean) < 1e-4);
     assert_true(fabs(train->info.std.data[0] - sqrt(squares / (TRAIN * 12) - mean * mean)) < 1e-4);
     for (int i = 0; i < TRAIN; i++) assert_int_equal(y[i], i % 10);
-    assert_ok(test->ops->read(test, 0, TEST, dst));
+    OK(test->ops->read(test, 0, TEST, dst));
     assert_memory_equal(x, images + 16, TEST * 12);
     free(x);
     tr_dataset_close(&train);
@@ -171,7 +172,7 @@ static void test_cifar10(void **state) {
                 (uint8_t)(i % 3073 ? i * 5 + f : (f * 2 + i / 3073) % 10);
         put(names[f], records[f], sizeof records[f], false);
     }
-    assert_ok(import("cifar10", folder, &params));
+    OK(import("cifar10", folder, &params));
     assert_names(said.text, "10 & airplane");
     tr_str_free(&said);
     params.y = NULL;
@@ -183,7 +184,7 @@ static void test_cifar10(void **state) {
     uint8_t x[3072];
     int32_t y[1];
     void *dst[] = {x, y};
-    assert_ok(train->ops->read(train, 7, 1, dst));
+    OK(train->ops->read(train, 7, 1, dst));
     assert_int_equal(y[0], 7);
     for (int p = 0; p < 1024; p++)
         for (int c = 0; c < 3; c++) assert_int_equal(x[3 * p + c], records[3][1][1 + 1024 * c + p]);
@@ -214,7 +215,7 @@ static void check_out(int64_t classes, int64_t rows, const float *x, const float
     float xs[64];
     int32_t ys[64];
     void *dst[] = {xs, ys};
-    assert_ok(set->ops->read(set, 0, rows, dst));
+    OK(set->ops->read(set, 0, rows, dst));
     assert_memory_equal(xs, x, (size_t)(rows * columns) * 4);
     for (int64_t i = 0; i < rows; i++)
         assert_true((classes ? (float)ys[i] : ((float *)ys)[i]) == y[i]);
@@ -225,7 +226,7 @@ static void check_csv(const char *text, const char *label, int64_t classes, int6
                       const float *x, const float *y) {
     tr_import_params_t params = {.writer.force = true, .label = label};
     put_csv(text);
-    assert_ok(import("csv", in, &params));
+    OK(import("csv", in, &params));
     check_out(classes, rows, x, y);
 }
 
@@ -250,14 +251,14 @@ static void test_csv_delimited(void **state) {
     tr_import_params_t params = {
         .writer.force = true, .delimiter = ';', .decimal = ',', .y = &said};
     put_csv("\"a; b\";c,d;label\n1; 2,5 ;bee\n-3e-2;4,0;\"cow; or ox\"\n5;6;\"bull\"\n");
-    assert_ok(import("csv", in, &params));
+    OK(import("csv", in, &params));
     assert_names(said.text, "3 & (bee, bull, cow; or ox)");
     check_out(3, 3, x, y);
     tr_str_free(&said);
     params.decimal = '.';
     params.delimiter = '\t';
     put_csv("1\t2.5 \t 0\n -3e-2\t4\t2\n5\t\"6\"\t1\n");
-    assert_ok(import("csv", in, &params));
+    OK(import("csv", in, &params));
     assert_names(said.text, "3 & 0 & 2");
     check_out(3, 3, x, y);
     tr_str_free(&said);
@@ -270,7 +271,7 @@ static void test_csv_split(void **state) {
     for (int i = 0; i < 400; i++) tr_str_printf(&text, "%d,%d\n", i, i % 4);
     put_csv(text.text);
     tr_str_free(&text);
-    assert_ok(import("csv", in, &params));
+    OK(import("csv", in, &params));
     tr_dataset_t *train = open_split(TR_SPLIT_TRAIN), *test = open_split(TR_SPLIT_TEST);
     assert_int_equal(train->info.samples + test->info.samples, 400);
     assert_in_range(test->info.samples, 70, 130);
@@ -279,7 +280,7 @@ static void test_csv_split(void **state) {
         tr_dataset_t *set = s ? test : train;
         float x[400];
         void *dst[] = {x, NULL};
-        assert_ok(set->ops->read(set, 0, set->info.samples, dst));
+        OK(set->ops->read(set, 0, set->info.samples, dst));
         for (int64_t i = 0; i < set->info.samples; i++) {
             assert_false(seen[(int)x[i]]);
             seen[(int)x[i]] = true;
@@ -303,11 +304,11 @@ static void test_csv_many_classes(void **state) {
     for (int i = 0; i < ROWS; i++) tr_str_printf(&text, "%d,c%04d\n", i, i * STEP % CLASSES);
     put_csv(text.text);
     tr_str_free(&text);
-    assert_ok(import("csv", in, &params));
+    OK(import("csv", in, &params));
     tr_dataset_t *set = open_split(TR_SPLIT_TRAIN);
     assert_int_equal(set->info.classes, CLASSES);
-    assert_ok(tr_alloc(ROWS * sizeof *y, "labels", &y));
-    assert_ok(set->ops->read(set, 0, ROWS, (void *[]){NULL, y}));
+    OK(tr_alloc(ROWS * sizeof *y, "labels", &y));
+    OK(set->ops->read(set, 0, ROWS, (void *[]){NULL, y}));
     for (int i = 0; i < ROWS; i++) assert_int_equal(y[i], i * STEP % CLASSES);
     tr_free(&y);
     tr_dataset_close(&set);
@@ -350,7 +351,7 @@ static void test_csv_cut_off(void **state) {
     struct stat whole;
     put_csv("");
     put("in.csv", "a,b\n1,10\n2,21\n3,32\n", 19, true);
-    assert_ok(import("csv", in, &params));
+    OK(import("csv", in, &params));
     assert_return_code(stat(in, &whole), 0);
     for (off_t bytes = whole.st_size - 1; bytes > 20; bytes--) {
         assert_return_code(truncate(in, bytes), 0);
@@ -374,11 +375,11 @@ static void test_synthetic(void **state) {
     uint8_t first[60 * 784], again[60 * 784];
     void *dst[] = {first, NULL};
     for (int round = 0; round < 2; round++) {
-        assert_ok(import("synthetic", "digits", &params));
+        OK(import("synthetic", "digits", &params));
         tr_dataset_t *set = open_split(TR_SPLIT_TRAIN);
         assert_int_equal(set->info.samples, 60);
         assert_int_equal(set->info.classes, 10);
-        assert_ok(set->ops->read(set, 0, 60, dst));
+        OK(set->ops->read(set, 0, 60, dst));
         tr_dataset_close(&set);
         dst[0] = again;
     }
@@ -389,14 +390,14 @@ static void test_synthetic(void **state) {
         assert_in_range(ink, 20, 300);
     }
     params.seed = 2;
-    assert_ok(import("synthetic", "digits", &params));
+    OK(import("synthetic", "digits", &params));
     tr_dataset_t *set = open_split(TR_SPLIT_TEST);
     assert_int_equal(set->info.samples, 10);
     tr_dataset_close(&set);
     params.what = "volumes";
     params.shape = "4x5x6x2";
     params.classes = 0;
-    assert_ok(import("synthetic", "volumes", &params));
+    OK(import("synthetic", "volumes", &params));
     set = open_split(TR_SPLIT_TRAIN);
     tr_shape_t shape = TR_SHAPE(4, 5, 6, 2), targets = TR_SHAPE(4);
     assert_true(tr_shape_equal(&set->info.field[0].shape, &shape) &&
@@ -476,7 +477,7 @@ static void test_repack(void **state) {
     H5Gclose(group);
     H5Fclose(file);
     int64_t live = tr_mem_stats().live;
-    assert_ok(tr_repack(source, out, &params));
+    OK(tr_repack(source, out, &params));
     assert_int_equal(tr_mem_stats().live, live);
     assert_int_equal(tr_repack(source, out, &params), TR_ERR_CONFIG);
 
@@ -485,12 +486,12 @@ static void test_repack(void **state) {
     char text[1100];
     snprintf(text, sizeof text, "%s:data/train", out);
     settings.train = text;
-    assert_ok(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set));
+    OK(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set));
     assert_int_equal(set->info.classes, 3);
     assert_names(set->info.description, "f64 (7) & (17, 7) & checksum");
     float xs[350];
     void *dst[] = {xs, NULL};
-    assert_ok(set->ops->read(set, 0, 50, dst));
+    OK(set->ops->read(set, 0, 50, dst));
     for (int i = 0; i < 350; i++) assert_true(xs[i] == (float)wave[i]);
     tr_dataset_close(&set);
 
@@ -554,11 +555,11 @@ static void test_repack_pair(void **state) {
     assert_int_equal(files, 2);
     assert_int_equal(remaining(), before); /* the labels, too, are gone */
     params.progress = NULL;
-    assert_ok(tr_repack(x, new_x, &params));
+    OK(tr_repack(x, new_x, &params));
     assert_true(access(new_x, F_OK) == 0 && access(new_y, F_OK) == 0);
     unlink(new_x), unlink(new_y);
     make_pair(x, y, true);
-    assert_ok(tr_repack(x, out, &params));
+    OK(tr_repack(x, out, &params));
     assert_int_equal(remaining(), before + 1);
     clear();
 }

@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <setjmp.h>
 #include <cmocka.h>
+#include "../../support/ok.h"
 
 #include "datatools/datatools.h"
 #include "text/tokenizer.h"
@@ -12,12 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#define assert_ok(expr)                                                                            \
-    do {                                                                                           \
-        tr_status_t status_ = (expr);                                                              \
-        if (status_ != TR_OK) fail_msg("%s: %s", #expr, tr_error_last()->message);                 \
-    } while (0)
 
 static char folder[512], out[600];
 
@@ -40,7 +35,7 @@ static void import_as(const char *kind, const char *const *in, int count, const 
                             .valid_fraction = valid_fraction};
     snprintf(out, sizeof out, "%.500s/out.h5", folder);
     for (size_t i = 0; i < importers; i++)
-        if (!strcmp(list[i]->name, kind)) assert_ok(list[i]->run(in[0], out, &p));
+        if (!strcmp(list[i]->name, kind)) OK(list[i]->run(in[0], out, &p));
 }
 
 /* All tokens of a split: the inputs of windows of one, and the last label. */
@@ -59,16 +54,16 @@ static void read_split(tr_split_t split, tr_ids_t *ids, char **tokenizer) {
                                    .std = "auto",
                                    .classes = -1,
                                    .context = 1};
-    assert_ok(tr_dataset_open(&settings, split, &dataset));
+    OK(tr_dataset_open(&settings, split, &dataset));
     const int64_t windows = dataset->info.samples;
     int32_t *x = malloc((size_t)windows * 4), *y = malloc((size_t)windows * 4);
     void *dst[TR_DATASET_MAX_FIELDS] = {x, y};
-    assert_ok(dataset->ops->read(dataset, 0, windows, dst));
+    OK(dataset->ops->read(dataset, 0, windows, dst));
     ids->count = 0;
-    for (int64_t i = 0; i < windows; i++) assert_ok(tr_vec_push(ids, x[i]));
-    assert_ok(tr_vec_push(ids, y[windows - 1]));
+    for (int64_t i = 0; i < windows; i++) OK(tr_vec_push(ids, x[i]));
+    OK(tr_vec_push(ids, y[windows - 1]));
     *tokenizer = NULL;
-    if (dataset->info.tokenizer) assert_ok(tr_strdup(dataset->info.tokenizer, tokenizer));
+    if (dataset->info.tokenizer) OK(tr_strdup(dataset->info.tokenizer, tokenizer));
     tr_dataset_close(&dataset);
     free(x);
     free(y);
@@ -123,8 +118,8 @@ static void characters_come_back(void **state) {
     write_file("c.txt", text, sizeof text - 1, path);
     import_as("text", (const char *const[]){path}, 1, "chars", 0);
     read_split(TR_SPLIT_TRAIN, &ids, &json);
-    assert_ok(tr_tokenizer_from_json(json, out, &tokenizer));
-    assert_ok(tr_tokenizer_decode(tokenizer, ids.data, ids.count, &decoded));
+    OK(tr_tokenizer_from_json(json, out, &tokenizer));
+    OK(tr_tokenizer_decode(tokenizer, ids.data, ids.count, &decoded));
     assert_int_equal(decoded.length, sizeof text - 1);
     assert_memory_equal(decoded.text, text, sizeof text - 1);
     tr_tokenizer_destroy(&tokenizer);

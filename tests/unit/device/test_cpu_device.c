@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <setjmp.h>
 #include <cmocka.h>
+#include "../../support/ok.h"
 
 #include "../../support/names.h"
 #include "device/device.h"
@@ -19,7 +20,7 @@
 static tr_device_t *open_cpu(int threads) {
     tr_device_t *device = NULL;
     const tr_device_params_t params = {.threads = threads};
-    assert_int_equal(tr_device_open("cpu", &params, &device), TR_OK);
+    OK(tr_device_open("cpu", &params, &device));
     return device;
 }
 
@@ -30,7 +31,7 @@ static void registry_opens_by_name(void **state) {
     size_t best = 0;
     while (best < count && list[best]->unavailable && list[best]->unavailable()) best++;
     assert_true(best < count);
-    assert_int_equal(tr_device_open("auto", NULL, &device), TR_OK);
+    OK(tr_device_open("auto", NULL, &device));
     assert_string_equal(device->ops->name, list[best]->name);
     tr_device_close(&device);
     assert_null(device);
@@ -44,7 +45,7 @@ static void registry_opens_by_name(void **state) {
 
 static void kernels_are_all_there_and_gaps_are_named(void **state) {
     tr_device_t *device = open_cpu(1);
-    assert_int_equal(tr_device_check_kernels(device->ops), TR_OK);
+    OK(tr_device_check_kernels(device->ops));
     assert_string_equal(tr_kernel_name(TR_K_CONV_BWD_DATA), "CONV_BWD_DATA");
     assert_string_equal(tr_kernel_name(TR_K_NONE), "NONE");
     tr_kernel_t kernels[TR_K_COUNT];

@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <setjmp.h>
 #include <cmocka.h>
+#include "../../support/ok.h"
 
 #include "kernel_run.h"
 #include "../../support/op_harness.h"
@@ -361,7 +362,7 @@ static void conv_is_never_the_reference_code(void **state) {
             desc.dst = (cpu_dnn_tensor_t){4, {2, k, p, p}, {k * p * p, 1, p * k, k}, TR_F32};
             for (int d = 0; d < 2; d++)
                 desc.stride[d] = s, desc.dilation[d] = 1, desc.pad_lo[d] = desc.pad_hi[d] = f / 2;
-            assert_int_equal(tr_cpu_dnn_create(&desc, &dnn), TR_OK);
+            OK(tr_cpu_dnn_create(&desc, &dnn));
             if (strncmp(tr_cpu_dnn_implementation(dnn), "ref", 3) == 0)
                 fail_msg("kind %d of %d to %d channels, kernel %d: oneDNN has only %s", kind, c, k,
                          f, tr_cpu_dnn_implementation(dnn));

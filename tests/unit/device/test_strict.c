@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <setjmp.h>
 #include <cmocka.h>
+#include "../../support/ok.h"
 
 #include "../../support/names.h"
 #include "device/device.h"
@@ -28,7 +29,7 @@ typedef struct {
 static bench_t open_bench(uint64_t seed) {
     bench_t t = {0};
     tr_device_params_t params = {.threads = 1, .seed = seed};
-    assert_int_equal(tr_device_open("strict", &params, &t.device), TR_OK);
+    OK(tr_device_open("strict", &params, &t.device));
     assert_int_equal(t.device->ops->stream_create(t.device, "a", TR_PRIORITY_NORMAL, &t.a), TR_OK);
     assert_int_equal(t.device->ops->stream_create(t.device, "b", TR_PRIORITY_NORMAL, &t.b), TR_OK);
     assert_int_equal(t.device->ops->event_create(t.device, 0, &t.event), TR_OK);

@@ -4,14 +4,13 @@
 #include <stdint.h>
 #include <setjmp.h>
 #include <cmocka.h>
+#include "../../support/ok.h"
 
 #include "../../support/names.h"
 #include "trainer/attributes.h"
 #include "device/device.h"
 #include "base/mem.h"
 #include <string.h>
-
-#define OK(call) assert_int_equal((call), TR_OK)
 
 enum { N = 32, BYTES = N * sizeof(float) };
 

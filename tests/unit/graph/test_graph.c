@@ -13,11 +13,7 @@
 #include <string.h>
 #include <time.h>
 #include <cmocka.h>
-
-#define OK(expr)                                                                                   \
-    do {                                                                                           \
-        if ((expr) != TR_OK) fail_msg("%s: %s", #expr, tr_error_last()->message);                  \
-    } while (0)
+#include "../../support/ok.h"
 
 enum { B = 6, F = 10, H = 12, K = 4 };
 

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "../../support/ok.h"
 
 #define KIB   1024
 #define MIB   (1024 * KIB)
@@ -40,7 +41,7 @@ static int teardown(void **state) {
 static h5_direct_t *open_here(void) {
     h5_direct_t *d;
     if (fd < 0) skip(); /* the folder for temporary files has no such reads */
-    assert_ok(tr_h5_direct_open(&d));
+    OK(tr_h5_direct_open(&d));
     return d;
 }
 

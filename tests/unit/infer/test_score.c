@@ -11,6 +11,7 @@
 #include <stdarg.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include "../../support/ok.h"
 
 static tr_world_t *world;
 static int rank, size;
@@ -32,14 +33,14 @@ static void make_scores(int sample, float *scores) {
 /* Every rank counts its part of the samples. */
 static tr_class_counts_t *count_all(void) {
     tr_class_counts_t *counts = NULL;
-    assert_int_equal(tr_class_counts_create(CLASSES, &counts), TR_OK);
+    OK(tr_class_counts_create(CLASSES, &counts));
     for (int i = 0; i < SAMPLES; i++) {
         float scores[CLASSES];
         if (i % size != rank) continue;
         make_scores(i, scores);
         tr_class_counts_add(counts, scores, &truth[i], &weight[i], 1);
     }
-    assert_int_equal(tr_class_counts_reduce(counts, world), TR_OK);
+    OK(tr_class_counts_reduce(counts, world));
     return counts;
 }
 
@@ -79,7 +80,7 @@ static void test_class_scores(void **state) {
 static void test_confusions(void **state) {
     tr_class_counts_t *c = NULL;
     tr_class_pair_t pairs[8];
-    assert_int_equal(tr_class_counts_create(3, &c), TR_OK);
+    OK(tr_class_counts_create(3, &c));
     static const int64_t counts[9] = {90, 4, 7, 7, 80, 0, 1, 9, 70};
     for (int k = 0; k < 9; k++) c->pairs[k] = counts[k];
     static const tr_class_pair_t wanted[] = {{2, 1, 9}, {0, 2, 7}, {1, 0, 7}, {0, 1, 4}, {2, 0, 1}};
@@ -102,12 +103,12 @@ static void test_many_classes(void **state) {
     tr_class_counts_t *c = NULL;
     const int64_t classes = TR_CONFUSION_MAX + 1;
     float *scores = NULL;
-    assert_int_equal(tr_class_counts_create(classes, &c), TR_OK);
+    OK(tr_class_counts_create(classes, &c));
     assert_null(c->pairs);
-    assert_int_equal(tr_alloc((size_t)classes * sizeof *scores, "scores", &scores), TR_OK);
+    OK(tr_alloc((size_t)classes * sizeof *scores, "scores", &scores));
     scores[classes - 1] = 1;
     tr_class_counts_add(c, scores, &(int32_t){5}, &(float){1}, 1);
-    assert_int_equal(tr_class_counts_reduce(c, world), TR_OK);
+    OK(tr_class_counts_reduce(c, world));
     assert_int_equal(c->predicted[classes - 1], size);
     assert_int_equal(c->support[5], size);
     assert_int_equal(tr_class_confusions(c, 1, &(tr_class_pair_t){0}), 0);
@@ -146,7 +147,7 @@ static void reference(int k, tr_target_score_t *out) {
 static void test_targets(void **state) {
     tr_target_sums_t *t = NULL;
     double mse = 0;
-    assert_int_equal(tr_target_sums_create(TARGETS, &t), TR_OK);
+    OK(tr_target_sums_create(TARGETS, &t));
     for (int i = 0; i < ROWS; i++) {
         float p[2][TARGETS], y[2][TARGETS] = {0};
         if (i * i % size != rank) continue; /* unequal parts; with three ranks one has none */
@@ -154,7 +155,7 @@ static void test_targets(void **state) {
         for (int k = 0; k < TARGETS; k++) p[1][k] = 1e6f;
         tr_target_sums_add(t, p[0], y[0], (float[]){1, 0}, 2);
     }
-    assert_int_equal(tr_target_sums_reduce(t, world), TR_OK);
+    OK(tr_target_sums_reduce(t, world));
     assert_int_equal(t->samples, ROWS);
     for (int k = 0; k < TARGETS; k++) {
         tr_target_score_t wanted;

@@ -3,6 +3,7 @@
 #include <stdint.h>
 #include <setjmp.h>
 #include <cmocka.h>
+#include "../../support/ok.h"
 
 #include "model_fixture.h"
 
@@ -14,13 +15,13 @@ void fixture_open_on(model_fixture_t *f, const char *device, int threads) {
     const tr_model_t *sequential;
     tr_device_params_t params = {.threads = threads};
     memset(f, 0, sizeof *f);
-    assert_int_equal(tr_model_find("sequential", &sequential), TR_OK);
+    OK(tr_model_find("sequential", &sequential));
     tables[0] = &tr_model_config;
     tables[1] = sequential->config;
-    assert_int_equal(tr_config_create(tables, 2, &f->config), TR_OK);
+    OK(tr_config_create(tables, 2, &f->config));
     if (tr_device_open(device, &params, &f->device) != TR_OK)
-        assert_int_equal(tr_device_open("cpu", &params, &f->device), TR_OK);
-    assert_int_equal(tr_graph_create(f->device, &f->g), TR_OK);
+        OK(tr_device_open("cpu", &params, &f->device));
+    OK(tr_graph_create(f->device, &f->g));
 }
 
 void fixture_open(model_fixture_t *f) {
@@ -36,7 +37,7 @@ void fixture_close(model_fixture_t *f) {
 void fixture_set(model_fixture_t *f, const char *key, const char *value) {
     tr_str_t text = {0};
     tr_str_printf(&text, "%s=%s", key, value);
-    assert_int_equal(tr_config_set(f->config, text.text, "test"), TR_OK);
+    OK(tr_config_set(f->config, text.text, "test"));
     tr_str_free(&text);
     if (tr_config_check(f->config) != TR_OK) fail_msg("%s", tr_error_last()->message);
 }
@@ -49,20 +50,20 @@ void fixture_load(model_fixture_t *f, const char *config_file) {
 static void add_field(model_fixture_t *f, const char *name, tr_dtype_t dtype, tr_shape_t shape) {
     tr_model_batch_t *batch = &f->batch;
     batch->name[batch->count] = name;
-    assert_int_equal(tr_input(f->g, name, dtype, &shape, &batch->tensor[batch->count++]), TR_OK);
+    OK(tr_input(f->g, name, dtype, &shape, &batch->tensor[batch->count++]));
 }
 
 void fixture_begin(model_fixture_t *f, const char *name, tr_mode_t mode, tr_shape_t x,
                    int64_t classes) {
     int64_t rows = x.dim[0];
-    assert_int_equal(tr_program_begin(f->g, name, mode, &f->program), TR_OK);
+    OK(tr_program_begin(f->g, name, mode, &f->program));
     f->batch = (tr_model_batch_t){.classes = classes > 0 ? classes : 0};
     add_field(f, "x", TR_F32, x);
     if (classes > 0) add_field(f, "y", TR_I32, TR_SHAPE(rows));
     if (classes < 0) add_field(f, "y", TR_F32, TR_SHAPE(rows, -classes));
     assert_int_equal(tr_input(f->g, "sample_id", TR_I64, &TR_SHAPE(rows), &f->batch.sample_id),
                      TR_OK);
-    assert_int_equal(tr_input(f->g, "weight", TR_F32, &TR_SHAPE(rows), &f->batch.weight), TR_OK);
+    OK(tr_input(f->g, "weight", TR_F32, &TR_SHAPE(rows), &f->batch.weight));
 }
 
 tr_status_t fixture_build(model_fixture_t *f) {

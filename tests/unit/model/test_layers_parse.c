@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <setjmp.h>
 #include <cmocka.h>
+#include "../../support/ok.h"
 
 #include "../../support/names.h"
 #include "base/mem.h"
@@ -16,7 +17,7 @@ static void words_options_and_comments(void **state) {
     int count;
     const char *text = "# a net\nconv 32 5x5 pad = same bias=no, batchnorm,,\n\n  relu  # behind "
                        "it\nlinear features=10,";
-    assert_int_equal(tr_layers_parse(text, &specs, &count), TR_OK);
+    OK(tr_layers_parse(text, &specs, &count));
     assert_int_equal(count, 4);
     assert_string_equal(specs[0].name, "conv");
     assert_int_equal(specs[0].line, 2);
@@ -40,7 +41,7 @@ static void blocks_nest_over_lines(void **state) {
     int count;
     const char *text =
         "repeat 2 {\n residual { conv 8 3 pad=same, relu }\n { conv 8 1 }, relu }\nlinear 10";
-    assert_int_equal(tr_layers_parse(text, &specs, &count), TR_OK);
+    OK(tr_layers_parse(text, &specs, &count));
     assert_int_equal(count, 2);
     assert_int_equal(specs[0].block_count, 1);
     assert_int_equal(specs[0].blocks[0].count, 2);
@@ -74,7 +75,7 @@ static void normal_forms(void **state) {
             tr_layer_spec_t *specs;
             tr_str_t text = {0};
             int count;
-            assert_int_equal(tr_layers_parse(same[i][k], &specs, &count), TR_OK);
+            OK(tr_layers_parse(same[i][k], &specs, &count));
             tr_layers_write(specs, count, &text);
             assert_string_equal(text.text, same[i][2]);
             tr_str_free(&text);
@@ -87,7 +88,7 @@ static void empty_texts_have_no_layers(void **state) {
     for (size_t i = 0; i < TR_COUNT(texts); i++) {
         tr_layer_spec_t *specs;
         int count = -1;
-        assert_int_equal(tr_layers_parse(texts[i], &specs, &count), TR_OK);
+        OK(tr_layers_parse(texts[i], &specs, &count));
         assert_int_equal(count, 0);
         tr_layers_free(&specs, count);
     }

@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <setjmp.h>
 #include <cmocka.h>
+#include "../../support/ok.h"
 
 #include "model_fixture.h"
 #include "base/mem.h"
@@ -206,7 +207,7 @@ static void losses(void **state) {
     assert_int_equal(fixture_build(&f), TR_OK);
     assert_false(tr_is_none(f.result.correct));
     assert_false(tr_is_none(f.result.correct_topk));
-    assert_int_equal(tr_program_end(f.g), TR_OK);
+    OK(tr_program_end(f.g));
     fixture_set(&f, "model.topk", "11");
     fixture_begin(&f, "other", TR_TRAIN, mnist, 10);
     fixture_expect_error(fixture_build(&f), TR_ERR_CONFIG, "model.topk & 11 & 10");
@@ -231,10 +232,10 @@ static void equal_builds_give_equal_ops(void **state) {
           mnist, 10);
     int first = f.program;
     int64_t parameters = fixture_parameters(&f);
-    assert_int_equal(tr_program_end(f.g), TR_OK);
+    OK(tr_program_end(f.g));
     fixture_begin(&f, "again", TR_TRAIN, mnist, 10);
     assert_int_equal(fixture_build(&f), TR_OK);
-    assert_int_equal(tr_program_end(f.g), TR_OK);
+    OK(tr_program_end(f.g));
     assert_int_equal(fixture_parameters(&f), parameters);
     int count = tr_program_op_count(f.g, first);
     assert_true(count > 5);
@@ -290,7 +291,7 @@ static void programs_register_models_of_their_own(void **state) {
     static const tr_model_t own = {.name = "own", .help = "A test's.", .build = build_own};
     model_fixture_t f;
     const tr_model_t *found;
-    assert_int_equal(tr_model_register(&own), TR_OK);
+    OK(tr_model_register(&own));
     fixture_expect_error(tr_model_register(&own), TR_ERR_CONFIG, "'own'");
     fixture_expect_error(tr_model_find("sequentail", &found), TR_ERR_CONFIG,
                          "'sequentail' & 'sequential'");

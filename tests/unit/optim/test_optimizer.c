@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <setjmp.h>
 #include <cmocka.h>
+#include "../../support/ok.h"
 
 #include "../../support/names.h"
 #include "graph/program.h"
@@ -332,10 +333,10 @@ static void types_are_checked_and_registered(void **state) {
     expect_bad(&s, "'lion' & adamw & sgd");
     s = base, s.nesterov = true;
     expect_bad(&s, "nesterov & momentum & 0");
-    assert_int_equal(tr_optimizer_register(&own), TR_OK);
+    OK(tr_optimizer_register(&own));
     assert_int_equal(tr_optimizer_register(&own), TR_ERR_CONFIG);
     s = base, s.type = "lion";
-    assert_int_equal(tr_optimizer_check(&s), TR_OK);
+    OK(tr_optimizer_check(&s));
 }
 
 int main(void) {

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+#include "../../support/ok.h"
 
 static const tr_progress_t middle = {.step = 1234,
                                      .steps = 2340,
@@ -131,7 +132,7 @@ static void test_plain_lines_where_there_is_no_terminal(void **state) {
     assert_int_equal(pipe(ends), 0);
     unsetenv("OMPI_COMM_WORLD_SIZE");
     setenv("TERM", "xterm", 1);
-    assert_int_equal(tr_progress_create(ends[1], &line), TR_OK);
+    OK(tr_progress_create(ends[1], &line));
     /* must write nothing: the pipe would block the read below if plain did not */
     tr_progress_draw(line, &middle);
     for (int i = 0; i < 3; i++)
@@ -160,7 +161,7 @@ static void test_a_program_that_takes_the_lines_keeps_them(void **state) {
     tr_progress_line_t *line = NULL;
     assert_int_equal(pipe(ends), 0);
     tr_log_set_sink(take_line, &lines);
-    assert_int_equal(tr_progress_create(ends[1], &line), TR_OK);
+    OK(tr_progress_create(ends[1], &line));
     tr_progress_plain(line, &middle);
     tr_progress_destroy(&line);
     close(ends[1]);
@@ -183,7 +184,7 @@ static void test_log_lines_stand_above_the_bar(void **state) {
     setenv("NO_COLOR", "1", 1);
     setenv("LC_ALL", "C", 1);
     tr_progress_line_t *line = NULL;
-    assert_int_equal(tr_progress_create(terminal, &line), TR_OK);
+    OK(tr_progress_create(terminal, &line));
     tr_progress_plain(line, &middle); /* nothing: this is a terminal */
     tr_progress_draw(line, &middle);
     read_pipe(master, text, sizeof text);

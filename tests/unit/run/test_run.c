@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+#include "../../support/ok.h"
 
 static char base[512];
 
@@ -51,12 +52,12 @@ static tr_status_t open_at(const char *dir, tr_run_t **out) {
 static tr_run_t *open_run(const char *name) {
     tr_run_t *run = NULL;
     assert_int_equal(open_at(in_base(name), &run), TR_OK);
-    assert_int_equal(tr_run_begin(run, "[data]\nx = 1\n"), TR_OK);
+    OK(tr_run_begin(run, "[data]\nx = 1\n"));
     return run;
 }
 
 static void put(tr_run_t *run, int step, const char *key, double value) {
-    assert_int_equal(tr_run_metrics(run, json_pack("{s:i, s:f}", "step", step, key, value)), TR_OK);
+    OK(tr_run_metrics(run, json_pack("{s:i, s:f}", "step", step, key, value)));
 }
 
 static void test_files_of_a_run(void **state) {
@@ -75,8 +76,7 @@ static void test_files_of_a_run(void **state) {
     tr_run_close(&run);
     assert_null(run);
     assert_non_null(strstr(content(in_base("a/b/c/log.txt")), "hello"));
-    assert_string_equal(content(in_base("a/b/c/metrics.jsonl")),
-                        "{\"step\":1,\"loss\":0.1}\n");
+    assert_string_equal(content(in_base("a/b/c/metrics.jsonl")), "{\"step\":1,\"loss\":0.1}\n");
     assert_string_equal(content(in_base("a/b/c/summary.json")),
                         "{\n  \"status\": \"done\",\n  \"steps\": 2\n}\n");
     assert_int_not_equal(access(in_base("a/b/c/summary.json.tmp"), F_OK), 0);
@@ -96,8 +96,8 @@ static void test_rewind_drops_later_steps(void **state) {
     put(run, 20, "loss", 2);
     put(run, 20, "valid_loss", 2.5);
     put(run, 30, "loss", 1);
-    assert_int_equal(tr_run_metrics_rewind(run, 30, true), TR_OK);
-    assert_int_equal(tr_run_metrics_rewind(run, 20, true), TR_OK);
+    OK(tr_run_metrics_rewind(run, 30, true));
+    OK(tr_run_metrics_rewind(run, 20, true));
     put(run, 30, "loss", 0.5);
     tr_run_close(&run);
     assert_string_equal(
@@ -105,10 +105,10 @@ static void test_rewind_drops_later_steps(void **state) {
         "{\"step\":10,\"loss\":3.0}\n{\"step\":20,\"loss\":2.0}\n{\"step\":20,\"valid_loss\":"
         "2.5}\n{\"step\":30,\"loss\":0.5}\n");
     run = open_run("rewind");
-    assert_int_equal(tr_run_metrics_rewind(run, 20, false), TR_OK);
+    OK(tr_run_metrics_rewind(run, 20, false));
     assert_string_equal(content(in_base("rewind/metrics.jsonl")),
                         "{\"step\":10,\"loss\":3.0}\n{\"step\":20,\"loss\":2.0}\n");
-    assert_int_equal(tr_run_metrics_rewind(run, 0, true), TR_OK);
+    OK(tr_run_metrics_rewind(run, 0, true));
     tr_run_close(&run);
     assert_string_equal(content(in_base("rewind/metrics.jsonl")), "");
 }
@@ -125,7 +125,7 @@ static void test_a_torn_line_is_cut_at_open(void **state) {
     fclose(file);
     run = open_run("torn");
     put(run, 2, "loss", 2);
-    assert_int_equal(tr_run_metrics_rewind(run, 2, true), TR_OK);
+    OK(tr_run_metrics_rewind(run, 2, true));
     tr_run_close(&run);
     assert_string_equal(content(in_base("torn/metrics.jsonl")),
                         "{\"step\":1,\"loss\":3.0}\nnot json\n{\"step\":2,\"loss\":2.0}\n");
@@ -187,7 +187,7 @@ static void test_waits_for_the_lock(void **state) {
         _exit(0);
     }
     assert_int_equal(read(ends[0], &byte, 1), 1);
-    assert_int_equal(tr_run_open(&settings, "", NULL, &run), TR_OK);
+    OK(tr_run_open(&settings, "", NULL, &run));
     tr_run_close(&run);
     assert_true(wait(NULL) > 0);
 

@@ -9,21 +9,22 @@
 #include <sys/stat.h>
 
 #include <cmocka.h>
+#include "../../support/ok.h"
 
 static void put(const char *event, double write_sec) {
     json_t *line = json_pack("{s:s, s:f}", "event", event, "checkpoint_write_sec", write_sec);
-    assert_int_equal(tr_starts_append("run", line), TR_OK);
+    OK(tr_starts_append("run", line));
 }
 
 static void sessions(void **state) {
     tr_starts_t found;
     assert_int_equal(mkdir("run", 0777), 0);
-    assert_int_equal(tr_starts_read("run", &found), TR_OK);
+    OK(tr_starts_read("run", &found));
     assert_int_equal(found.count, 0);
     put("start", 0);
     put("end", 1.5);
     put("start", 0);
-    assert_int_equal(tr_starts_read("run", &found), TR_OK);
+    OK(tr_starts_read("run", &found));
     assert_int_equal(found.count, 2);
     assert_true(found.slowest_write_sec == 1.5);
 
@@ -32,7 +33,7 @@ static void sessions(void **state) {
     fputs("{\"event\":\"sta", file);
     fclose(file);
     put("start", 0);
-    assert_int_equal(tr_starts_read("run", &found), TR_OK);
+    OK(tr_starts_read("run", &found));
     assert_int_equal(found.count, 3);
 }
 

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+#include "../../support/ok.h"
 
 static const char path[] = "a.verdict";
 
@@ -51,9 +52,9 @@ static void the_first_one_stays(void **state) {
     tr_verdict_write(TR_ERR_RETRY, "first", NULL);
     tr_verdict_write(TR_OK, "", NULL);
     assert_non_null(strstr(content(), "again"));
-    assert_int_equal(tr_verdict_clear(), TR_OK);
+    OK(tr_verdict_clear());
     assert_string_equal(content(), "(no file)");
-    assert_int_equal(tr_verdict_clear(), TR_OK);
+    OK(tr_verdict_clear());
 }
 
 static void long_texts_are_cut(void **state) {
@@ -68,7 +69,7 @@ static void without_a_file_nothing_is_written(void **state) {
     tr_verdict_write(TR_OK, "", NULL);
     assert_string_equal(content(), "(no file)");
     tr_verdict_open(NULL);
-    assert_int_equal(tr_verdict_clear(), TR_OK);
+    OK(tr_verdict_clear());
 }
 
 /* A failure leaves nothing behind and ends nothing. */

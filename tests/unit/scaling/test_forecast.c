@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <setjmp.h>
 #include <cmocka.h>
+#include "../../support/ok.h"
 
 #include "../../support/names.h"
 #include "scaling/forecast.h"
@@ -77,7 +78,7 @@ static void test_fit(void **state) {
         snprintf(text + used, sizeof text - (size_t)used, "]}");
         write_file(names[k], text);
     }
-    assert_int_equal(tr_network_read("net2.json,net4.json", &n), TR_OK);
+    OK(tr_network_read("net2.json,net4.json", &n));
     assert_float_equal(n.link[TR_NETWORK_MEDIAN].latency_sec, 10e-6, 1e-9);
     assert_float_equal(n.link[TR_NETWORK_MEDIAN].sec_per_byte, 1e-9, 1e-13);
     assert_float_equal(n.link[TR_NETWORK_P90].latency_sec, 20e-6, 1e-9);
@@ -94,7 +95,7 @@ static void test_tables(void **state) {
     write_file("net.json", "{\"ranks\": 2, \"nodes\": 1, \"engine\": \"poll\", \"sizes\": ["
                            "{\"bytes\": 1000, \"median_us\": 10, \"p90_us\": 20},"
                            "{\"bytes\": 3000, \"median_us\": 20, \"p90_us\": 60}]}");
-    assert_int_equal(tr_network_read("net.json", &n), TR_OK);
+    OK(tr_network_read("net.json", &n));
     assert_true(n.is_polled);
     assert_float_equal(tr_network_allreduce_sec(&n, 2, 10, TR_NETWORK_MEDIAN, &measured), 10e-6,
                        NEAR);
@@ -148,15 +149,15 @@ static void test_prediction(void **state) {
     tr_network_t n;
     tr_forecast_t row;
     tr_str_t text = {0};
-    assert_int_equal(tr_profile_read(write_file("p.json", profile_text), &p), TR_OK);
-    assert_int_equal(tr_network_read(write_file("n.json", network_text), &n), TR_OK);
+    OK(tr_profile_read(write_file("p.json", profile_text), &p));
+    OK(tr_network_read(write_file("n.json", network_text), &n));
     tr_forecast_setup_t s = {.profile = &p, .between = &n, .ranks_per_node = 1, .batch_size = 8};
-    assert_int_equal(tr_forecast(&s, 1, &row), TR_OK);
+    OK(tr_forecast(&s, 1, &row));
     assert_float_equal(row.step_sec.expected, 10, NEAR);
     assert_float_equal(row.step_sec.high, 10.9, NEAR);
     assert_float_equal(row.exposed_sec.high, 0, NEAR);
     assert_float_equal(row.efficiency.low, 1, NEAR);
-    assert_int_equal(tr_forecast(&s, 2, &row), TR_OK);
+    OK(tr_forecast(&s, 2, &row));
     assert_int_equal(row.batch_size, 16);
     assert_int_equal(row.slots, 2);
     assert_int_equal(row.network, TR_ORIGIN_MEASURED);
@@ -169,11 +170,11 @@ static void test_prediction(void **state) {
     /* high: 10.949358868; the second bucket waits for the first: 0.25 of 4.379743547 + 5 + 3 */
     assert_float_equal(row.step_sec.high, 4.379743547 * 1.25 + 8 + 2.189871774, 1e-7);
     s.mode = TR_SCALING_STRONG;
-    assert_int_equal(tr_forecast(&s, 2, &row), TR_OK);
+    OK(tr_forecast(&s, 2, &row));
     assert_int_equal(row.slots, 1);
     assert_float_equal(row.step_sec.low, 7, NEAR);
     assert_float_equal(row.efficiency.high, 10. / 14, NEAR);
-    assert_int_equal(tr_forecast(&s, 4, &row), TR_OK); /* one micro-batch of 2: 2 s, and buckets */
+    OK(tr_forecast(&s, 4, &row)); /* one micro-batch of 2: 2 s, and buckets */
     assert_int_equal(row.micro_batch, 2);
     assert_int_equal(row.network, TR_ORIGIN_FITTED);
     assert_int_equal(tr_forecast(&s, 3, &row), TR_ERR_CONFIG);
@@ -192,28 +193,28 @@ static void test_inside(void **state) {
     tr_profile_t p;
     tr_network_t between, inside;
     tr_forecast_t row;
-    assert_int_equal(tr_profile_read(write_file("p.json", profile_text), &p), TR_OK);
+    OK(tr_profile_read(write_file("p.json", profile_text), &p));
     write_file("n.json", network_text);
     write_file("w.json", "{\"ranks\": 4, \"nodes\": 2, \"sizes\": [{\"bytes\": 2000, "
                          "\"median_us\": 4e6, \"p90_us\": 4e6}]}");
     write_file("i.json", "{\"ranks\": 2, \"nodes\": 1, \"sizes\": [{\"bytes\": 2000, "
                          "\"median_us\": 1e6, \"p90_us\": 1e6}]}");
-    assert_int_equal(tr_network_read("n.json", &between), TR_OK);
-    assert_int_equal(tr_network_read("i.json", &inside), TR_OK);
+    OK(tr_network_read("n.json", &between));
+    OK(tr_network_read("i.json", &inside));
     tr_forecast_setup_t s = {.profile = &p,
                              .between = &between,
                              .inside = &inside,
                              .ranks_per_node = 2,
                              .batch_size = 16};
-    assert_int_equal(tr_forecast(&s, 1, &row), TR_OK);
+    OK(tr_forecast(&s, 1, &row));
     assert_float_equal(row.step_sec.low, 10 + 1, NEAR);
-    assert_int_equal(tr_forecast(&s, 2, &row), TR_OK);
+    OK(tr_forecast(&s, 2, &row));
     assert_int_equal(row.ranks, 4);
     /* 1-4 (2 + 1), then 4-6 (1 + 1) */
     assert_float_equal(row.step_sec.low, 10 + 2, NEAR);
     tr_network_free(&between);
-    assert_int_equal(tr_network_read("n.json,w.json", &between), TR_OK);
-    assert_int_equal(tr_forecast(&s, 2, &row), TR_OK);
+    OK(tr_network_read("n.json,w.json", &between));
+    OK(tr_forecast(&s, 2, &row));
     assert_float_equal(row.step_sec.low, 10 + 5, NEAR); /* 1-5, 5-9 */
     tr_network_free(&between);
     tr_network_free(&inside);

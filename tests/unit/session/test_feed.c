@@ -15,11 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-
-#define OK(expr)                                                                                   \
-    do {                                                                                           \
-        if ((expr) != TR_OK) fail_msg("%s: %s", #expr, tr_error_last()->message);                  \
-    } while (0)
+#include "../../support/ok.h"
 
 static const char text[] =
     "threads = 1\n"

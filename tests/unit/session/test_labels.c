@@ -21,11 +21,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
-
-#define OK(expr)                                                                                   \
-    do {                                                                                           \
-        if ((expr) != TR_OK) fail_msg("%s: %s", #expr, tr_error_last()->message);                  \
-    } while (0)
+#include "../../support/ok.h"
 
 static tr_world_t *world;
 

@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <setjmp.h>
 #include <cmocka.h>
+#include "../../support/ok.h"
 
 #include "base/clock.h"
 #include "base/rng.h"
@@ -18,12 +19,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
-
-#define assert_ok(expr)                                                                            \
-    do {                                                                                           \
-        tr_status_t status_ = (expr);                                                              \
-        if (status_ != TR_OK) fail_msg("%s: %s", #expr, tr_error_last()->message);                 \
-    } while (0)
 
 static json_t *golden;
 static char data_folder[4096]; /* of GPT-2's files and the text; "" where they are not there */
@@ -55,7 +50,7 @@ static void assert_checksum(const char *name, const tr_ids_t *ids) {
 static void assert_decodes(const tr_tokenizer_t *tokenizer, const tr_ids_t *ids, const char *text,
                            size_t bytes) {
     tr_str_t decoded = {0};
-    assert_ok(tr_tokenizer_decode(tokenizer, ids->data, ids->count, &decoded));
+    OK(tr_tokenizer_decode(tokenizer, ids->data, ids->count, &decoded));
     assert_int_equal(decoded.length, bytes);
     if (bytes) assert_memory_equal(decoded.text, text, bytes);
     tr_str_free(&decoded);
@@ -63,7 +58,7 @@ static void assert_decodes(const tr_tokenizer_t *tokenizer, const tr_ids_t *ids,
 
 static void assert_round_trip(const tr_tokenizer_t *tokenizer, const char *text, size_t bytes) {
     tr_ids_t ids = {0};
-    assert_ok(tr_tokenizer_encode(tokenizer, text, bytes, &ids));
+    OK(tr_tokenizer_encode(tokenizer, text, bytes, &ids));
     assert_decodes(tokenizer, &ids, text, bytes);
     tr_vec_free(&ids);
 }
@@ -71,10 +66,10 @@ static void assert_round_trip(const tr_tokenizer_t *tokenizer, const char *text,
 static void learn(tr_tokenizer_t *tokenizer, const char *text, size_t bytes) {
     tr_ids_t ids = {0};
     assert_true(tokenizer->is_learning);
-    assert_ok(tr_tokenizer_encode(tokenizer, text, bytes, &ids));
+    OK(tr_tokenizer_encode(tokenizer, text, bytes, &ids));
     assert_int_equal(ids.count, 0);
     tr_vec_free(&ids);
-    assert_ok(tr_tokenizer_learned(tokenizer));
+    OK(tr_tokenizer_learned(tokenizer));
 }
 
 static char *read_file(const char *name, size_t *out_bytes) {
@@ -96,7 +91,7 @@ static void small_vocabulary_is_as_tiktoken(void **state) {
     size_t bytes;
     tr_ids_t ids = {0};
     const char *text = member(json_object_get(golden, "torture"), "text", &bytes);
-    assert_ok(tr_tokenizer_encode(small, text, bytes, &ids));
+    OK(tr_tokenizer_encode(small, text, bytes, &ids));
     assert_ids(json_object_get(json_object_get(golden, "small"), "ids"), &ids);
     assert_decodes(small, &ids, text, bytes);
     assert_int_equal(small->end, small->vocab_size - 1);
@@ -111,7 +106,7 @@ static void gpt2_is_as_tiktoken(void **state) {
     const char *text = member(torture, "text", &bytes);
     assert_int_equal(gpt2->vocab_size, 50257);
     assert_int_equal(gpt2->end, 50256);
-    assert_ok(tr_tokenizer_encode(gpt2, text, bytes, &ids));
+    OK(tr_tokenizer_encode(gpt2, text, bytes, &ids));
     assert_ids(json_object_get(torture, "ids"), &ids);
     assert_decodes(gpt2, &ids, text, bytes);
     tr_vec_free(&ids);
@@ -123,7 +118,7 @@ static void tinyshakespeare_is_as_tiktoken(void **state) {
     if (!gpt2) skip();
     char *text = read_file("text/tinyshakespeare.txt", &bytes);
     const double begin = tr_clock_sec();
-    assert_ok(tr_tokenizer_encode(gpt2, text, bytes, &ids));
+    OK(tr_tokenizer_encode(gpt2, text, bytes, &ids));
     const double sec = tr_clock_sec() - begin;
     print_message("tinyshakespeare: %zu bytes, %zu tokens, %.1f MB/s\n", bytes, ids.count,
                   (double)bytes / sec / 1e6);
@@ -159,13 +154,13 @@ static void pieces_make_no_difference(void **state) {
     for (int most = 1; most < 100; most += 7) {
         tr_encoder_t *encoder;
         tr_ids_t ids = {0};
-        assert_ok(tr_encoder_create(small, &encoder));
+        OK(tr_encoder_create(small, &encoder));
         for (size_t at = 0, count; at < bytes; at += count) {
             count = 1 + tr_rng_below(&rng, (uint64_t)most);
             if (count > bytes - at) count = bytes - at;
-            assert_ok(tr_encoder_add(encoder, text + at, count, &ids));
+            OK(tr_encoder_add(encoder, text + at, count, &ids));
         }
-        assert_ok(tr_encoder_finish(encoder, &ids));
+        OK(tr_encoder_finish(encoder, &ids));
         assert_ids(json_object_get(json_object_get(golden, "small"), "ids"), &ids);
         tr_encoder_destroy(&encoder);
         tr_vec_free(&ids);
@@ -195,7 +190,7 @@ static void any_bytes_come_back(void **state) {
             const uint64_t draw = tr_rng_below(&rng, round % 2 ? 256 : 1024);
             text[i] = draw < 256 ? (char)draw : "\xe2\x80\x83' s7\xc3\xa9"[draw % 9];
         }
-        assert_ok(tr_tokenizer_create("bytes", &tokenizer[1]));
+        OK(tr_tokenizer_create("bytes", &tokenizer[1]));
         for (int t = 0; t < 2; t++)
             assert_round_trip(tokenizer[t], text, (size_t)(round ? BYTES : 0));
         tr_tokenizer_destroy(&tokenizer[1]);
@@ -208,17 +203,17 @@ static void bytes_and_chars_have_an_end(void **state) {
                          as_chars[] = {1, 2, 4, 0, 3};
     tr_tokenizer_t *bytes, *chars;
     tr_ids_t ids = {0};
-    assert_ok(tr_tokenizer_create("bytes", &bytes));
+    OK(tr_tokenizer_create("bytes", &bytes));
     assert_int_equal(bytes->vocab_size, 257);
-    assert_ok(tr_tokenizer_encode(bytes, text, sizeof text - 1, &ids));
+    OK(tr_tokenizer_encode(bytes, text, sizeof text - 1, &ids));
     assert_int_equal(ids.count, 9);
     assert_memory_equal(ids.data, as_bytes, sizeof as_bytes);
     assert_decodes(bytes, &ids, text, sizeof text - 1);
     ids.count = 0;
-    assert_ok(tr_tokenizer_create("chars", &chars));
+    OK(tr_tokenizer_create("chars", &chars));
     learn(chars, text, sizeof text - 1);
     assert_int_equal(chars->vocab_size, 5); /* < | > are not in it: the end is no text */
-    assert_ok(tr_tokenizer_encode(chars, text, sizeof text - 1, &ids));
+    OK(tr_tokenizer_encode(chars, text, sizeof text - 1, &ids));
     assert_int_equal(ids.count, 5);
     assert_memory_equal(ids.data, as_chars, sizeof as_chars);
     assert_decodes(chars, &ids, text, sizeof text - 1);
@@ -233,21 +228,21 @@ static void json_gives_the_same_tokenizer(void **state) {
     size_t bytes;
     const char *text = member(json_object_get(golden, "torture"), "text", &bytes);
     tr_tokenizer_t *tokenizer[3] = {small};
-    assert_ok(tr_tokenizer_create("bytes", &tokenizer[1]));
-    assert_ok(tr_tokenizer_create("chars", &tokenizer[2]));
+    OK(tr_tokenizer_create("bytes", &tokenizer[1]));
+    OK(tr_tokenizer_create("chars", &tokenizer[2]));
     learn(tokenizer[2], text, bytes);
     for (int t = 0; t < 3; t++) {
         char *json;
         tr_tokenizer_t *again;
         tr_ids_t ids = {0}, other = {0};
-        assert_ok(tr_tokenizer_to_json(tokenizer[t], &json));
-        assert_ok(tr_tokenizer_from_json(json, "here", &again));
+        OK(tr_tokenizer_to_json(tokenizer[t], &json));
+        OK(tr_tokenizer_from_json(json, "here", &again));
         assert_string_equal(tr_tokenizer_name(again), tr_tokenizer_name(tokenizer[t]));
         assert_int_equal(again->vocab_size, tokenizer[t]->vocab_size);
         assert_int_equal(again->end, tokenizer[t]->end);
         assert_false(again->is_learning);
-        assert_ok(tr_tokenizer_encode(tokenizer[t], text, bytes, &ids));
-        assert_ok(tr_tokenizer_encode(again, text, bytes, &other));
+        OK(tr_tokenizer_encode(tokenizer[t], text, bytes, &ids));
+        OK(tr_tokenizer_encode(again, text, bytes, &other));
         assert_int_equal(ids.count, other.count);
         assert_memory_equal(ids.data, other.data, 4 * ids.count);
         tr_free(&json);
@@ -273,10 +268,10 @@ static void files_give_the_same_tokenizer(void **state) {
     json_t *copy = json_deep_copy(json_object_get(golden, "small"));
     json_object_del(json_object_get(copy, "vocab"), TR_END_OF_TEXT);
     char *json = json_dumps(copy, 0);
-    assert_ok(tr_tokenizer_from_json(json, "here", &without));
+    OK(tr_tokenizer_from_json(json, "here", &without));
     assert_int_equal(without->end, small->end);
     for (int i = 0; i < 3; i++) {
-        assert_ok(tr_tokenizer_file(without, i, &name, &content));
+        OK(tr_tokenizer_file(without, i, &name, &content));
         assert_string_equal(name, names[i]);
         snprintf(path[i], sizeof path[i], "%s/%s", folder, name);
         FILE *file = fopen(path[i], "w");
@@ -285,13 +280,13 @@ static void files_give_the_same_tokenizer(void **state) {
         fclose(file);
         tr_free(&content);
     }
-    assert_ok(tr_tokenizer_file(without, 3, &name, &content));
+    OK(tr_tokenizer_file(without, 3, &name, &content));
     assert_null(name);
     snprintf(spec, sizeof spec, "gpt2:%s", folder);
-    assert_ok(tr_tokenizer_create(spec, &again));
+    OK(tr_tokenizer_create(spec, &again));
     assert_int_equal(again->vocab_size, small->vocab_size);
     assert_int_equal(again->end, small->end);
-    assert_ok(tr_tokenizer_encode(again, text, bytes, &ids));
+    OK(tr_tokenizer_encode(again, text, bytes, &ids));
     assert_ids(json_object_get(json_object_get(golden, "small"), "ids"), &ids);
     for (int i = 0; i < 3; i++) unlink(path[i]);
     rmdir(folder);

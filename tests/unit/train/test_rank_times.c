@@ -6,6 +6,7 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include "../../support/ok.h"
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -32,7 +33,7 @@ static void beats_carry_times(void **state) {
     add_second_steps();
     add_second_steps();
     for (int i = 0; rank == 0 && i < 3000 && !have_arrived(times, 2); i++) usleep(10 * 1000);
-    assert_int_equal(tr_world_barrier(world), TR_OK);
+    OK(tr_world_barrier(world));
     if (rank != 0) return;
     assert_true(times[0].compute_sec == 2 && times[1].compute_sec == 4 &&
                 times[2].compute_sec == 6);
@@ -50,7 +51,7 @@ static void a_line_tells_the_slowest(void **state) {
     if (rank != 0) return;
     for (int i = 1; i <= 100; i++) tr_metrics_ranks_step(&ranks, 0.001 * i);
     json_t *line = json_object();
-    assert_int_equal(tr_metrics_ranks_line(&ranks, world, line), TR_OK);
+    OK(tr_metrics_ranks_line(&ranks, world, line));
     assert_in_range(number(line, "step_ms"), 49, 52);
     assert_in_range(number(line, "step_ms_p95"), 94, 97);
     assert_int_equal(number(line, "slowest_rank"), 2);
@@ -59,7 +60,7 @@ static void a_line_tells_the_slowest(void **state) {
     assert_non_null(json_object_get(line, "slowest_host"));
     json_decref(line);
     line = json_object(); /* nothing new */
-    assert_int_equal(tr_metrics_ranks_line(&ranks, world, line), TR_OK);
+    OK(tr_metrics_ranks_line(&ranks, world, line));
     assert_int_equal(json_object_size(line), 0);
     json_decref(line);
     tr_metrics_ranks_close(&ranks);

@@ -6,6 +6,7 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include "../../support/ok.h"
 #include "train/signals.h"
 #include "device/device.h"
 #include <omp.h>
@@ -90,7 +91,7 @@ static void memory_below_the_stack_pointer_stays(void **state) {
 static void computing_threads_take_no_signals(void **state) {
     tr_device_t *device;
     int open_to = 0;
-    assert_int_equal(tr_device_open("cpu", NULL, &device), TR_OK);
+    OK(tr_device_open("cpu", NULL, &device));
 #pragma omp parallel num_threads(2) reduction(+ : open_to)
     if (omp_get_thread_num() > 0) {
         sigset_t blocked;

@@ -16,11 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-
-#define OK(expr)                                                                                   \
-    do {                                                                                           \
-        if ((expr) != TR_OK) fail_msg("%s: %s", #expr, tr_error_last()->message);                  \
-    } while (0)
+#include "../../support/ok.h"
 
 static tr_world_t *world;
 static bool with_watchdog;
@@ -206,7 +202,7 @@ static float first_of(const tr_safetensors_t *file, const char *name) {
     float value;
     const tr_named_tensor_t *t = tr_safetensors_find(file, name);
     assert_non_null(t);
-    assert_int_equal(tr_safetensors_read(t, 0, sizeof value, &value), TR_OK);
+    OK(tr_safetensors_read(t, 0, sizeof value, &value));
     return value;
 }
 

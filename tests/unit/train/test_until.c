@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include "../../support/ok.h"
 
 static void times(void **state) {
     char text[64];
@@ -19,18 +20,18 @@ static void times(void **state) {
     unsetenv("SLURM_JOB_END_TIME");
     static const char *const none[] = {"auto", "none", "", "N/A", "Unknown"};
     for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
-        assert_int_equal(tr_until_parse(none[i], &until), TR_OK);
+        OK(tr_until_parse(none[i], &until));
         assert_true(until == 0);
     }
-    assert_int_equal(tr_until_parse("4102444800", &until), TR_OK);
+    OK(tr_until_parse("4102444800", &until));
     assert_true(until == 4102444800);
-    assert_int_equal(tr_until_parse("2100-01-01T00:00:00", &until), TR_OK);
+    OK(tr_until_parse("2100-01-01T00:00:00", &until));
     assert_true(until == 4102444800);
     setenv("SLURM_JOB_END_TIME", "4102444801", 1);
-    assert_int_equal(tr_until_parse("auto", &until), TR_OK);
+    OK(tr_until_parse("auto", &until));
     assert_true(until == 4102444801);
     snprintf(text, sizeof text, "%.0f", tr_clock_unix_sec() - 10);
-    assert_int_equal(tr_until_parse(text, &until), TR_OK);
+    OK(tr_until_parse(text, &until));
     assert_true(until == 0);
 }
 
