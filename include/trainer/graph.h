@@ -98,13 +98,19 @@ typedef struct {
 
 /* -- building ---------------------------------------------------------------------------------- */
 
+/* TRAIN: dropout and the moments of the batch. EVAL: neither. PLAIN: a program without a
+ * model, such as an update. */
 typedef enum { TR_TRAIN, TR_EVAL, TR_PLAIN } tr_mode_t;
 
 /* device is borrowed and must outlive the graph. */
 tr_status_t tr_graph_create(tr_device_t *device, tr_graph_t **out);
+/* Waits for what runs. Sets *g to NULL; NULL is allowed. */
 void tr_graph_destroy(tr_graph_t **g);
 
+/* Opens a program, to which ops are appended; one at a time. *out_program: its number, for
+ * tr_graph_run. */
 tr_status_t tr_program_begin(tr_graph_t *g, const char *name, tr_mode_t mode, int *out_program);
+/* Completes the open program: merges ops where the device can. */
 tr_status_t tr_program_end(tr_graph_t *g);
 tr_mode_t tr_graph_mode(const tr_graph_t *g); /* of the open program; for dropout, batch-norm */
 

@@ -1,9 +1,14 @@
 /*
  * Ops. Each function appends one or a few records to the open program and returns the result
- * tensor. kernels.h explains the letters in shapes. Activations are f32, bf16 or f16, and the
- * result has the type of the input x: a layer computes in bf16 if its x is bf16. Weights are passed
- * as f32; tr_linear and tr_conv cast them. Scales, biases, statistics, losses and parameter
- * gradients are f32. Mismatched shapes are TR_ERR_CONFIG with the scope, both shapes and a remedy.
+ * tensor. Not collective.
+ *
+ * Letters in shapes: B samples or N images of a batch, S... one to three spatial dimensions [D] [H]
+ * W, C channels, F features, K outputs, T tokens, V classes; "..." is any leading dimensions.
+ *
+ * Activations are f32, bf16 or f16, and the result has the type of the input x: a layer computes in
+ * bf16 if its x is bf16. Weights are passed as f32; tr_linear and tr_conv cast them. Scales, biases,
+ * statistics, losses and parameter gradients are f32. Mismatched shapes are TR_ERR_CONFIG with the
+ * scope, both shapes and a remedy.
  */
 #ifndef TRAINER_OPS_H
 #define TRAINER_OPS_H
@@ -20,12 +25,15 @@ tr_status_t tr_linear(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tensor_t b
 /* As tr_linear with w (F, K), as in GPT-2. */
 tr_status_t tr_linear_in_out(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tensor_t b,
                              tr_act_t act, tr_tensor_t *out);
-/* op(a) op(b), batched; see MATMUL. Differentiable in both. */
+/* alpha op(a) op(b), then act: a (..., M, K), or (..., K, M) if trans_a; b (..., K, N), or (..., N, K)
+ * if trans_b, without leading dimensions or with those of a -> (..., M, N). beta is 0.
+ * Differentiable in both. */
 tr_status_t tr_matmul(tr_graph_t *g, tr_tensor_t a, tr_tensor_t b, const tr_matmul_attr_t *attr,
                       tr_tensor_t *out);
 /* x (N, S..., C), w (K, kernel..., C / groups), b (K) or TR_NONE -> (N, S'..., K). */
 tr_status_t tr_conv(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tensor_t b,
                     const tr_conv_attr_t *attr, tr_tensor_t *out);
+/* x (N, S..., C) -> (N, S'..., C) */
 tr_status_t tr_pool(tr_graph_t *g, tr_tensor_t x, const tr_pool_attr_t *attr, tr_tensor_t *out);
 /* (N, S..., C) -> (N, C) */
 tr_status_t tr_global_avgpool(tr_graph_t *g, tr_tensor_t x, tr_tensor_t *out);
@@ -41,6 +49,7 @@ tr_status_t tr_batchnorm(tr_graph_t *g, tr_tensor_t x, tr_tensor_t gamma, tr_ten
 /* For the `update` program: appends the update of all running moments of the training programs of
  * g. slots: micro-batches per step. */
 tr_status_t tr_update_moments(tr_graph_t *g, int slots);
+/* Over the last dimension: x (..., C), gamma and beta (C) -> (..., C). */
 tr_status_t tr_layernorm(tr_graph_t *g, tr_tensor_t x, tr_tensor_t gamma, tr_tensor_t beta,
                          float eps, tr_tensor_t *out);
 /* sum = a + b and y = layernorm(sum); a and b (..., C) have the same shape. */
@@ -56,6 +65,7 @@ tr_status_t tr_embedding(tr_graph_t *g, tr_tensor_t id, tr_tensor_t wte, tr_tens
  * the backward pass recomputes them. */
 tr_status_t tr_attention(tr_graph_t *g, tr_tensor_t qkv, int heads, tr_tensor_t sample_id, float p,
                          bool keeps_probabilities, tr_tensor_t *out);
+/* act(x), of any shape; TR_ACT_NONE returns x itself. */
 tr_status_t tr_activation(tr_graph_t *g, tr_tensor_t x, tr_act_t act, tr_tensor_t *out);
 /* Identity in eval programs and for p = 0. sample_id: i64 (B). */
 tr_status_t tr_dropout(tr_graph_t *g, tr_tensor_t x, tr_tensor_t sample_id, float p,
@@ -64,13 +74,14 @@ tr_status_t tr_dropout(tr_graph_t *g, tr_tensor_t x, tr_tensor_t sample_id, floa
 tr_status_t tr_add(tr_graph_t *g, tr_tensor_t a, tr_tensor_t b, tr_act_t act, tr_tensor_t *out);
 /* Concatenates 1 to 8 inputs along the last dimension: (..., C_i) -> (..., sum of C_i). */
 tr_status_t tr_concat(tr_graph_t *g, const tr_tensor_t *x, int count, tr_tensor_t *out);
+/* factor x, of any shape. */
 tr_status_t tr_scale(tr_graph_t *g, tr_tensor_t x, float factor, tr_tensor_t *out);
 /* Converts between f32, bf16 and f16; returns x itself if it has that type already. The gradient
  * has the type of x. */
 tr_status_t tr_cast(tr_graph_t *g, tr_tensor_t x, tr_dtype_t dtype, tr_tensor_t *out);
 
 /* Ops for generation, without gradients. The results of a sample do not depend on the other samples
- * in the batch; see MATMUL_ROWS in kernels.h. */
+ * in the batch. */
 /* y = act(x w + b) for few rows: x f32 (..., F), w f32 or bf16 (F, K), or (K, F) if trans_w. */
 tr_status_t tr_linear_rows(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tensor_t b, bool trans_w,
                            tr_act_t act, tr_tensor_t *out);
@@ -88,6 +99,8 @@ tr_status_t tr_cast_normalize(tr_graph_t *g, tr_tensor_t x, tr_tensor_t scale, t
 /* Returns x itself in eval programs and if attr enables nothing. */
 tr_status_t tr_augment(tr_graph_t *g, tr_tensor_t x, tr_tensor_t sample_id,
                        const tr_augment_attr_t *attr, tr_tensor_t *out);
+/* logits (B, V), label i32 or i64 (B), weight (B) -> (B): the weight of a sample whose label is among
+ * its k largest logits, else 0. */
 tr_status_t tr_topk_correct(tr_graph_t *g, tr_tensor_t logits, tr_tensor_t label,
                             tr_tensor_t weight, int k, tr_tensor_t *out);
 /* into += sum(x * weight). into (1) is a reduced or kept tensor; weight may be TR_NONE. */

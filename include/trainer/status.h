@@ -3,7 +3,7 @@
  *
  * Functions that can fail return tr_status_t. The function that detects an error records one
  * message (what was expected, what was found, what to do) with TR_FAIL. Callers return the code
- * with TR_TRY, which adds a frame to the trace. Only src/cmd prints the record. Each thread has one
+ * with TR_TRY, which adds a frame to the trace. The library never prints the record. Each thread has one
  * fixed buffer for its record: recording never allocates. The status values are also the exit
  * codes.
  */
