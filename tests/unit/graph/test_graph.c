@@ -628,8 +628,45 @@ static void test_equal_calls_share_a_plan(void **state) {
     tear_down(&n);
 }
 
+/* One parameter with a gradient and one without, and an input; nothing runs before it has memory. */
+static void gradients_are_found_by_parameter(void **state) {
+    net_t n = {0};
+    tr_tensor_t a, b, y, seed;
+    float got[3];
+    const float x[3] = {1, -2, 3};
+    tr_param_spec_t frozen = bias_spec;
+    frozen.trainable = false;
+    OK(tr_device_open("cpu", NULL, &n.device));
+    OK(tr_graph_create(n.device, &n.g));
+    OK(tr_program_begin(n.g, "train", TR_TRAIN, &n.program));
+    OK(tr_input(n.g, "x", TR_F32, &TR_SHAPE(3), &n.x));
+    OK(tr_param(n.g, "a", &TR_SHAPE(3), &bias_spec, &a));
+    OK(tr_param(n.g, "b", &TR_SHAPE(3), &frozen, &b));
+    OK(tr_add(n.g, a, b, TR_ACT_NONE, &y));
+    OK(tr_add(n.g, y, n.x, TR_ACT_NONE, &y));
+    OK(tr_reshape(n.g, n.x, &TR_SHAPE(3), &seed));
+    assert_true(tr_is_none(tr_gradient(n.g, a)));
+    OK(tr_backward(n.g, y, seed, false));
+    OK(tr_program_end(n.g));
+    assert_false(tr_is_none(tr_gradient(n.g, a)));
+    assert_true(tr_is_none(tr_gradient(n.g, b)) && tr_is_none(tr_gradient(n.g, n.x)));
+    assert_int_equal(tr_graph_run(n.g, n.program), TR_ERR_INTERNAL);
+    assert_int_equal(tr_tensor_write(n.g, n.x, x), TR_ERR_INTERNAL);
+    OK(tr_graph_plan(n.g, 0));
+    OK(tr_graph_allocate(n.g));
+    OK(tr_graph_init_params(n.g, 1));
+    assert_int_equal(tr_graph_run(n.g, n.program + 9), TR_ERR_INTERNAL);
+    OK(tr_tensor_write(n.g, n.x, x));
+    OK(tr_graph_run(n.g, n.program));
+    OK(tr_tensor_read(n.g, tr_gradient(n.g, a), got));
+    assert_memory_equal(got, x, sizeof x);
+    tr_graph_destroy(&n.g);
+    tr_device_close(&n.device);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gradients_are_found_by_parameter),
         cmocka_unit_test(gradients_match_finite_differences),
         cmocka_unit_test(recompute_is_stored_bit_for_bit),
         cmocka_unit_test(recomputed_ops_are_marked),
