@@ -1,3 +1,4 @@
+/* The keys of [parallel]. */
 #include "comm/comm.h"
 
 static const tr_config_field_t fields[] = {

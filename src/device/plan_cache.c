@@ -1,3 +1,4 @@
+/* What a device has prepared for equal calls, kept until its graph is planned. */
 #include "device/plan_cache.h"
 #include "base/mem.h"
 #include <string.h>

@@ -65,6 +65,12 @@ plant tests/cli/a.t "$fits\n${fits}x\n" 'tests/cli/a.t:2 & 121 & 120' "a line of
 plant tests/cli/a.c "${fits}x\n" none "but not of a test in C"
 plant src/train/a.c "$(lines 801 'int tr_v;')\n" 'a.c & 801 & 800' "a file over 800 lines"
 
+(cd "$TRAINER_ROOT" && find src include -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh') | while read -r file; do
+    head -n 1 "$TRAINER_ROOT/$file" | grep -q '^/[*/]' || echo "$file: what is it for?"
+done >out
+[ ! -s out ]
+ok $? "each file opens with a comment that says what it is for"
+
 if command -v cc >/dev/null; then
     mkdir -p b &&
         echo 'int tr_good; int bad_name(void) { return tr_good; }' >b/a.c &&

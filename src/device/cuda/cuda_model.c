@@ -1,3 +1,4 @@
+/* The kinds of GPU that plans can be made for without one. */
 #include "cuda_model.h"
 #include "device/cuda/cudnn/cuda_dnn_int.h"
 #include "cuda_plan_store.h"

@@ -1,3 +1,4 @@
+/* Keeps compiled plans and timed choices in a folder. */
 #include "cuda_plan_store.h"
 #include "trainer/log.h"
 #include "base/mem.h"

@@ -1,3 +1,4 @@
+/* Op times of a step, from events. */
 #include "cuda_times.h"
 #include <string.h>
 

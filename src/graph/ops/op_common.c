@@ -1,3 +1,4 @@
+/* What the rows of several ops share. */
 #include "op_int.h"
 
 const char *tr_op_where(const tr_op_t *op) {

@@ -1,3 +1,4 @@
+/* Flash attention by cuDNN's graphs. */
 #include "cuda_dnn_attention.h"
 #include "cuda_dnn_int.h"
 #include "base/str.h"
