@@ -228,7 +228,7 @@ define version_h
 #define TR_BUILD_FLAGS   "$(subst ",,$(strip $(OPT) $(ARCH) $(san) $(CPPFLAGS) $(CFLAGS)))"
 endef
 
-reference: all
+reference: all $(O)/tests/cli/make_bad_input
 	@tools/make-reference $(O)/trainer docs
 	@tools/make-bad-input-doc $(O)
 lint: ; @tools/check-layers $$(test -f $(O)/libtrainer.a && echo $(O))

@@ -106,8 +106,8 @@ static bool announce(tr_loader_t *l) {
     return true;
 }
 
-/* Takes the next window of the stream that is needed first if there is space for it. The lock is released while
- * the window is prepared. */
+/* Takes the next window of the stream that is needed first if there is space for it. The lock is
+ * released while the window is prepared. */
 static bool window_open(tr_loader_t *l) {
     tr_sampler_window_t window;
     int64_t valid;

@@ -209,7 +209,7 @@ static tr_status_t csv_write_rows(import_t *m) {
     const csv_labels_t *l = &m->labels;
     const bool is_float = l->numbers && !l->whole;
     const tr_shape_t inputs = TR_SHAPE(m->inputs), scalar = {0};
-    int x[2], y[2], count, group;
+    int x[2] = {0}, y[2] = {0}, count, group;
     char **field;
     for (int g = 0; g < 2; g++) {
         if (!m->rows[g] && g) continue;

@@ -59,7 +59,7 @@ tr_status_t tr_flight_hold(tr_flight_t *f, int64_t count) {
 
 tr_status_t tr_flight_feed(tr_flight_t *f, const tr_feed_step_t *step, const tr_batch_t **out) {
     const int64_t prefetch = f->s->data.prefetch;
-    const int most = prefetch > 0 && prefetch < TR_FEED_SETS ? (int)prefetch : TR_FEED_SETS;
+    const int most = prefetch < TR_FEED_SETS ? (int)prefetch : TR_FEED_SETS;
     tr_batch_t *batch = f->held ? f->held[f->fed % f->held_count] : NULL;
     if (!batch) {
         TR_TRY(tr_flight_release(f, most - 1));

@@ -130,8 +130,8 @@ static tr_status_t session_plan_alike(tr_session_t *s, bool choose) {
     TR_TRY(tr_world_agree(s->world, status));
     TR_TRY(tr_choices_are_alike(s->world, s->device, planned, &alike));
     if (alike) return TR_OK;
-    TR_TRY(tr_share_choices(s->world, s->device));
-    if (!is_root) {
+    status = tr_share_choices(s->world, s->device); /* may fail on one rank */
+    if (status == TR_OK && !is_root) {
         if (planned) tr_session_drop_graph(s);
         s->params.micro_batch = micro;
         tr_plan_cache_clear(s->device);

@@ -27,11 +27,11 @@ struct tr_train_step {
     tr_collectives_t *collectives;
     tr_loader_t *loader;
     tr_flight_t *flight;
-    tr_event_t *before;        /* the update waits for it; NULL: none */
-    bool whole;                /* this step runs `last` and `update` in one */
-    tr_feed_step_t step;       /* of this step, for every micro-batch */
-    step_times_t begun;        /* counters at its start */
-    int64_t pending;           /* the enqueued step whose outcome has not been read; -1: none */
+    tr_event_t *before;  /* the update waits for it; NULL: none */
+    bool whole;          /* this step runs `last` and `update` in one */
+    tr_feed_step_t step; /* of this step, for every micro-batch */
+    step_times_t begun;  /* counters at its start */
+    int64_t pending;     /* the enqueued step whose outcome has not been read; -1: none */
     step_times_t pending_begun, pending_ended; /* its counters */
     /* the last batch of the step whose outcome was returned last was fed `back` batches ago */
     int back;
@@ -68,6 +68,7 @@ static tr_status_t step_run_slot(tr_train_step_t *t, int64_t i) {
     const bool is_last = i + 1 == s->slot_count;
     const tr_batch_t *batch;
     TR_TRY(tr_flight_feed(t->flight, &t->step, &batch));
+    if (!batch) return TR_FAIL(TR_ERR_INTERNAL, "The loader of the training data has ended.");
     const int program = is_last || s->tree ? s->last : i == 0 ? s->first : s->micro;
     TR_TRY(t->whole ? tr_program_run_both(s->g, program, s->update, t->collectives)
                     : tr_program_run(s->g, program, t->collectives));

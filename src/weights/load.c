@@ -246,12 +246,11 @@ static void load_warn_of_order(const tr_torch_layout_t *torch, const tensor_list
     size_t i = 0;
     while (i < wanted->count && !tr_torch_order(torch, wanted->data[i].name, &order)) i++;
     if (i < wanted->count)
-        TR_WARN(
-            "%s does not record the order of its dimensions; it is read with channels "
-            "last: convolution weights as (outputs, kernel, inputs). For PyTorch's order "
-            "set model.init_layout = torch; to free_nothing this order without a warning, set it "
-            "to trainer",
-            weights->path);
+        TR_WARN("%s does not record the order of its dimensions; it is read with channels "
+                "last: convolution weights as (outputs, kernel, inputs). For PyTorch's order "
+                "set model.init_layout = torch; to keep this order without a warning, set it "
+                "to trainer",
+                weights->path);
 }
 
 /* Reads parameters (not their averages) and model state; returns the number of tensors that fit. */
