@@ -1,7 +1,8 @@
-/* Shortens the numbers in JSON text. */
+/* Numbers in JSON: rounded, shortened in a text, or null. */
 #include "json_text.h"
 #include "base/str.h"
 
+#include <math.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -11,6 +12,10 @@ double tr_round_digits(double value, int digits) {
     char text[TEXT_BYTES];
     tr_snprintf(text, sizeof text, "%.*g", digits, value);
     return tr_strtod(text, NULL);
+}
+
+json_t *tr_json_finite(double value) {
+    return isfinite(value) ? json_real(value) : json_null();
 }
 
 /* Fewest digits for one real number of `length` characters; returns the new length. */

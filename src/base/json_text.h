@@ -1,6 +1,8 @@
-/* Short numbers in JSON text. */
+/* Numbers in JSON. */
 #ifndef TR_BASE_JSON_TEXT_H
 #define TR_BASE_JSON_TEXT_H
+
+#include <jansson.h>
 
 /*
  * Shortens JSON text in place: each real number outside strings gets the fewest digits that read
@@ -9,5 +11,7 @@
 void tr_json_shorten(char *text);
 /* `value` rounded to `digits` significant digits. */
 double tr_round_digits(double value, int digits);
+/* `value` as a JSON number; null if it is not finite. New reference. */
+json_t *tr_json_finite(double value);
 
 #endif

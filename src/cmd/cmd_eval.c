@@ -1,5 +1,6 @@
 /* trainer eval RUN | CONFIG.ini CHECKPOINT: evaluates the weights of a checkpoint. */
 #include "open_trained.h"
+#include "base/json_text.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -168,18 +169,14 @@ static void eval_print(eval_t *e) {
 
 /* -- JSON -------------------------------------------------------------------------------------- */
 
-static json_t *eval_number(double value) {
-    return isfinite(value) ? json_real(value) : json_null();
-}
-
 static json_t *eval_score_json(const tr_class_score_t *score) {
     return json_pack("{s:f, s:f, s:f}", "precision", score->precision, "recall", score->recall,
                      "f1", score->f1);
 }
 
 static json_t *eval_target_json(const tr_target_score_t *score) {
-    return json_pack("{s:o, s:o, s:o}", "mse", eval_number(score->mse), "mae",
-                     eval_number(score->mae), "r2", eval_number(score->r2));
+    return json_pack("{s:o, s:o, s:o}", "mse", tr_json_finite(score->mse), "mae",
+                     tr_json_finite(score->mae), "r2", tr_json_finite(score->r2));
 }
 
 static void eval_add_classes(const eval_t *e, json_t *out) {
@@ -202,10 +199,10 @@ static void eval_add_classes(const eval_t *e, json_t *out) {
             json_array_append_new(row, json_integer(c->pairs[i * c->classes + k]));
         json_array_append_new(matrix, row);
     }
-    json_object_set_new(out, "accuracy", eval_number(e->scores.outcome.accuracy));
+    json_object_set_new(out, "accuracy", tr_json_finite(e->scores.outcome.accuracy));
     if (!isnan(e->scores.outcome.topk)) {
         json_object_set_new(out, "topk", json_integer(e->t.s->model.topk));
-        json_object_set_new(out, "topk_accuracy", eval_number(e->scores.outcome.topk));
+        json_object_set_new(out, "topk_accuracy", tr_json_finite(e->scores.outcome.topk));
     }
     json_object_set_new(out, "not_finite", json_integer(*c->unclear));
     json_object_set_new(out, "macro", eval_score_json(&macro));
@@ -219,10 +216,10 @@ static tr_status_t eval_write_json(const eval_t *e, const char *path) {
                           "split", tr_split_name(e->split), "dataset", e->t.s->info.description,
                           eval_is_language(e) ? "tokens" : "samples",
                           (json_int_t)e->scores.outcome.terms, "ranks", e->t.info->size, "version",
-                          cmd_version, "loss", eval_number(e->scores.outcome.loss));
+                          cmd_version, "loss", tr_json_finite(e->scores.outcome.loss));
     json_object_set_new(o, "step", e->t.step >= 0 ? json_integer(e->t.step) : json_null());
     if (eval_is_language(e)) {
-        json_object_set_new(o, "perplexity", eval_number(exp(e->scores.outcome.loss)));
+        json_object_set_new(o, "perplexity", tr_json_finite(exp(e->scores.outcome.loss)));
     } else if (e->scores.classes) {
         eval_add_classes(e, o);
     } else {

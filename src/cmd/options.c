@@ -213,32 +213,40 @@ tr_status_t cmd_words_join(cmd_words_t a, cmd_words_t b, cmd_words_t *out) {
 
 /* -- usage ------------------------------------------------------------------------------------- */
 
-void cmd_usage(const cmd_command_t *command, int columns, tr_str_t *out) {
-    enum { INDENT = 4 };
-    const size_t arguments = command->argument_count;
-    char piece[160];
-    size_t line = out->length;
-    tr_str_printf(out, "trainer %s%s", command->name, command->targets ? " TARGET ..." : "");
-    /* the arguments, the options, and last the settings */
-    for (size_t i = 0; i < arguments + command->option_count + arguments; i++) {
-        const bool is_last = i >= arguments + command->option_count;
-        const size_t k = is_last ? i - arguments - command->option_count : i;
-        if (k < arguments && (is_last || i < arguments)) {
-            const cmd_argument_t *argument = &command->arguments[k];
-            if ((argument->kind == CMD_SETTINGS) != is_last) continue;
-            tr_snprintf(piece, sizeof piece, "%s", argument->name);
-        } else {
-            const cmd_option_t *option = &command->options[i - arguments];
-            if (!*option->field.help) continue;
-            tr_snprintf(piece, sizeof piece, "%s%s%s%s%s%s", option->required ? "" : "[",
-                        option->field.name, option->placeholder ? " " : "",
-                        option->placeholder ? option->placeholder : "", option->required ? "" : "]",
-                        option->takes == CMD_TEXTS ? "..." : "");
-        }
-        if (columns > 0 && out->length - line + strlen(piece) + 1 > (size_t)columns) {
-            tr_str_printf(out, "\n%*s", INDENT - 1, "");
-            line = out->length - (INDENT - 1);
-        }
-        tr_str_printf(out, " %s", piece);
+typedef struct {
+    tr_str_t *out;
+    int columns; /* 0: no limit */
+    size_t line; /* where the current line begins in `out` */
+} usage_t;
+
+static void usage_append(usage_t *u, const char *piece) {
+    enum { INDENT = 3 };
+    if (u->columns > 0 && u->out->length - u->line + strlen(piece) + 1 > (size_t)u->columns) {
+        tr_str_printf(u->out, "\n%*s", INDENT, "");
+        u->line = u->out->length - INDENT;
     }
+    tr_str_printf(u->out, " %s", piece);
+}
+
+static void usage_append_arguments(usage_t *u, const cmd_command_t *command, bool are_settings) {
+    for (size_t i = 0; i < command->argument_count; i++)
+        if ((command->arguments[i].kind == CMD_SETTINGS) == are_settings)
+            usage_append(u, command->arguments[i].name);
+}
+
+void cmd_usage(const cmd_command_t *command, int columns, tr_str_t *out) {
+    usage_t usage = {out, columns, out->length};
+    tr_str_printf(out, "trainer %s%s", command->name, command->targets ? " TARGET ..." : "");
+    usage_append_arguments(&usage, command, false);
+    for (size_t i = 0; i < command->option_count; i++) {
+        const cmd_option_t *option = &command->options[i];
+        const bool has_value = option->placeholder != NULL;
+        char piece[160];
+        if (!*option->field.help) continue;
+        tr_snprintf(piece, sizeof piece, "%s%s%s%s%s%s", option->required ? "" : "[",
+                    option->field.name, has_value ? " " : "", has_value ? option->placeholder : "",
+                    option->required ? "" : "]", option->takes == CMD_TEXTS ? "..." : "");
+        usage_append(&usage, piece);
+    }
+    usage_append_arguments(&usage, command, true);
 }

@@ -10,8 +10,13 @@
 #include "base/stats.h"
 #include "config/config.h"
 #include "trainer/data.h"
+#include <string.h>
 
 extern const tr_config_table_t tr_data_config;
+/* Whether a key such as data.mean is to be found out: "auto", or not set. */
+static inline bool tr_data_is_auto(const char *text) {
+    return !*text || strcmp(text, "auto") == 0;
+}
 
 /* "class_names" or "feature_names": the name of the attribute and of the key in state.json. */
 const char *tr_names_key(int list);

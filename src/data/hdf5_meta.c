@@ -104,17 +104,13 @@ static tr_status_t say_unlike(const h5_parts_t *parts, int64_t channels, const c
     return status;
 }
 
-static bool hdf5_meta_is_auto(const char *text) {
-    return !*text || !strcmp(text, "auto");
-}
-
 tr_status_t tr_h5_doubtful_moments(const h5_parts_t *parts, int64_t channels,
                                    const tr_data_settings_t *settings,
                                    char out[H5_SENTENCE_BYTES]) {
     *out = '\0';
-    if (hdf5_meta_is_auto(settings->mean)) TR_TRY(say_unlike(parts, channels, "mean", out));
-    return hdf5_meta_is_auto(settings->std) && !*out ? say_unlike(parts, channels, "std", out)
-                                                     : TR_OK;
+    if (tr_data_is_auto(settings->mean)) TR_TRY(say_unlike(parts, channels, "mean", out));
+    return tr_data_is_auto(settings->std) && !*out ? say_unlike(parts, channels, "std", out)
+                                                   : TR_OK;
 }
 
 tr_status_t tr_h5_moments(const h5_part_t *part, int64_t channels, tr_dataset_info_t *info) {

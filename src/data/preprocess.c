@@ -85,16 +85,12 @@ static tr_status_t preprocess_measure(tr_dataset_t *train, int field, int64_t by
 
 /* -- keys -------------------------------------------------------------------------------------- */
 
-static bool preprocess_is_auto(const char *text) {
-    return !*text || strcmp(text, "auto") == 0;
-}
-
 static bool is_compute(const char *text) {
     return strcmp(text, "compute") == 0;
 }
 
 static bool is_open(const char *text) {
-    return preprocess_is_auto(text) || is_compute(text);
+    return tr_data_is_auto(text) || is_compute(text);
 }
 
 static tr_status_t preprocess_parse(const char *key, const char *text, bool is_std,
@@ -143,7 +139,7 @@ static tr_status_t take_input(const tr_preprocess_sources_t *s, bool is_std,
         TR_TRY(preprocess_copy(is_std ? &s->kept->input.std : &s->kept->input.mean, out));
     else if (is_compute(text))
         TR_TRY(preprocess_copy(is_std ? &measured->std : &measured->mean, out));
-    else if (preprocess_is_auto(text)) {
+    else if (tr_data_is_auto(text)) {
         TR_TRY(check_own(s->info, is_std, own));
         TR_TRY(preprocess_copy(own, out));
     } else
@@ -226,7 +222,7 @@ static tr_status_t resolve_input(const tr_preprocess_sources_t *s, tr_preprocess
 /* auto applies to numbers that a loss uses directly; other kinds of y are left to their data set
  * and model. */
 static bool is_measured(const tr_preprocess_sources_t *s, const char *text, const tr_field_t *y) {
-    return is_compute(text) || (preprocess_is_auto(text) && s->squares && y && y->dtype == TR_F32);
+    return is_compute(text) || (tr_data_is_auto(text) && s->squares && y && y->dtype == TR_F32);
 }
 
 static tr_status_t take_target(const tr_preprocess_sources_t *s, bool is_std,

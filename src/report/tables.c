@@ -1,5 +1,6 @@
 /* scaling.csv and summary.json. */
 #include "losses.h"
+#include "base/json_text.h"
 #include "tables.h"
 
 #include <math.h>
@@ -53,30 +54,25 @@ tr_status_t tr_tables_csv(const tr_study_t *study, tr_str_t *out) {
 
 /* -- summary.json ------------------------------------------------------------------------------ */
 
-static json_t *json_real_or_null(double value) {
-    return isfinite(value) ? json_real(value) : json_null();
-}
-
 static json_t *json_count_or_null(int64_t value) {
     return value ? json_integer(value) : json_null();
 }
 
 static json_t *times_json(const tr_step_times_t *t) {
-    return json_pack(
-        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "step_ms_median", json_real_or_null(t->step),
-        "step_ms_p95", json_real_or_null(t->p95), "compute_ms", json_real_or_null(t->compute),
-        "comm_exposed_ms", json_real_or_null(t->comm_exposed), "data_stall_ms",
-        json_real_or_null(t->data_stall), "checkpoint_ms", json_real_or_null(t->checkpoint),
-        "samples_per_sec", json_real_or_null(t->samples_per_sec));
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "step_ms_median",
+                     tr_json_finite(t->step), "step_ms_p95", tr_json_finite(t->p95), "compute_ms",
+                     tr_json_finite(t->compute), "comm_exposed_ms", tr_json_finite(t->comm_exposed),
+                     "data_stall_ms", tr_json_finite(t->data_stall), "checkpoint_ms",
+                     tr_json_finite(t->checkpoint), "samples_per_sec",
+                     tr_json_finite(t->samples_per_sec));
 }
 
 static json_t *spread_json(const tr_spread_t *s) {
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "compute_min_ms",
-                     json_real_or_null(s->compute_min), "compute_max_ms",
-                     json_real_or_null(s->compute_max), "data_stall_min_ms",
-                     json_real_or_null(s->data_stall_min), "data_stall_max_ms",
-                     json_real_or_null(s->data_stall_max), "wait_min_ms",
-                     json_real_or_null(s->wait_min), "wait_max_ms", json_real_or_null(s->wait_max));
+    return json_pack(
+        "{s:o, s:o, s:o, s:o, s:o, s:o}", "compute_min_ms", tr_json_finite(s->compute_min),
+        "compute_max_ms", tr_json_finite(s->compute_max), "data_stall_min_ms",
+        tr_json_finite(s->data_stall_min), "data_stall_max_ms", tr_json_finite(s->data_stall_max),
+        "wait_min_ms", tr_json_finite(s->wait_min), "wait_max_ms", tr_json_finite(s->wait_max));
 }
 
 static json_t *run_json(const tr_record_t *r) {
@@ -97,8 +93,8 @@ static json_t *run_json(const tr_record_t *r) {
 }
 
 static json_t *band_json(const tr_predicted_t *b) {
-    return json_pack("{s:o, s:o, s:o}", "low", json_real_or_null(b->low), "expected",
-                     json_real_or_null(b->expected), "high", json_real_or_null(b->high));
+    return json_pack("{s:o, s:o, s:o}", "low", tr_json_finite(b->low), "expected",
+                     tr_json_finite(b->expected), "high", tr_json_finite(b->high));
 }
 
 static json_t *point_json(const tr_sweep_t *sweep, const tr_point_t *p) {
@@ -107,21 +103,21 @@ static json_t *point_json(const tr_sweep_t *sweep, const tr_point_t *p) {
         "{s:s, s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:o}", "kind", tr_kind_name(p->kind), "nodes",
         json_count_or_null(p->nodes), "ranks", json_count_or_null(p->ranks), "batch_global",
         json_count_or_null(p->batch), "micro_batch", json_count_or_null(p->micro_batch), "repeats",
-        (int)p->runs.count, "step_ms_min", json_real_or_null(p->step_min), "step_ms_max",
-        json_real_or_null(p->step_max), "efficiency", json_real_or_null(p->efficiency));
+        (int)p->runs.count, "step_ms_min", tr_json_finite(p->step_min), "step_ms_max",
+        tr_json_finite(p->step_max), "efficiency", tr_json_finite(p->efficiency));
     json_object_update_new(out, times_json(&p->times));
     json_object_update_new(out, spread_json(&p->spread));
     if (isfinite(p->predicted_step.expected)) {
         json_object_set_new(out, "predicted_step_ms", band_json(&p->predicted_step));
         json_object_set_new(out, "predicted_efficiency", band_json(&p->predicted_efficiency));
-        json_object_set_new(out, "predicted_comm_exposed_ms", json_real_or_null(p->predicted_comm));
+        json_object_set_new(out, "predicted_comm_exposed_ms", tr_json_finite(p->predicted_comm));
     }
     if (!tr_losses_of(sweep, p, &losses)) return out;
     json_t *by_cause = json_object();
     for (int c = 0; c < TR_CAUSES; c++)
         json_object_set_new(by_cause, tr_cause_name((tr_cause_t)c),
-                            json_real_or_null(losses.cause[c]));
-    json_object_set_new(out, "lost_ms", json_real_or_null(losses.whole));
+                            tr_json_finite(losses.cause[c]));
+    json_object_set_new(out, "lost_ms", tr_json_finite(losses.whole));
     json_object_set_new(out, "lost_ms_by_cause", by_cause);
     return out;
 }

@@ -238,7 +238,7 @@ tr_status_t tr_run_summary(tr_run_t *run, json_t *summary) {
 }
 
 json_t *tr_json_measured(double value) {
-    return isfinite(value) ? json_real(tr_round_digits(value, 6)) : json_null();
+    return tr_json_finite(isfinite(value) ? tr_round_digits(value, 6) : value);
 }
 
 /* -- metrics ----------------------------------------------------------------------------------- */

@@ -26,22 +26,13 @@ static tr_status_t loop_open_run(loop_t *l) {
     return tr_strdup(tr_run_dir(l->run), &l->run_dir);
 }
 
-static tr_status_t loop_open_newest(loop_t *l) {
-    tr_str_t skipped = {0};
-    const tr_status_t status =
-        tr_checkpoint_open_newest(tr_run_checkpoint_dir(l->run), &l->origin.checkpoint, &skipped);
-    if (skipped.length > 0) TR_WARN("skipped damaged checkpoints:\n%s", skipped.text);
-    tr_str_free(&skipped);
-    return status;
-}
-
 static tr_status_t loop_open_resume(loop_t *l) {
     loop_origin_t *origin = &l->origin;
     tr_main_settings_t main;
     tr_config_read(l->config, &tr_main_config, &main);
     if (strcmp(main.resume, "auto") == 0 || strcmp(main.resume, "no") == 0) {
         origin->is_own = true;
-        TR_TRY(loop_open_newest(l));
+        TR_TRY(tr_state_open_newest(tr_run_checkpoint_dir(l->run), &origin->checkpoint));
         if (origin->checkpoint && strcmp(main.resume, "no") == 0)
             return TR_FAIL(TR_ERR_CONFIG,
                            "resume = no, but %s holds checkpoints (newest: step %lld); choose "
@@ -172,7 +163,7 @@ static tr_status_t loop_restore(loop_t *l) {
         if (i == 1) first = *tr_error_last();
         tr_error_clear();
         tr_checkpoint_close(checkpoint);
-        const tr_status_t opened = loop_open_newest(l);
+        const tr_status_t opened = tr_state_open_newest(tr_run_checkpoint_dir(l->run), checkpoint);
         if (opened != TR_OK && opened != TR_ERR_DATA) return opened;
         if (!*checkpoint)
             return TR_FAIL(first.code,

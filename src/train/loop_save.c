@@ -44,11 +44,8 @@ tr_status_t tr_loop_describe_state(loop_t *l) {
         return TR_FAIL(TR_ERR_CONFIG,
                        "cannot save the state of the run: a setting or the name of a data file is "
                        "not valid UTF-8; rename it");
-    json_object_set_new(state, "best_valid_loss",
-                        isfinite(l->state.best_loss) ? json_real(l->state.best_loss) : json_null());
-    json_object_set_new(state, "best_valid_accuracy",
-                        isfinite(l->state.best_accuracy) ? json_real(l->state.best_accuracy)
-                                                         : json_null());
+    json_object_set_new(state, "best_valid_loss", tr_json_finite(l->state.best_loss));
+    json_object_set_new(state, "best_valid_accuracy", tr_json_finite(l->state.best_accuracy));
     json_object_set_new(state, "stale_validations", json_integer(l->state.stale));
     json_object_set_new(state, "best_step",
                         l->state.best_step >= 0 ? json_integer(l->state.best_step) : json_null());

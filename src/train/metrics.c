@@ -17,10 +17,6 @@ size_t tr_metrics_peak_bytes(void) {
     return (size_t)usage.ru_maxrss * 1024;
 }
 
-static json_t *metrics_number(double v) {
-    return isfinite(v) ? json_real(v) : json_null();
-}
-
 /* Time that was not measured counts as compute. */
 static double known_sec(double sec) {
     return isfinite(sec) ? sec : 0;
@@ -62,17 +58,17 @@ void tr_metrics_close(tr_metrics_t *r) {
 static json_t *sums_json(const tr_metrics_sums_t *sums) {
     return json_pack("{s:I, s:f, s:f, s:o, s:f, s:o, s:f, s:f}", "steps", (json_int_t)sums->steps,
                      "skipped", (double)sums->steps - sums->counted, "loss", sums->loss, "accuracy",
-                     metrics_number(sums->accuracy), "stall", sums->stall, "exposed",
-                     metrics_number(sums->exposed), "seconds", sums->seconds, "age",
+                     tr_json_finite(sums->accuracy), "stall", sums->stall, "exposed",
+                     tr_json_finite(sums->exposed), "seconds", sums->seconds, "age",
                      tr_clock_sec() - sums->since);
 }
 
 json_t *tr_metrics_state(const tr_metrics_t *r) {
     json_t *state = json_pack(
         "{s:o, s:o, s:o, s:o, s:o, s:o, s:b}", "window", sums_json(&r->window), "epoch",
-        sums_json(&r->epoch), "epoch_loss", metrics_number(r->epoch_loss), "epoch_accuracy",
-        metrics_number(r->epoch_accuracy), "valid_loss", metrics_number(r->valid_loss),
-        "valid_accuracy", metrics_number(r->valid_accuracy), "valid_is_new", r->has_new_valid);
+        sums_json(&r->epoch), "epoch_loss", tr_json_finite(r->epoch_loss), "epoch_accuracy",
+        tr_json_finite(r->epoch_accuracy), "valid_loss", tr_json_finite(r->valid_loss),
+        "valid_accuracy", tr_json_finite(r->valid_accuracy), "valid_is_new", r->has_new_valid);
     if (state) tr_metrics_gradient_add(&r->gradient, state);
     return state;
 }
@@ -119,7 +115,7 @@ static double step_tokens(const tr_session_t *s) {
 
 /* Adds the perplexity exp(loss) to the results of a language model. */
 static void add_perplexity(const tr_session_t *s, const char *key, double loss, json_t *to) {
-    if (step_tokens(s) > 0) json_object_set_new(to, key, metrics_number(exp(loss)));
+    if (step_tokens(s) > 0) json_object_set_new(to, key, tr_json_finite(exp(loss)));
 }
 
 /* -- steps ------------------------------------------------------------------------------------- */
@@ -180,9 +176,9 @@ static void write_metrics(tr_metrics_t *r, int64_t step, double lr, const tr_ste
     json_t *line =
         json_pack("{s:I, s:f, s:o, s:o, s:f, s:o, s:o, s:o, s:o, s:o}", "step",
                   (json_int_t)(step + 1), "epoch", (double)(step + 1) / r->s->steps_per_epoch,
-                  "loss", metrics_number(r->window.loss / counted), "accuracy",
-                  metrics_number(r->window.accuracy / counted), "lr", lr, "grad_norm",
-                  metrics_number(tr_round_digits(o->grad_norm, 9)), "samples_per_sec",
+                  "loss", tr_json_finite(r->window.loss / counted), "accuracy",
+                  tr_json_finite(r->window.accuracy / counted), "lr", lr, "grad_norm",
+                  tr_json_finite(tr_round_digits(o->grad_norm, 9)), "samples_per_sec",
                   tr_json_measured(n * (double)r->s->order.batch_size / sec), "data_stall",
                   tr_json_measured(r->window.stall / sec), "comm_exposed",
                   tr_json_measured(r->window.exposed / sec), "time",
@@ -303,7 +299,7 @@ tr_status_t tr_metrics_valid(tr_metrics_t *r, int64_t steps_done, const tr_eval_
     if (!r->run) return TR_OK;
     json_t *line = json_pack("{s:I, s:f, s:o, s:o, s:o, s:b}", "step", (json_int_t)steps_done,
                              "epoch", (double)steps_done / r->s->steps_per_epoch, "valid_loss",
-                             metrics_number(v->loss), "valid_accuracy", metrics_number(v->accuracy),
+                             tr_json_finite(v->loss), "valid_accuracy", tr_json_finite(v->accuracy),
                              "valid_sec", tr_json_measured(seconds), "best", is_best);
     add_perplexity(r->s, "valid_perplexity", v->loss, line);
     write_line(r, line);
@@ -372,10 +368,10 @@ tr_status_t tr_metrics_summary(tr_metrics_t *r, const tr_metrics_end_t *end) {
         "status", end->status, "steps", (json_int_t)end->steps, "samples",
         (json_int_t)(end->steps * r->s->order.batch_size), "wall_sec",
         tr_json_measured(tr_clock_sec() - r->start_sec), "ranks", r->s->params.size, "parameters",
-        (json_int_t)r->s->parameters, "loss", metrics_number(r->epoch_loss), "valid_loss",
-        metrics_number(r->valid_loss), "valid_accuracy", metrics_number(r->valid_accuracy),
-        "test_loss", metrics_number(r->test_loss), "test_accuracy",
-        metrics_number(r->test_accuracy), "samples_per_sec",
+        (json_int_t)r->s->parameters, "loss", tr_json_finite(r->epoch_loss), "valid_loss",
+        tr_json_finite(r->valid_loss), "valid_accuracy", tr_json_finite(r->valid_accuracy),
+        "test_loss", tr_json_finite(r->test_loss), "test_accuracy",
+        tr_json_finite(r->test_accuracy), "samples_per_sec",
         tr_json_measured((double)r->whole.steps * (double)r->s->order.batch_size / sec),
         "data_stall", tr_json_measured(r->whole.stall / sec), "comm_exposed",
         tr_json_measured(r->whole.exposed / sec), "memory_planned_bytes",
@@ -386,8 +382,8 @@ tr_status_t tr_metrics_summary(tr_metrics_t *r, const tr_metrics_end_t *end) {
     (void)tr_graph_region(r->s->g, TR_ROLE_ACTIVATION, &arena_bytes);
     json_object_set_new(o, "memory_arena_bytes", json_integer((json_int_t)arena_bytes));
     json_object_set_new(o, "memory_base_bytes", json_integer((json_int_t)r->base_bytes));
-    json_object_set_new(o, "best_valid_loss", metrics_number(end->best_loss));
-    json_object_set_new(o, "best_valid_accuracy", metrics_number(end->best_accuracy));
+    json_object_set_new(o, "best_valid_loss", tr_json_finite(end->best_loss));
+    json_object_set_new(o, "best_valid_accuracy", tr_json_finite(end->best_accuracy));
     json_object_set_new(o, "best_step",
                         end->best_step >= 0 ? json_integer(end->best_step) : json_null());
     json_object_set_new(o, "skipped", json_integer(end->skipped));

@@ -1,5 +1,6 @@
 /* Norms of the gradient and the loss scale over a run. */
 #include "metrics_gradient.h"
+#include "base/json_text.h"
 
 #include <math.h>
 
@@ -15,10 +16,6 @@ void tr_metrics_gradient_step(tr_metrics_gradient_t *g, const tr_step_outcome_t 
     g->largest = fmax(g->largest, o->grad_norm);
 }
 
-static json_t *metrics_gradient_number(double value) {
-    return isfinite(value) ? json_real(value) : json_null();
-}
-
 void tr_metrics_gradient_line(const tr_metrics_gradient_t *g, json_t *line) {
     json_object_set_new(line, "loss_scale", json_real(g->loss_scale));
     json_object_set_new(line, "overflows", json_integer((json_int_t)g->overflows));
@@ -26,8 +23,8 @@ void tr_metrics_gradient_line(const tr_metrics_gradient_t *g, json_t *line) {
 
 void tr_metrics_gradient_add(const tr_metrics_gradient_t *g, json_t *to) {
     tr_metrics_gradient_line(g, to);
-    json_object_set_new(to, "grad_norm_min", metrics_gradient_number(g->smallest));
-    json_object_set_new(to, "grad_norm_max", metrics_gradient_number(g->largest));
+    json_object_set_new(to, "grad_norm_min", tr_json_finite(g->smallest));
+    json_object_set_new(to, "grad_norm_max", tr_json_finite(g->largest));
 }
 
 tr_metrics_gradient_t tr_metrics_gradient_restore(const json_t *state) {

@@ -35,7 +35,7 @@ static tr_status_t hf_read_json(const char *path, json_t **out) {
 
 /* -- config.json ------------------------------------------------------------------------------- */
 
-static bool huggingface_is_one_of(const json_t *value, const char *a, const char *b) {
+static bool hf_is_one_of(const json_t *value, const char *a, const char *b) {
     const char *text = json_string_value(value);
     return !value || (text && (strcmp(text, a) == 0 || strcmp(text, b) == 0));
 }
@@ -47,8 +47,8 @@ static tr_status_t hf_check_options(const json_t *object, const char *path) {
                  *epsilon = json_object_get(object, "layer_norm_epsilon");
     const json_int_t width = json_integer_value(json_object_get(object, "n_embd"));
     const char *wrong = NULL;
-    if (!huggingface_is_one_of(json_object_get(object, "activation_function"), "gelu_new",
-                               "gelu_pytorch_tanh"))
+    if (!hf_is_one_of(json_object_get(object, "activation_function"), "gelu_new",
+                      "gelu_pytorch_tanh"))
         wrong = "activation_function";
     else if (json_is_integer(inner) && json_integer_value(inner) != 4 * width)
         wrong = "n_inner";
@@ -74,7 +74,7 @@ static tr_status_t hf_read_config(const char *dir, json_t **out) {
     TR_TRY(tr_path_join(dir, CONFIG, path));
     TR_TRY(hf_read_json(path, out));
     tr_status_t status = TR_OK;
-    if (!huggingface_is_one_of(json_object_get(*out, "model_type"), "gpt2", "gpt2"))
+    if (!hf_is_one_of(json_object_get(*out, "model_type"), "gpt2", "gpt2"))
         status = TR_FAIL(TR_ERR_CONFIG, "%s: expected model_type gpt2, found '%s'", path,
                          json_string_value(json_object_get(*out, "model_type")));
     if (status == TR_OK) status = hf_check_options(*out, path);

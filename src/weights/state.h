@@ -50,6 +50,9 @@ typedef struct {
  * else the newest complete one); a Hugging Face folder (huggingface.h); or a .safetensors file,
  * with the state.json in its folder or from its metadata. Not collective. */
 tr_status_t tr_weights_open(const char *path, tr_weights_t **out);
+/* Opens the newest checkpoint of the folder `dir` that is complete, and warns of damaged ones. *out
+ * is NULL if there is none. Not collective. */
+tr_status_t tr_state_open_newest(const char *dir, tr_checkpoint_t **out);
 /* Opens the checkpoint of `resume` = `path`: a checkpoint folder, or the newest complete checkpoint
  * of a run folder or its checkpoints/. Not collective. */
 tr_status_t tr_state_open_resume(const char *path, tr_checkpoint_t **out);

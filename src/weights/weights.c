@@ -10,16 +10,20 @@
 #include <string.h>
 #include <sys/stat.h>
 
+tr_status_t tr_state_open_newest(const char *dir, tr_checkpoint_t **out) {
+    tr_str_t skipped = {0};
+    const tr_status_t status = tr_checkpoint_open_newest(dir, out, &skipped);
+    if (skipped.length > 0) TR_WARN("skipped damaged checkpoints:\n%s", skipped.text);
+    tr_str_free(&skipped);
+    return status;
+}
+
 /* A folder with checkpoints: the best one if requested, else the newest complete one. A damaged
  * best checkpoint is an error, because another one would give another result. */
 static tr_status_t open_chosen(const char *dir, bool wants_best, tr_checkpoint_t **out) {
     char best[4096];
-    tr_str_t skipped = {0};
     if (wants_best && tr_exists_in(dir, "best", best)) return tr_checkpoint_open(best, out);
-    const tr_status_t status = tr_checkpoint_open_newest(dir, out, &skipped);
-    if (skipped.length > 0) TR_WARN("skipped damaged checkpoints:\n%s", skipped.text);
-    tr_str_free(&skipped);
-    TR_TRY(status);
+    TR_TRY(tr_state_open_newest(dir, out));
     if (*out) return TR_OK;
     return TR_FAIL(
         TR_ERR_NOINPUT,

@@ -1,6 +1,7 @@
 /* trainer bench precision CONFIG.ini: trains the same configuration in each precision and compares
  * the results. */
 #include "bench.h"
+#include "base/json_text.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/stats.h"
@@ -153,10 +154,6 @@ static void bench_precision_print(const bench_precision_options_t *o, const prec
     }
 }
 
-static json_t *bench_precision_number(double value) {
-    return isfinite(value) ? json_real(value) : json_null();
-}
-
 static tr_status_t bench_precision_write_json(const bench_precision_options_t *o,
                                               const precision_row_t *rows, int ranks) {
     json_t *list = json_array();
@@ -165,11 +162,11 @@ static tr_status_t bench_precision_write_json(const bench_precision_options_t *o
         json_array_append_new(
             list, json_pack("{s:s, s:I, s:b, s:o, s:o, s:o, s:f, s:f, s:f, s:I, s:I}", "precision",
                             tr_precision_name(r->type), "steps", (json_int_t)r->steps, "finite",
-                            !r->not_finite, "train_loss", bench_precision_number(r->step_loss),
-                            "loss", bench_precision_number(r->split ? r->scores.loss : NAN),
-                            "accuracy", bench_precision_number(r->split ? r->scores.accuracy : NAN),
-                            "train_sec", r->train_sec, "step_ms", r->step_sec * 1e3,
-                            "samples_per_sec", (double)r->batch_size / r->step_sec, "memory_bytes",
+                            !r->not_finite, "train_loss", tr_json_finite(r->step_loss), "loss",
+                            tr_json_finite(r->split ? r->scores.loss : NAN), "accuracy",
+                            tr_json_finite(r->split ? r->scores.accuracy : NAN), "train_sec",
+                            r->train_sec, "step_ms", r->step_sec * 1e3, "samples_per_sec",
+                            (double)r->batch_size / r->step_sec, "memory_bytes",
                             (json_int_t)r->bytes, "overflows", (json_int_t)r->overflows));
     }
     return cmd_json_write(json_pack("{s:s, s:s, s:s, s:i, s:I, s:o, s:o}", "kind", "precision",
