@@ -83,7 +83,7 @@ until_true [ -s signal/metrics.jsonl ]
 kill -USR1 $pid
 wait $pid
 [ $? = 75 ] &&
-    at=$(readlink signal/checkpoints/latest | sed 's/step-0*//') && once out "$at & 100000" &&
+    at=$(readlink signal/checkpoints/latest | sed 's/step-0*//') && once out "step $at & 100000" &&
     ! grep -q "trainer: error" out signal/log.txt
 ok $? "USR1: a checkpoint is saved, code 75, said once"
 
