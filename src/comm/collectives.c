@@ -79,10 +79,14 @@ static tr_status_t broadcast(void *world, void *bytes, size_t count, int root) {
     return tr_world_broadcast(world, bytes, count, root);
 }
 
+static tr_peers_t peers_of(tr_world_t *w) {
+    return (tr_peers_t){w, agree, broadcast};
+}
+
 static tr_status_t open_own(tr_world_t *w, tr_device_t *device, double timeout_sec,
                             tr_collectives_t **out) {
     const tr_collectives_engine_t *own = device->collectives;
-    const tr_peers_t peers = {w, agree, broadcast};
+    const tr_peers_t peers = peers_of(w);
     char id[TR_COLLECTIVES_ID_BYTES] = {0};
     TR_TRY(tr_world_agree(w, w->info.rank == 0 ? own->make_id(device, id) : TR_OK));
     TR_TRY(tr_world_broadcast(w, id, sizeof id, 0));
@@ -104,6 +108,7 @@ tr_status_t tr_world_collectives(tr_world_t *world, tr_device_t *device,
         TR_TRY(open_own(world, device, settings->timeout, out));
     else
         TR_TRY(tr_engine_open(world, device, settings, out));
+    (*out)->peers = peers_of(world);
     (*out)->engine = own ? "nccl" : ((tr_engine_t *)*out)->worker ? "thread" : "poll";
     tr_heartbeat_watch(&world->heartbeat, (*out)->words);
     return TR_OK;

@@ -89,11 +89,21 @@ typedef struct {
     _Atomic int64_t entered, completed;
 } tr_progress_words_t;
 
+/* Functions of src/comm over the ranks of an engine. Both are collective. */
+typedef struct {
+    void *self;
+    /* as tr_world_agree */
+    tr_status_t (*agree)(void *self, tr_status_t status);
+    /* of host memory */
+    tr_status_t (*broadcast)(void *self, void *bytes, size_t count, int root);
+} tr_peers_t;
+
 /* Engines embed this as their first member. */
 struct tr_collectives {
     const tr_collectives_ops_t *ops;
     int rank, size;
     const char *engine;               /* value of parallel.engine; set by tr_world_collectives */
+    tr_peers_t peers;                 /* set by tr_world_collectives */
     bool capturable;                  /* start and wait only enqueue, and can be captured */
     const tr_progress_words_t *words; /* NULL: the engine counts by itself */
     /* statistics since the caller last set them to zero, if known */
@@ -108,15 +118,6 @@ struct tr_collectives {
 /* -- opening ----------------------------------------------------------------------------------- */
 
 #define TR_COLLECTIVES_ID_BYTES 128
-
-/* Functions of src/comm for an engine while it opens. Both are collective over the same ranks. */
-typedef struct {
-    void *self;
-    /* as tr_world_agree */
-    tr_status_t (*agree)(void *self, tr_status_t status);
-    /* of host memory */
-    tr_status_t (*broadcast)(void *self, void *bytes, size_t count, int root);
-} tr_peers_t;
 
 typedef struct {
     tr_device_t *device; /* borrowed; outlives the collectives */

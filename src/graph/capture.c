@@ -49,6 +49,14 @@ static bool is_collective(const tr_program_t *p, size_t i) {
     return kind == TR_OP_COLLECTIVE || kind == TR_OP_WAIT;
 }
 
+/* Ranks have to capture it alike, and to launch the same graph: they agree on its capture. */
+static bool replay_is_shared(const tr_program_t *p, const tr_collectives_t *c) {
+    if (!c || c->size == 1 || !c->capturable) return false;
+    for (size_t i = 0; i < p->nodes.count; i++)
+        if (is_collective(p, i)) return true;
+    return false;
+}
+
 static size_t stretch_end(const tr_program_t *p, size_t first, const tr_collectives_t *c) {
     const size_t count = p->nodes.count;
     size_t i = first;
@@ -60,9 +68,8 @@ static size_t stretch_end(const tr_program_t *p, size_t first, const tr_collecti
 /* Captures records of `p`, and those of `next` if it is not NULL. TR_ERR_CONFIG: this cannot be
  * captured; nothing was done. An error of an op is one of these: one
  * that is not due to the capture comes again when the program runs op by op. */
-static tr_status_t replay_capture(tr_graph_t *g, const tr_program_t *p, size_t first, size_t end,
-                                  const tr_program_t *next, tr_collectives_t *c,
-                                  tr_stretch_t *out) {
+static tr_status_t replay_record(tr_graph_t *g, const tr_program_t *p, size_t first, size_t end,
+                                 const tr_program_t *next, tr_collectives_t *c, tr_stretch_t *out) {
     const tr_device_ops_t *ops = g->device->ops;
     tr_stretch_t stretch = {.first = c ? c->started + 1 : 1};
     tr_ticket_t last = 0, none = 0;
@@ -80,6 +87,20 @@ static tr_status_t replay_capture(tr_graph_t *g, const tr_program_t *p, size_t f
     stretch.last = c ? c->started : 0;
     *out = stretch;
     return TR_OK;
+}
+
+/* As replay_record. Where the capture is shared by ranks, it fails on all or on none. Collective. */
+static tr_status_t replay_capture(tr_graph_t *g, const tr_program_t *p, size_t first, size_t end,
+                                  const tr_program_t *next, tr_collectives_t *c,
+                                  tr_stretch_t *out) {
+    const tr_status_t mine = replay_record(g, p, first, end, next, c, out);
+    if (!replay_is_shared(p, c)) return mine;
+    const tr_status_t status = c->peers.agree(c->peers.self, mine);
+    if (status != TR_OK && mine == TR_OK) {
+        g->device->ops->executable_destroy(g->device, out->executable);
+        out->executable = NULL;
+    }
+    return status;
 }
 
 static tr_status_t replay_launch(tr_graph_t *g, const tr_stretch_t *s, tr_collectives_t *c) {

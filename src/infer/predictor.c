@@ -115,7 +115,7 @@ static tr_status_t run_batch(tr_predictor_t *p, int64_t count) {
         p->batch.sample_id[i] = i < count ? i : -1;
         p->batch.weight[i] = i < count;
     }
-    TR_TRY(tr_feed_next(s->feed, &p->batch, NULL));
+    TR_TRY(tr_feed_next(s->feed, 0, &p->batch, NULL));
     TR_TRY(tr_program_run(s->g, s->eval, NULL));
     TR_TRY(tr_feed_used(s->feed));
     TR_TRY(tr_tensor_read(s->g, s->result.output, p->output));

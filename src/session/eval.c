@@ -61,7 +61,7 @@ static tr_status_t eval_take_sums(eval_pass_t *p, int newest) {
 static tr_status_t eval_run_batch(eval_pass_t *p) {
     tr_session_t *s = p->s;
     const tr_batch_t *batch;
-    TR_TRY(tr_flight_feed(p->flight, NULL, &batch));
+    TR_TRY(tr_flight_feed(p->flight, p->batches, NULL, &batch));
     p->has_more = batch != NULL;
     if (!batch) return eval_take_sums(p, 0);
     const int64_t number = p->batches++;

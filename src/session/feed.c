@@ -14,7 +14,8 @@ struct tr_feed {
     tr_session_t *s;
     tr_stream_t *stream; /* for copies; the compute stream if inputs are bound */
     bool bound;
-    int sets, set; /* set: the one fed last */
+    int sets;
+    int fed[2]; /* the sets fed last, and before that */
     set_t set_of[TR_FEED_SETS];
 };
 
@@ -22,8 +23,9 @@ static bool binds(const tr_device_t *device) {
     return device->host_visible && device->immediate;
 }
 
-int tr_feed_sets(const tr_device_t *device) {
-    return binds(device) ? 1 : TR_FEED_SETS;
+int tr_feed_sets(const tr_session_t *s) {
+    if (binds(s->device)) return 1;
+    return s->slots % s->params.size == 0 ? 2 : TR_FEED_SETS;
 }
 
 tr_status_t tr_feed_create(tr_session_t *s, tr_feed_t **out) {
@@ -33,7 +35,7 @@ tr_status_t tr_feed_create(tr_session_t *s, tr_feed_t **out) {
     TR_TRY(tr_alloc(sizeof *f, "the feeding of inputs", &f));
     f->s = s;
     f->bound = binds(s->device);
-    f->sets = tr_feed_sets(s->device);
+    f->sets = tr_feed_sets(s);
     TR_TRY_GOTO(ops->stream_create(s->device, "copies", TR_PRIORITY_NORMAL, &f->stream), fail);
     for (int i = 0; i < f->sets; i++) {
         void *host = NULL;
@@ -87,12 +89,14 @@ static tr_status_t wait_for_copy(tr_feed_t *f, set_t *set) {
     return f->s->device->ops->event_sync(f->s->device, set->copied);
 }
 
-tr_status_t tr_feed_next(tr_feed_t *f, const tr_batch_t *batch, const tr_feed_step_t *step) {
+tr_status_t tr_feed_next(tr_feed_t *f, int64_t number, const tr_batch_t *batch,
+                         const tr_feed_step_t *step) {
     tr_device_t *device = f->s->device;
-    f->set = (f->set + 1) % f->sets;
-    set_t *set = &f->set_of[f->set];
+    f->fed[1] = f->fed[0];
+    f->fed[0] = (int)(number % f->sets);
+    set_t *set = &f->set_of[f->fed[0]];
     TR_TRY(wait_for_copy(f, set)); /* before writing its pinned block */
-    tr_graph_use_inputs(f->s->g, f->set);
+    tr_graph_use_inputs(f->s->g, f->fed[0]);
     TR_TRY(device->ops->event_wait(device, set->used, f->stream));
     TR_TRY(give_batch(f, batch));
     if (step) {
@@ -106,19 +110,23 @@ tr_status_t tr_feed_next(tr_feed_t *f, const tr_batch_t *batch, const tr_feed_st
 }
 
 tr_status_t tr_feed_used(tr_feed_t *f) {
-    return f->s->device->ops->event_record(f->s->device, f->set_of[f->set].used,
+    return f->s->device->ops->event_record(f->s->device, f->set_of[f->fed[0]].used,
                                            tr_graph_stream(f->s->g));
 }
 
 tr_status_t tr_feed_wait(tr_feed_t *f, int back) {
-    return wait_for_copy(f, &f->set_of[(f->set + f->sets + 1 - back) % f->sets]);
+    return wait_for_copy(f, &f->set_of[f->fed[back - 1]]);
 }
 
 void tr_feed_copies_done(tr_feed_t *f, int newest) {
     for (int i = 0; i < f->sets; i++)
-        if (newest == 0 || i != f->set) f->set_of[i].under_way = false;
+        if (newest == 0 || i != f->fed[0]) f->set_of[i].under_way = false;
 }
 
 void tr_feed_show(tr_feed_t *f, int back) {
-    tr_graph_use_inputs(f->s->g, (f->set + f->sets - back) % f->sets);
+    tr_graph_use_inputs(f->s->g, f->fed[back]);
+}
+
+void tr_feed_use(tr_feed_t *f, int64_t number) {
+    tr_graph_use_inputs(f->s->g, (int)(number % f->sets));
 }

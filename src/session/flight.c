@@ -4,12 +4,12 @@
 
 #include <string.h>
 
-enum { RING = 2 }; /* results that may be pending */
+enum { RING = 2, BATCHES = 2 }; /* results that may be pending; batches in flight */
 
 struct tr_flight {
     tr_session_t *s;
     tr_loader_t *loader;
-    tr_batch_t *batch[TR_FEED_SETS]; /* oldest first */
+    tr_batch_t *batch[BATCHES]; /* oldest first */
     int count;
     char *results;           /* [RING], pinned */
     size_t result_bytes;     /* a multiple of 64 */
@@ -57,9 +57,10 @@ tr_status_t tr_flight_hold(tr_flight_t *f, int64_t count) {
     return tr_alloc((size_t)count * sizeof *f->held, "held batches", &f->held);
 }
 
-tr_status_t tr_flight_feed(tr_flight_t *f, const tr_feed_step_t *step, const tr_batch_t **out) {
+tr_status_t tr_flight_feed(tr_flight_t *f, int64_t number, const tr_feed_step_t *step,
+                           const tr_batch_t **out) {
     const int64_t prefetch = f->s->data.prefetch;
-    const int most = prefetch < TR_FEED_SETS ? (int)prefetch : TR_FEED_SETS;
+    const int most = prefetch < BATCHES ? (int)prefetch : BATCHES;
     tr_batch_t *batch = f->held ? f->held[f->fed % f->held_count] : NULL;
     if (!batch) {
         TR_TRY(tr_flight_release(f, most - 1));
@@ -72,7 +73,7 @@ tr_status_t tr_flight_feed(tr_flight_t *f, const tr_feed_step_t *step, const tr_
     else
         f->batch[f->count++] = batch;
     f->fed++;
-    return tr_feed_next(f->s->feed, batch, step);
+    return tr_feed_next(f->s->feed, number, batch, step);
 }
 
 const tr_batch_t *tr_flight_oldest(const tr_flight_t *f, int newest) {

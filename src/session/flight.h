@@ -18,10 +18,10 @@ void tr_flight_destroy(tr_flight_t **flight);
 /* From now on, the next `count` batches are fed again and again, and not returned to the loader. */
 tr_status_t tr_flight_hold(tr_flight_t *flight, int64_t count);
 
-/* Feeds the next batch of the loader (tr_feed_next). If data.prefetch batches are in flight, it
- * waits for the copies of the oldest one and returns it first. *out: the batch; NULL: no more data.
- */
-tr_status_t tr_flight_feed(tr_flight_t *flight, const tr_feed_step_t *step,
+/* Feeds the next batch of the loader (tr_feed_next). If two batches are in flight, or data.prefetch
+ * if that is less, it waits for the copies of the oldest one and returns it first. *out: the batch;
+ * NULL: no more data. */
+tr_status_t tr_flight_feed(tr_flight_t *flight, int64_t number, const tr_feed_step_t *step,
                            const tr_batch_t **out);
 /* The oldest batch in flight if more than `newest` are, else NULL. */
 const tr_batch_t *tr_flight_oldest(const tr_flight_t *flight, int newest);

@@ -80,7 +80,7 @@ static tr_status_t session_build_graph(tr_session_t *s) {
     if (s->params.build) {
         TR_TRY(s->params.build(s, s->params.build_self));
     } else {
-        TR_TRY(tr_graph_input_sets(s->g, tr_feed_sets(s->device)));
+        TR_TRY(tr_graph_input_sets(s->g, tr_feed_sets(s)));
         TR_TRY(tr_programs_build(s));
     }
     const int32_t count = tr_graph_tensor_count(s->g);

@@ -63,11 +63,18 @@ tr_status_t tr_train_step_hold(tr_train_step_t *t) {
     return tr_flight_hold(t->flight, t->s->slot_count);
 }
 
+/* The number by which slot i is fed (feed.h). */
+static int64_t step_slot_number(const tr_train_step_t *t, int64_t i) {
+    const tr_session_t *s = t->s;
+    const int64_t most = (s->slots + s->params.size - 1) / s->params.size;
+    return (t->step.step.step + 1) * most - s->slot_count + i;
+}
+
 static tr_status_t step_run_slot(tr_train_step_t *t, int64_t i) {
     tr_session_t *s = t->s;
     const bool is_last = i + 1 == s->slot_count;
     const tr_batch_t *batch;
-    TR_TRY(tr_flight_feed(t->flight, &t->step, &batch));
+    TR_TRY(tr_flight_feed(t->flight, step_slot_number(t, i), &t->step, &batch));
     if (!batch) return TR_FAIL(TR_ERR_INTERNAL, "The loader of the training data has ended.");
     const int program = is_last || s->tree ? s->last : i == 0 ? s->first : s->micro;
     TR_TRY(t->whole ? tr_program_run_both(s->g, program, s->update, t->collectives)
@@ -154,7 +161,9 @@ tr_status_t tr_train_step_begin(tr_train_step_t *t, int64_t step, double lr, boo
                                         .lr = (float)lr,
                                         .weight_decay_scale = 1},
                                .stop = stop_wanted};
-    t->whole = !may_save && s->slot_count == 1 && !s->tree && !s->device->immediate;
+    /* Only rank 0 knows may_save, so several ranks, whose graphs have to be the same, never do. */
+    t->whole =
+        !may_save && s->params.size == 1 && s->slot_count == 1 && !s->tree && !s->device->immediate;
     TR_TRY(step_run_slot(t, 0));
     if (t->whole) TR_TRY(step_enqueue_outcome(t));
     return t->pending >= 0 ? step_take_outcome(t, 1, out) : TR_OK;
@@ -198,6 +207,7 @@ tr_status_t tr_train_step_abandon(tr_train_step_t *t) {
     const tr_session_t *s = t->s;
     const bool has_begun = t->back > 0;
     if (!has_begun || s->tree || s->slot_count == 1) return TR_OK;
+    tr_feed_use(s->feed, step_slot_number(t, s->slot_count - 1));
     return tr_program_run(s->g, s->last, t->collectives);
 }
 

@@ -61,14 +61,21 @@ static tr_status_t close(tr_collectives_t **c, double timeout_sec) {
 static const tr_collectives_ops_t table = {
     .start = start, .wait = wait, .progress = progress, .close = close};
 
+static tr_status_t agree(void *self, tr_status_t status) {
+    return tr_world_agree(self, status);
+}
+
 tr_status_t deferred_open(tr_world_t *world, tr_device_t *strict, bool refuses,
                           tr_collectives_t **out) {
     deferred_t *d = NULL;
     tr_status_t status = TR_OK;
     TR_TRY(tr_alloc(sizeof *d, "deferred collectives", &d));
     const tr_world_info_t *info = tr_world_info(world);
-    d->base = (tr_collectives_t){
-        .ops = &table, .rank = info->rank, .size = info->size, .capturable = true};
+    d->base = (tr_collectives_t){.ops = &table,
+                                 .rank = info->rank,
+                                 .size = info->size,
+                                 .peers = {world, agree, NULL},
+                                 .capturable = true};
     d->world = world;
     d->device = strict;
     d->refuses = refuses;

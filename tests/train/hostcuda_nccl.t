@@ -38,6 +38,24 @@ ok $? "captured steps: the communicator is finalized after the graphs are gone"
 
 some 2 many device=cuda parallel.engine=nccl train.steps=20 cuda.debug=sync && grep -q 'warning.*cuda\.debug' out
 ok $? "cuda.debug = sync: runs op by op"
+# Captured collectives have to be captured and launched uniformly over all ranks; the fake refuses others.
+some 2 many device=cuda train.steps=20 data.micro_batch=32 data.valid= checkpoint.every=6 && ! grep -q uniformly out
+ok $? "one micro-batch a rank, checkpoints without validation: uniform graphs"
+some 2 uneven device=cuda train.steps=20 data.batch_size=48 && some 1 uneven_cpu device=cpu data.batch_size=48 \
+    train.steps=20 && near uneven_cpu uneven 1e-4 20
+ok $? "3 micro-batches on 2 ranks: uniform graphs, the loss of cpu"
+some 2 many device=cuda train.steps=20 data.micro_batch=32 data.synthetic_samples=768 train.valid_every=7
+ok $? "validations of which one rank has more batches: uniform graphs"
+# one_fails CALL: it fails on rank 1 once
+one_fails() {
+    rm -rf many
+    HOSTCUDA_DEVICES=2 fakes "$MPIEXEC" -np 2 bash -c "[ \$OMPI_COMM_WORLD_RANK = 0 ] || export HOSTCUDA_FAIL=$1
+        exec $TRAINER train $TRAINER_ROOT/configs/mnist_mlp.ini device=cuda train.steps=20 threads=1 log.every=1 \\
+        data.format=synthetic data.synthetic_samples=512 data.micro_batch=32 data.batch_size=64 run.dir=many" >out 2>&1
+}
+one_fails cudaGraphInstantiate:1 && grep -q "warning:.*'last'" out &&
+    some 1 cpu20 device=cpu train.steps=20 data.micro_batch=32 && near cpu20 many 1e-4 20
+ok $? "a capture that fails on one rank: no rank launches that graph"
 # times SETTING...: rank 1 is 2 s late between the two all-reduces of step 7. Only that step has this time, exposed
 # and busy.
 times() {

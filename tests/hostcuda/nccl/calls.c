@@ -94,6 +94,12 @@ static void link_order(op_t *op) {
     op->capture = hostcuda_capture_id(op->stream);
     if (op->capture) op->comm->captured++;
     if (is_mail(op)) return;
+    if (op->capture) {
+        comm_t *comm = op->comm;
+        if (op->capture != comm->capture) comm->graphs++, comm->in_graph = 0;
+        comm->capture = op->capture;
+        op->place = (uint64_t)comm->graphs << 32 | ++comm->in_graph;
+    }
     op_t **last = op->capture ? &op->comm->last_captured : &op->comm->last_eager;
     if (*last && (*last)->capture == op->capture) {
         op->before = *last;

@@ -81,8 +81,26 @@ static bool all_past(const comm_t *comm, uint64_t number, bool writing) {
     return true;
 }
 
+static ncclResult_t refuse_graph(comm_t *comm, int other, uint64_t mine, uint64_t its) {
+    hostcuda_fail(
+        cudaErrorLaunchFailure,
+        "nccl: rank %d is in collective %u of graph %u, rank %d in %u of %u (0: in none): "
+        "graphs must be captured and launched uniformly over all ranks",
+        comm->rank, (unsigned)mine, (unsigned)(mine >> 32), other, (unsigned)its,
+        (unsigned)(its >> 32));
+    return nccl_refuse(comm, ncclInvalidUsage, "rank %d and rank %d run different graphs",
+                       comm->rank, other);
+}
+
+/* Every rank is in the same collective of the same graph. */
 static bool agree(op_t *op, uint64_t mine) {
     comm_t *comm = op->comm;
+    for (int r = 0; r < comm->ranks; r++) {
+        const uint64_t its = atomic_load(&comm->shared->rank[r].graph);
+        if (its == op->place) continue;
+        comm->error = refuse_graph(comm, r, op->place, its);
+        return false;
+    }
     for (int r = 0; r < comm->ranks; r++) {
         if (atomic_load(&comm->shared->rank[r].call) == mine) continue;
         comm->error =
@@ -109,6 +127,7 @@ hostcuda_state_t nccl_step_collective(op_t *op) {
             if (op->kind != BROADCAST || comm->rank == op->peer)
                 memcpy(comm->chunks + (size_t)comm->rank * CHUNK, op->from + op->at, bytes);
             atomic_store(&comm->shared->rank[comm->rank].call, checksum(op));
+            atomic_store(&comm->shared->rank[comm->rank].graph, op->place);
             atomic_store(&comm->shared->rank[comm->rank].wrote, comm->chunk + 1);
             op->wrote = true;
             state = HOSTCUDA_PARTLY;

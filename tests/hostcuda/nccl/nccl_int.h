@@ -24,6 +24,7 @@ typedef struct {
         _Atomic int present;
         _Atomic uint64_t wrote, consumed; /* chunks of collectives */
         _Atomic uint64_t call;            /* what this rank is in: a checksum of the arguments */
+        _Atomic uint64_t graph;           /* op_t.place */
         char bus_id[16];
         struct {
             _Atomic int set;
@@ -54,6 +55,8 @@ struct ncclComm {
     uint64_t chunk;                   /* number of the next chunk of collectives */
     op_t *last_eager, *last_captured; /* issued last; NULL once they are gone */
     op_t *running;                    /* the collective that moves chunks now */
+    uint64_t capture;                 /* the last capture that held a collective */
+    uint32_t graphs, in_graph;        /* such captures so far; collectives of the last one so far */
     int calls;                        /* operations so far, for scripted faults */
     int splits;
     struct ncclComm *parent; /* while splitting */
@@ -77,6 +80,7 @@ struct op {
     int peer; /* root, or the other side */
     cudaStream_t stream;
     uint64_t capture; /* id of the capture that it was issued in; 0: none */
+    uint64_t place;   /* of a collective in a graph: number of the graph << 32 | its number there */
     op_t *before;  /* the collective issued before this one, outside of captures or in the same */
     uint64_t runs; /* how often it has completed */
     size_t at;     /* bytes done in this run */
