@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # slurm.sh BUILD [TIMES [PATTERN]]; PATTERN: only the events whose names contain it
-# What SLURM does to jobs, on a cluster of four nodes on this machine, with the scripts of slurm/: USR1 under srun at
+# What SLURM does to jobs, on a cluster of five nodes on this machine, with the scripts of slurm/: USR1 under srun at
 # 4 and at 16 ranks (TIMES, 20), TERM at the time limit and `scontrol requeue` (a quarter of that), and once each:
 # mpirun, scancel, kill -9 of rank 0 and of another, a node that crashes, a node that is marked down, a lock that
 # another node holds, three starts without progress, a wrong --mpi. A job that is requeued must end in the bits of a
 # run that nothing happened to. SLURM_TABLE=FILE gets a line for every job; tools/make-slurm-doc makes the table of
 # docs/slurm.md of it.
 . "$(dirname "$0")/long.sh"
+export NODES=5
 . "$TRAINER_ROOT/tests/support/slurm.sh"
 times=${2:-20} only=${3-}
 table=${SLURM_TABLE:-$work/table}
@@ -44,11 +45,12 @@ record() {
 }
 is_wanted() { case $1 in *"$only"*) ;; *) return 1 ;; esac; } # NAME
 # event NAME STRIKE OPTIONS of submit...: a job that is struck after step 12, and starts again as soon as SLURM lets it
+submit=submit # or gpu_job
 event() {
     local name=$1 strike=$2 job begin
     shift 2
     is_wanted "$name" || return 0
-    job=$(submit "$@") || return
+    job=$($submit "$@") || return
     at_step "$job" 12
     begin=$(now)
     $strike "$job"
@@ -84,6 +86,12 @@ cancel() { on head scancel "$1"; }
 kill_rank() { kill -9 "$(job_pid "$1" "${rank:?}")"; }
 mark_down() { on head scontrol update NodeName=n2 State=DOWN Reason=test; }
 crash() { "$cluster" crash "$c" n2; }
+# The job goes on with two of its four nodes.
+warn_and_shrink() {
+    warn "$1"
+    until_true is_pending "$1"
+    on head scontrol update JobId="$1" NumNodes=2 NumTasks=8
+}
 # Another node holds the lock of the run folder when the job starts again.
 warn_and_lock() {
     warn "$1"
@@ -139,12 +147,24 @@ count=$times
     on head scontrol update NodeName=n2 State=RESUME
     event "a node crashes, with spare nodes" crash $two $arguments parallel.timeout=5s
     "$cluster" boot "$c" n2
-    until_true eval '[ "$(on head sinfo -h -t idle -o %D)" = 4 ]'
+    until_true eval '[ "$(on head sinfo -h -t idle -o %D)" = $NODES ]'
     count=$times
     side_by_side 1 event "USR1 to the script, 16 ranks" warn $sixteen $arguments
     count=$(((times + 3) / 4))
     SLOW='' run 2 net.ini run.dir=whole_long $long
     SLOW=100 WHOLE=whole_long side_by_side 5 event_now "TERM at the time limit, 2 ranks" $limit
+
+    # train_4node.sh on fake GPUs, where they were built
+    [ ! -e "$BUILD/hostcuda/libtrainer_cuda.so" ] || {
+        gpu_config
+        fakes "$TRAINER" net.ini run.dir=whole_gpu $exact >out 2>&1
+        export SLOW=300 WHOLE=whole_gpu submit=gpu_job
+        gpus="--nodes=4 -- net.ini $exact"
+        event "USR1 to the script, 16 GPUs" warn $gpus
+        event "USR1 to the script, 16 GPUs, then 8" warn_and_shrink $gpus
+        rank=5 event "\`kill -9\` of rank 5 of 16 with GPUs" kill_rank $gpus
+        event "a node of 4 with GPUs crashes, with a spare node" crash $gpus parallel.timeout=5s
+    }
 }
 bad=$(grep -c 'other bits' "$table")
 echo "slurm: $(wc -l <"$table") jobs, $bad ended in other bits, load $(cut -d' ' -f1-3 /proc/loadavg), $SECONDS s"

@@ -3,8 +3,8 @@
 #
 #   cluster.sh check                     exit code 0 if a cluster can run here; else one line that says what is missing
 #   cluster.sh start DIR                 starts the cluster; returns when all nodes are idle
-# cluster.sh on DIR NODE COMMAND...    runs COMMAND on "head" or on n1, n2, ...; current folder and environment are
-# kept cluster.sh crash DIR NODE            the node loses its network and all its processes
+#   cluster.sh on DIR NODE COMMAND...    runs COMMAND on "head" or on n1, n2, ...; keeps current folder and environment
+#   cluster.sh crash DIR NODE            the node loses its network and all its processes
 #   cluster.sh boot DIR NODE             a crashed node starts again
 #   cluster.sh cable DIR NODE up|down    connects or disconnects the network of a node
 #   cluster.sh stop DIR
@@ -128,6 +128,7 @@ run_node() {
     until_true 500 ip link show eth0 >/dev/null
     ip address add "$network.${node#n}/24" dev eth0 && ip link set eth0 up || exit 1
     mount -t tmpfs tmpfs /dev/shm
+    rm -rf "/run/$node" # as a boot does
     mkdir -p "/run/$node" "$dir/node/$node.tmp"
     chmod 1777 "$dir/node/$node.tmp"
     for folder in $SHARED; do

@@ -27,10 +27,23 @@ submit() {
     while [ "$1" != -- ]; do options+=("$1"); shift; done
     shift
     [ -z "${SLOW-}" ] || preload="--export=ALL,LD_PRELOAD=$fail_lib"
-    SRUN_OPTIONS="$preload" MPIRUN_OPTIONS="--bind-to none ${SLOW:+-x LD_PRELOAD=$fail_lib}" \
+    SRUN_OPTIONS="$preload ${under-}" MPIRUN_OPTIONS="--bind-to none ${SLOW:+-x LD_PRELOAD=$fail_lib}" \
         FAIL_RANK=0 FAIL_SLOW="metrics.jsonl:${SLOW-0}" \
         on head sbatch --parsable --cpus-per-task=1 --time=10 --output=job-%j.log --job-name=trainer \
         "${options[@]}" "$job_script" "$@"
+}
+# gpu_config: a network that the fakes of the CUDA libraries train fast, as net.ini
+gpu_config() {
+    export HOSTCUDA_DEVICES=4 HOSTCUDA_NCCL_DIR=$PWD/nccl
+    mkdir -p nccl
+    run_config
+    sed -i '/^layers/,/^\[data/c layers = flatten, linear 16, relu, dropout 0.2, linear 10\n[data]
+        s/^steps = .*/steps = 24/; s/^every = 10/every = 8/; s/^micro_batch = .*/micro_batch = 3/
+        s/^threads/device = cuda\nthreads/' net.ini
+}
+# gpu_job: as submit, of train_4node.sh on the fakes of the CUDA libraries
+gpu_job() {
+    under="$TRAINER_ROOT/tests/hostcuda/run -O $BUILD" job_script=$TRAINER_ROOT/slurm/train_4node.sh submit "$@"
 }
 # The state of a job as SLURM has it, also when it is over
 job_state() { on head scontrol show job -o "$1" 2>/dev/null | grep -o 'JobState=[A-Z_]*' | cut -d= -f2; }

@@ -177,12 +177,17 @@ bool hc_step(void) {
 }
 
 cudaError_t hc_wait(bool (*done)(void *arg), void *arg) {
+    useconds_t nap_us = 50;
     hostcuda_open();
     while (!done(arg) && !hc_sticky()) {
-        if (hc_step()) continue;
+        if (hc_step()) {
+            nap_us = 50;
+            continue;
+        }
+        if (nap_us < 2000) nap_us *= 2; /* many ranks may wait on few cores */
         hostcuda_close();
         hc_unlock();
-        usleep(100);
+        usleep(nap_us);
         hc_lock();
         hostcuda_open();
     }

@@ -21,10 +21,23 @@ ncclResult_t nccl_refuse(comm_t *comm, ncclResult_t result, const char *format, 
 }
 
 /* -- shared memory ----------------------------------------------------------------------------- */
+
+static const char *path_of(const comm_t *comm, char path[256]) {
+    const char *folder = getenv("HOSTCUDA_NCCL_DIR");
+    snprintf(path, 256, "%.180s%s", folder ? folder : "/dev/shm", comm->name);
+    return path;
+}
+
+static void forget(const comm_t *comm) {
+    char path[256];
+    unlink(path_of(comm, path));
+}
+
 static bool map(comm_t *comm) {
+    char path[256];
     const size_t head = (sizeof(shared_t) + 4095) / 4096 * 4096, ranks = (size_t)comm->ranks;
     comm->mapped = head + ranks * CHUNK + ranks * ranks * MAIL;
-    const int file = shm_open(comm->name, O_RDWR | O_CREAT, 0600);
+    const int file = open(path_of(comm, path), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (file < 0 || ftruncate(file, (off_t)comm->mapped)) return false;
     void *memory = mmap(NULL, comm->mapped, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     close(file);
@@ -38,10 +51,12 @@ static bool map(comm_t *comm) {
 static void join(comm_t *comm) {
     comm->phase = JOINING;
     if (!map(comm)) {
-        comm->error = nccl_refuse(comm, ncclSystemError, "no shared memory %s", comm->name);
+        char path[256];
+        comm->error = nccl_refuse(comm, ncclSystemError, "cannot map %s", path_of(comm, path));
         return;
     }
     if (nccl_fault_init_hangs(comm)) return;
+    gethostname(comm->shared->rank[comm->rank].host, 64);
     cudaDeviceGetPCIBusId(comm->shared->rank[comm->rank].bus_id, 16, comm->device);
     if (atomic_exchange(&comm->shared->rank[comm->rank].present, 1))
         comm->error = nccl_refuse(comm, ncclInvalidArgument, "rank %d is there twice", comm->rank);
@@ -51,12 +66,14 @@ static void join(comm_t *comm) {
 /* As the real library, refuses two ranks on one GPU unless they are asked for. */
 static ncclResult_t check_devices(comm_t *comm) {
     if (hostcuda_env("NCCL_MULTI_RANK_GPU_ENABLE", 0)) return ncclSuccess;
+    const char *host = comm->shared->rank[comm->rank].host,
+               *bus_id = comm->shared->rank[comm->rank].bus_id;
     for (int r = 0; r < comm->ranks; r++)
-        if (r != comm->rank &&
-            !strcmp(comm->shared->rank[r].bus_id, comm->shared->rank[comm->rank].bus_id))
+        if (r != comm->rank && !strcmp(comm->shared->rank[r].host, host) &&
+            !strcmp(comm->shared->rank[r].bus_id, bus_id))
             return nccl_refuse(comm, ncclInvalidUsage,
                                "Duplicate GPU detected: ranks %d and %d both on %s", comm->rank, r,
-                               comm->shared->rank[r].bus_id);
+                               bus_id);
     return ncclSuccess;
 }
 
@@ -98,7 +115,7 @@ void nccl_advance(comm_t *comm) {
     comm->error = check_devices(comm);
     if (!comm->error) comm->error = nccl_fault_init(comm);
     comm->phase = READY;
-    shm_unlink(comm->name); /* all have it; the name is not needed any more */
+    forget(comm); /* all have it; the name is not needed any more */
 }
 
 void nccl_drop(comm_t *comm) {
@@ -107,7 +124,7 @@ void nccl_drop(comm_t *comm) {
         atomic_fetch_add(&comm->shared->left, 1);
         munmap(comm->shared, comm->mapped);
     }
-    if (comm->phase == JOINING) shm_unlink(comm->name);
+    if (comm->phase == JOINING) forget(comm);
     free(comm);
 }
 
@@ -269,7 +286,7 @@ EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm) {
     NCCL_CALL("%s", "");
     if (comm) comm->aborted = true;
-    if (comm && comm->phase == JOINING) shm_unlink(comm->name);
+    if (comm && comm->phase == JOINING) forget(comm);
     return leave(comm);
 }
 

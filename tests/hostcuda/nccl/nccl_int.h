@@ -1,5 +1,5 @@
 /*
- * The fake libnccl: ranks of one node meet in shared memory. A collective is a piece of work on the
+ * The fake libnccl: ranks meet in a file that all map, which nodes share below HOSTCUDA_NCCL_DIR. A collective is a piece of work on the
  * stream that moves a chunk whenever the others have done their part, and gives way otherwise; the
  * pump of the fake libcudart keeps it going.
  */
@@ -25,7 +25,7 @@ typedef struct {
         _Atomic uint64_t wrote, consumed; /* chunks of collectives */
         _Atomic uint64_t call;            /* what this rank is in: a checksum of the arguments */
         _Atomic uint64_t graph;           /* op_t.place */
-        char bus_id[16];
+        char host[64], bus_id[16];        /* its GPU */
         struct {
             _Atomic int set;
             int color, key;
@@ -48,7 +48,7 @@ struct ncclComm {
     bool in_progress; /* the last call of a non-blocking communicator has not been asked about */
     bool aborted;
     ncclResult_t error; /* asynchronous; stays */
-    char name[64];      /* of the shared memory */
+    char name[64];      /* of the file */
     shared_t *shared;
     char *chunks, *mails;
     size_t mapped;
