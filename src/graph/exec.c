@@ -122,7 +122,7 @@ tr_status_t tr_graph_allocate(tr_graph_t *g) {
     return g->is_blank ? TR_OK : tr_graph_zero_reduced(g);
 }
 
-static tr_status_t reduced_zero_from(tr_graph_t *g, int64_t first) {
+static tr_status_t exec_zero_from(tr_graph_t *g, int64_t first) {
     const size_t bytes = (size_t)(g->layout.reduced_elems - first) * sizeof(float);
     if (bytes == 0) return TR_OK;
     return g->device->ops->zero(g->device, g->stream, (float *)g->region[TR_ROLE_REDUCED] + first,
@@ -130,7 +130,11 @@ static tr_status_t reduced_zero_from(tr_graph_t *g, int64_t first) {
 }
 
 tr_status_t tr_graph_zero_reduced(tr_graph_t *g) {
-    return reduced_zero_from(g, 0);
+    return exec_zero_from(g, 0);
+}
+
+tr_status_t tr_exec_zero_extra(tr_graph_t *g) {
+    return exec_zero_from(g, g->layout.trainable_elems);
 }
 
 static tr_status_t check_memory(const tr_tensor_info_t *info) {
@@ -165,12 +169,7 @@ tr_status_t tr_graph_sync(tr_graph_t *g) {
 
 /* -- running ----------------------------------------------------------------------------------- */
 
-static const tr_kernel_call_t *exec_call_of(const tr_graph_t *g, const tr_node_t *node) {
-    return node->set_calls ? &node->set_calls[g->input_set] : &node->call;
-}
-
-/* The error of a kernel, with the op that it belongs to. */
-static tr_status_t name_op(const tr_op_t *op, tr_status_t status) {
+tr_status_t tr_exec_name_op(const tr_op_t *op, tr_status_t status) {
     const tr_error_t cause = *tr_error_last();
     if (cause.code != status) return status;
     tr_error_t named = cause;
@@ -184,7 +183,7 @@ static tr_status_t run_in_range(tr_graph_t *g, const tr_node_t *node) {
     char name[128];
     snprintf(name, sizeof name, "%s %s", node->op.row->name, node->op.label);
     g->device->ops->range_begin(g->device, name);
-    const tr_status_t status = node->kernel->run(g->device, g->stream, exec_call_of(g, node));
+    const tr_status_t status = node->kernel->run(g->device, g->stream, tr_exec_call(g, node));
     g->device->ops->range_end(g->device);
     return status;
 }
@@ -193,8 +192,8 @@ static tr_status_t exec_run_kernel(tr_graph_t *g, const tr_node_t *node) {
     const tr_device_ops_t *ops = g->device->ops;
     const tr_status_t status = g->device->profiled
                                    ? run_in_range(g, node)
-                                   : node->kernel->run(g->device, g->stream, exec_call_of(g, node));
-    if (status != TR_OK) return name_op(&node->op, status);
+                                   : node->kernel->run(g->device, g->stream, tr_exec_call(g, node));
+    if (status != TR_OK) return tr_exec_name_op(&node->op, status);
     if (!ops->poison) return TR_OK;
     for (size_t i = 0; i < node->dying.count; i++) {
         const tr_tensor_info_t *info = &g->tensors.data[node->dying.data[i]]->info;
@@ -224,7 +223,7 @@ tr_status_t tr_exec_enqueue(tr_graph_t *g, const tr_program_t *p, size_t first, 
         if (node->op.kind == TR_OP_KERNEL)
             TR_TRY(exec_run_kernel(g, node));
         else if (node->op.kind == TR_OP_ZERO)
-            TR_TRY(reduced_zero_from(g, g->layout.trainable_elems));
+            TR_TRY(tr_exec_zero_extra(g));
         else
             TR_TRY(exec_run_collective(g, &node->op, collectives, last));
         if (*last > 0) TR_TRY(collectives->ops->progress(collectives));
@@ -301,7 +300,7 @@ tr_status_t tr_program_find_nonfinite(tr_graph_t *g, int program, int *out_op) {
     for (size_t i = 0; i < p->nodes.count && *out_op < 0; i++) {
         const tr_node_t *node = p->nodes.data[i];
         if (node->op.kind != TR_OP_KERNEL) continue;
-        TR_TRY(node->kernel->run(g->device, g->stream, exec_call_of(g, node)));
+        TR_TRY(node->kernel->run(g->device, g->stream, tr_exec_call(g, node)));
         for (int k = 0; k < node->op.n_out && *out_op < 0; k++) {
             bool finite = true;
             if (tr_is_none(node->op.out[k]) || !has_check(node->call.out[k].dtype)) continue;

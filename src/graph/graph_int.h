@@ -152,5 +152,13 @@ void tr_replay_destroy(tr_graph_t *g, tr_program_t *p);
 tr_status_t tr_exec_enqueue(tr_graph_t *g, const tr_program_t *p, size_t first, size_t end,
                             tr_collectives_t *collectives, tr_ticket_t *last);
 void tr_exec_release(tr_graph_t *g);
+/* The node's kernel call with the input set in use. */
+static inline const tr_kernel_call_t *tr_exec_call(const tr_graph_t *g, const tr_node_t *node) {
+    return node->set_calls ? &node->set_calls[g->input_set] : &node->call;
+}
+/* The last error, which is of a kernel, with the op that it belongs to. Returns `status`. */
+tr_status_t tr_exec_name_op(const tr_op_t *op, tr_status_t status);
+/* Runs a ZERO record: zeroes the extra reductions. */
+tr_status_t tr_exec_zero_extra(tr_graph_t *g);
 
 #endif

@@ -29,12 +29,13 @@ int tr_cores_of_rank(const tr_world_info_t *place) {
                                                           : 1;
 }
 
-/* cuda.plan_cache; "": none. */
-static void plan_folder(const tr_cuda_settings_t *cuda, char folder[PATH_MAX]) {
+void tr_plan_folder(const tr_config_t *config, char folder[PATH_MAX]) {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    if (strcmp(cuda->plan_cache, "auto") != 0)
+    tr_cuda_settings_t cuda;
+    tr_config_read(config, &tr_cuda_config, &cuda);
+    if (strcmp(cuda.plan_cache, "auto") != 0)
         snprintf(folder, PATH_MAX, "%s",
-                 strcmp(cuda->plan_cache, "none") != 0 ? cuda->plan_cache : "");
+                 strcmp(cuda.plan_cache, "none") != 0 ? cuda.plan_cache : "");
     else if (cache && *cache)
         snprintf(folder, PATH_MAX, "%s/trainer/cudnn", cache);
     else if (home && *home)
@@ -48,7 +49,7 @@ tr_status_t tr_open_gpu_model(const tr_config_t *config, const char *model, bool
     tr_cuda_settings_t cuda;
     char folder[PATH_MAX];
     tr_config_read(config, &tr_cuda_config, &cuda);
-    plan_folder(&cuda, folder);
+    tr_plan_folder(config, folder);
     const tr_device_params_t p = {.memory_share = cuda.memory_limit,
                                   .model = model,
                                   .tf32 = tf32,
@@ -57,14 +58,14 @@ tr_status_t tr_open_gpu_model(const tr_config_t *config, const char *model, bool
     return tr_device_open("cuda", &p, out);
 }
 
-tr_status_t tr_open_device(const tr_config_t *config, uint64_t seed, bool tf32,
+tr_status_t tr_open_device(const tr_config_t *config, const char *name, uint64_t seed, bool tf32,
                            const tr_world_info_t *place, tr_device_t **out) {
     tr_main_settings_t settings;
     tr_cuda_settings_t cuda;
     char folder[PATH_MAX];
     tr_config_read(config, &tr_main_config, &settings);
     tr_config_read(config, &tr_cuda_config, &cuda);
-    plan_folder(&cuda, folder);
+    tr_plan_folder(config, folder);
     const bool automatic = settings.threads < 0;
     tr_device_params_t p = {.threads = (int)settings.threads,
                             .seed = seed,
@@ -77,8 +78,9 @@ tr_status_t tr_open_device(const tr_config_t *config, uint64_t seed, bool tf32,
                             .conv_stats = cuda.conv_stats,
                             .plan_folder = folder};
     if (automatic) p.threads = place ? tr_cores_of_rank(place) : 0;
-    TR_TRY(choose_index(settings.device, place, cuda.share, &p.index));
-    TR_TRY(tr_device_open(settings.device, &p, out));
+    if (!name) name = settings.device;
+    TR_TRY(choose_index(name, place, cuda.share, &p.index));
+    TR_TRY(tr_device_open(name, &p, out));
     if ((*out)->threads > 0 && (*out)->threads < settings.threads)
         TR_WARN("threads = %d: OpenMP allows at most %d; raise OMP_THREAD_LIMIT or unset it",
                 (int)settings.threads, (*out)->threads);

@@ -5,6 +5,9 @@
 #include "feed.h"
 #include "open_data.h"
 #include "plan.h"
+#include "self_test.h"
+
+#include <string.h>
 
 static void session_read_settings(tr_session_t *s) {
     const tr_sampler_t *order = s->params.order;
@@ -29,8 +32,16 @@ static tr_status_t session_open_device(tr_session_t *s) {
     const tr_world_info_t *w = s->world ? tr_world_info(s->world) : NULL;
     const bool tf32 = s->main.precision == TR_PRECISION_TF32;
     s->cores = tr_cores_of_rank(w);
+    if (s->params.device) {
+        s->device = s->params.device;
+        return TR_OK;
+    }
     if (s->params.gpu) return tr_open_gpu_model(s->config, s->params.gpu, tf32, &s->device);
-    return tr_open_device(s->config, (uint64_t)s->train.seed, tf32, w, &s->device);
+    if (!s->params.build && strcmp(s->main.device, "auto") == 0)
+        TR_TRY(tr_device_choose(s, &s->device));
+    return s->device
+               ? TR_OK
+               : tr_open_device(s->config, NULL, (uint64_t)s->train.seed, tf32, w, &s->device);
 }
 
 static tr_status_t session_agree(const tr_session_t *s, tr_status_t status) {
@@ -92,7 +103,7 @@ void tr_session_destroy(tr_session_t **session) {
     tr_evaluation_destroy(&s->validation);
     tr_feed_destroy(&s->feed);
     tr_session_drop_graph(s);
-    tr_device_close(&s->device);
+    if (!s->params.device) tr_device_close(&s->device);
     tr_preprocess_destroy(&s->preprocess);
     for (int split = 0; split < 3; split++) tr_dataset_close(&s->dataset[split]);
     tr_free(session);

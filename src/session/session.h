@@ -13,6 +13,7 @@
 #include "model/model.h"
 #include "optim/optim.h"
 #include "precision.h"
+#include <limits.h>
 
 typedef struct {
     int64_t epochs, steps; /* steps > 0 takes precedence over epochs */
@@ -88,7 +89,8 @@ typedef struct {
     /* planned only: for a GPU that need not be in this machine (tr_device_params_t.model); NULL:
      * for the configured device */
     const char *gpu;
-    tr_split_t split; /* without training: the split to open */
+    tr_device_t *device; /* open, and borrowed; NULL: the session opens its own */
+    tr_split_t split;    /* without training: the split to open */
     /* prediction of samples without a data set: describes their fields; no data are opened. NULL:
      * the fields of the split. Borrowed during tr_session_create. */
     const tr_dataset_info_t *inputs;
@@ -153,10 +155,12 @@ struct tr_session {
 
 /* Cores of this rank; its share if ranks share cores. place NULL: 1. Not collective. */
 int tr_cores_of_rank(const tr_world_info_t *place);
-/* Opens the device of this rank; of several devices on the node, the one with the index of the
+/* Writes the folder of cuda.plan_cache; "": none. */
+void tr_plan_folder(const tr_config_t *config, char folder[PATH_MAX]);
+/* Opens the device `name` of this rank, NULL: that of the configuration; of several devices on the node, the one with the index of the
  * local rank. `seed` is for the device `strict`; tf32 is used by devices that have it. place
  * NULL: without a world. Not collective. */
-tr_status_t tr_open_device(const tr_config_t *config, uint64_t seed, bool tf32,
+tr_status_t tr_open_device(const tr_config_t *config, const char *name, uint64_t seed, bool tf32,
                            const tr_world_info_t *place, tr_device_t **out);
 /* The device that plans for the GPU `model` and runs nothing. Not collective. */
 tr_status_t tr_open_gpu_model(const tr_config_t *config, const char *model, bool tf32,

@@ -32,8 +32,12 @@ const tr_config_table_t tr_train_config = {"train", train_fields, TR_COUNT(train
                                            sizeof(tr_train_settings_t)};
 
 static const tr_config_field_t main_fields[] = {
-    TR_FIELD_STRING(tr_main_settings_t, device, "auto",
-                    "Device to train on: auto, or one listed by `trainer info`.", TR_RESUME_FREE),
+    TR_FIELD_STRING(
+        tr_main_settings_t, device, "auto",
+        "Device to train on: one listed by `trainer info`, or auto: cuda if each rank has a GPU "
+        "whose self-test passes, else cpu. Where GPUs were allocated to the job "
+        "(SLURM_JOB_GPUS, CUDA_VISIBLE_DEVICES), a GPU that fails is an error.",
+        TR_RESUME_FREE),
     TR_FIELD_ENUM(
         tr_main_settings_t, precision, "fp32", "auto|fp32|tf32|bf16|fp16",
         "Data type of activations and matrix products. Sums, statistics, weights, gradients and "

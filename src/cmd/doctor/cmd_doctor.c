@@ -75,6 +75,7 @@ static void doctor_print(const doctor_t *d) {
         line += whole + (line[whole] == '\n');
     }
     if (d->ranks) printf("\n");
+    doctor_print_self_test(d);
     for (size_t i = 0; i < d->findings.count; i++) {
         const doctor_finding_t *f = &d->findings.data[i];
         printf("%-8s %-10s %s\n", verdict_names[f->verdict], f->check, f->found);
@@ -126,9 +127,10 @@ static tr_status_t doctor_write_json(const doctor_t *d, const char *path) {
                                                "to", d->links[i].to, "latency_us",
                                                d->links[i].small_sec * 1e6, "mb_per_sec",
                                                TR_PROBE_LARGE_BYTES / d->links[i].large_sec / 1e6));
-    return cmd_json_write(json_pack("{s:s, s:i, s:o, s:o, s:o}", "kind", "doctor", "code",
+    return cmd_json_write(json_pack("{s:s, s:i, s:o, s:o, s:o, s:o}", "kind", "doctor", "code",
                                     error ? (int)error->code : 0, "ranks", doctor_ranks_json(d),
-                                    "findings", findings, "links", links),
+                                    "findings", findings, "links", links, "self_test",
+                                    doctor_self_test_json(d)),
                           path);
 }
 
@@ -164,8 +166,8 @@ static tr_status_t doctor_examine(doctor_t *d, const doctor_options_t *o) {
         doctor_find(d, "config", DOCTOR_OK, TR_OK, NULL, "%s can be planned on %d rank%s; data: %s",
                     d->path, info->size, info->size > 1 ? "s" : "", d->s->info.description);
     } else {
-        if (tr_world_agree(d->world, tr_open_device(d->config, 0, false, info, &d->own_device)) !=
-            TR_OK) {
+        if (tr_world_agree(d->world, tr_open_device(d->config, NULL, 0, false, info,
+                                                    &d->own_device)) != TR_OK) {
             doctor_find_error(d, "device");
             return TR_OK;
         }
@@ -176,6 +178,7 @@ static tr_status_t doctor_examine(doctor_t *d, const doctor_options_t *o) {
     doctor_check_gpus(d);
     doctor_check_versions(d);
     doctor_check_speed(d);
+    TR_TRY(doctor_check_self_test(d));
     TR_TRY(doctor_check_folder(d));
     return doctor_check_network(d);
 }
@@ -202,6 +205,7 @@ static void doctor_close(doctor_t *d) {
         tr_free(&d->findings.data[i].remedy);
     }
     tr_vec_free(&d->findings);
+    tr_self_test_free(&d->self_test);
     tr_free(&d->links);
     tr_free(&d->ranks);
     tr_session_destroy(&d->s);
@@ -251,7 +255,9 @@ const cmd_command_t cmd_doctor = {
         "ranks; the run folder (run.dir): writing, fsync, rename, locks, free space; and the "
         "network: a timed all-reduce and the links between nodes, with the name of a slow node. "
         "With CONFIG.ini it also opens the data on every rank, plans the memory, and compares the "
-        "free space with the size of a checkpoint. Nothing is trained, and no files are left "
+        "free space with the size of a checkpoint; and with device = cuda it compares each "
+        "kind of kernel call of the configuration with the CPU. Nothing is trained, and no files "
+        "are left "
         "behind.\n"
         "The exit code is 0 without errors (warnings are allowed), else that of the first error: "
         "78 for the launch or the configuration, 74 for the disk.",

@@ -1,7 +1,8 @@
 /*
  * State and findings of `trainer doctor`. Private to src/cmd. cmd_doctor.c runs the checks and
  * prints; doctor_ranks.c checks cores, threads and versions, doctor_folder.c the run folder,
- * doctor_network.c the network.
+ * doctor_network.c the network,
+ * doctor_self_test.c the results of GPUs.
  */
 #ifndef TR_CMD_DOCTOR_DOCTOR_H
 #define TR_CMD_DOCTOR_DOCTOR_H
@@ -10,7 +11,9 @@
 #include "comm/probe.h"
 #include "run/run.h"
 #include "base/mem.h"
-#include "session/session.h"
+#include "session/self_test.h"
+
+#include <jansson.h>
 
 #include <sched.h>
 
@@ -47,6 +50,7 @@ typedef struct {
     tr_session_t *s;     /* planned session of CONFIG; NULL: none, or planning failed */
     tr_device_t *device; /* of the session, else own_device */
     tr_device_t *own_device;
+    tr_self_test_t self_test;          /* of this rank's GPU; no rows without one */
     doctor_rank_t *ranks;              /* [info->size] */
     TR_VEC(doctor_finding_t) findings; /* on rank 0 */
     /* network, with at least two ranks; link_count 0: not timed */
@@ -71,5 +75,9 @@ void doctor_check_versions(doctor_t *d); /* not collective */
 void doctor_check_speed(doctor_t *d);    /* not collective */
 tr_status_t doctor_check_folder(doctor_t *d);
 tr_status_t doctor_check_network(doctor_t *d);
+tr_status_t doctor_check_self_test(doctor_t *d);
+
+void doctor_print_self_test(const doctor_t *d);
+json_t *doctor_self_test_json(const doctor_t *d);
 
 #endif

@@ -1,6 +1,7 @@
 /* Keeps compiled plans and timed choices in a folder. */
 #include "cuda_plan_store.h"
 #include "trainer/log.h"
+#include "base/folders.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include <errno.h>
@@ -145,18 +146,6 @@ const char *tr_cuda_plan_store_find(cuda_plan_store_t *store, const char *key) {
     return known ? known->text : NULL;
 }
 
-static bool make_folders(const char *folder) {
-    char path[PATH_MAX];
-    if (snprintf(path, sizeof path, "%s", folder) >= (int)sizeof path) return false;
-    for (char *p = path + 1; *p; p++) {
-        if (*p != '/') continue;
-        *p = '\0';
-        (void)mkdir(path, 0777);
-        *p = '/';
-    }
-    return mkdir(path, 0777) == 0 || errno == EEXIST;
-}
-
 static bool cuda_plan_store_write_all(int file, const char *text, size_t bytes) {
     while (bytes > 0) {
         const ssize_t n = write(file, text, bytes);
@@ -175,7 +164,7 @@ static void cuda_plan_store_write_file(cuda_plan_store_t *store, const char *pat
         snprintf(head, sizeof head, HEAD_FORMAT, tr_hash_name(content->text), content->length);
     int file = -1;
     snprintf(other, sizeof other, "%s.XXXXXX", path);
-    if (make_folders(store->folder)) file = mkostemp(other, O_CLOEXEC);
+    if (tr_make_folders(store->folder)) file = mkostemp(other, O_CLOEXEC);
     const bool written = file >= 0 && fchmod(file, 0644) == 0 &&
                          cuda_plan_store_write_all(file, head, (size_t)head_bytes) &&
                          cuda_plan_store_write_all(file, content->text, content->length);

@@ -112,6 +112,8 @@ static hostcuda_state_t run(void *arg, bool first) {
     const float beta = w->beta_device ? *w->beta_device : w->beta;
     if (w->workspace_bytes) memset(w->workspace, 0xff, w->workspace_bytes);
     for (int64_t batch = 0; batch < w->p.d.batch; batch++) one_batch(w, batch, alpha, beta);
+    if (hostcuda_env("HOSTCUDA_WRONG_PRODUCT", 0))
+        num_store(w->p.type_d, w->d, 0, 2 * num_load(w->p.type_d, w->d, 0));
     return HOSTCUDA_DONE;
 }
 

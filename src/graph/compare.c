@@ -1,0 +1,388 @@
+/* Kernel calls on two devices, from the same inputs. */
+#include "compare.h"
+#include "base/rng.h"
+#include "device/loss_scale.h"
+#include "device/plan_cache.h"
+#include "graph/ops/op_int.h"
+#include "graph_int.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A limit for the operands of a call: the optimizer of a large model would take minutes. */
+#define MOST_BYTES ((size_t)3 << 30)
+
+enum { OPERANDS = TR_KERNEL_MAX_IN + TR_KERNEL_MAX_OUT };
+
+/* A call on both devices. Operands: inputs, then outputs; host memory of the reference. */
+typedef struct {
+    tr_graph_t *g;
+    tr_device_t *reference;
+    const tr_node_t *node;
+    tr_kernel_call_t there, here; /* on the graph's device; on the reference */
+    void *before[OPERANDS];       /* contents before the call; NULL: absent */
+    void *found[TR_KERNEL_MAX_OUT];
+} comparison_t;
+
+static size_t view_bytes(const tr_view_t *view) {
+    if (view->shape.ndim < 0 || !view->data) return 0;
+    return (size_t)tr_shape_elems(&view->shape) * tr_dtype_bytes(view->dtype);
+}
+
+static tr_view_t *operand(tr_kernel_call_t *call, int i) {
+    if (i < TR_KERNEL_MAX_IN) return i < call->n_in ? &call->in[i] : NULL;
+    return i - TR_KERNEL_MAX_IN < call->n_out ? &call->out[i - TR_KERNEL_MAX_IN] : NULL;
+}
+
+static size_t operand_bytes(tr_kernel_call_t *call, int i) {
+    const tr_view_t *view = operand(call, i);
+    return view ? view_bytes(view) : 0;
+}
+
+/* -- kinds of calls ---------------------------------------------------------------------------- */
+
+static bool kernel_is_product(tr_kernel_id_t k) {
+    return k == TR_K_MATMUL || k == TR_K_CONV_FWD || k == TR_K_CONV_BWD_DATA ||
+           k == TR_K_CONV_BWD_WEIGHTS || k == TR_K_CONV_STATS_FWD || k == TR_K_HEAD_LOSS ||
+           k == TR_K_ATTENTION_FWD || k == TR_K_ATTENTION_BWD;
+}
+
+/* Linear in its first `n` inputs. */
+static int kernel_linear_inputs(tr_kernel_id_t k) {
+    if (k == TR_K_COLUMN_SUM) return 1;
+    return k == TR_K_MATMUL || k == TR_K_CONV_FWD || k == TR_K_CONV_BWD_DATA ||
+                   k == TR_K_CONV_BWD_WEIGHTS || k == TR_K_CONV_STATS_FWD
+               ? 2
+               : 0;
+}
+
+/* Kernels of half precision that round between their steps. */
+static bool kernel_rounds_inside(tr_kernel_id_t k) {
+    return k == TR_K_HEAD_LOSS || k == TR_K_ATTENTION_FWD || k == TR_K_ATTENTION_BWD ||
+           k == TR_K_BATCHNORM_BWD || k == TR_K_BATCHNORM_ADD_BWD || k == TR_K_LAYERNORM_BWD ||
+           k == TR_K_RESIDUAL_LAYERNORM_BWD;
+}
+
+/* The tolerances of the tests: a few roundings of the least precise operand. */
+static double tolerance_of(const tr_device_t *device, tr_kernel_id_t k, tr_dtype_t dtype) {
+    if (dtype == TR_F32) return device->tf32 && kernel_is_product(k) ? 2e-3 : 3e-5;
+    const double unit = dtype == TR_BF16 ? 0x1p-9 : 0x1p-12;
+    return unit * (!kernel_rounds_inside(k) ? 8 : dtype == TR_BF16 ? 64 : 128);
+}
+
+static tr_dtype_t call_dtype(tr_kernel_call_t *call) {
+    for (int i = 0; i < OPERANDS; i++)
+        if (operand_bytes(call, i) > 0 && tr_dtype_is_half(operand(call, i)->dtype))
+            return operand(call, i)->dtype;
+    return TR_F32;
+}
+
+/* What makes two calls alike; the shapes, for people. */
+static uint64_t describe_call(const tr_node_t *node, tr_kernel_call_t *call, char shapes[128]) {
+    char text[512];
+    int n = snprintf(text, sizeof text, "%d %x", (int)node->op.row->kernel, call->adds);
+    int used = 0;
+    *shapes = '\0';
+    for (int i = 0; i < OPERANDS; i++) {
+        const tr_view_t *view = operand(call, i);
+        if (!view || view_bytes(view) == 0) continue;
+        n += snprintf(text + n, sizeof text - (size_t)n, " %d:%d", i, (int)view->dtype);
+        for (int d = 0; d < view->shape.ndim && n < 480; d++) {
+            n +=
+                snprintf(text + n, sizeof text - (size_t)n, ",%lld", (long long)view->shape.dim[d]);
+            if (used < 100)
+                used += snprintf(shapes + used, 128 - (size_t)used, "%s%lld",
+                                 d      ? "x"
+                                 : used ? " "
+                                        : "",
+                                 (long long)view->shape.dim[d]);
+        }
+        if (n >= 480) break;
+    }
+    uint64_t hash = tr_hash_name(text);
+    for (size_t i = 0; i < call->attr_bytes; i++)
+        hash = (hash ^ ((const unsigned char *)call->attr)[i]) * 1099511628211u;
+    return hash;
+}
+
+/* -- values ------------------------------------------------------------------------------------ */
+
+static double half_value(tr_dtype_t dtype, uint16_t bits) {
+    const int exponent = bits >> 10 & 31, fraction = bits & 1023;
+    if (dtype == TR_BF16) {
+        const uint32_t wide = (uint32_t)bits << 16;
+        float value;
+        memcpy(&value, &wide, sizeof value);
+        return value;
+    }
+    const double size = exponent == 31  ? (fraction ? NAN : INFINITY)
+                        : exponent == 0 ? ldexp(fraction, -24)
+                                        : ldexp(1024 + fraction, exponent - 25);
+    return bits >> 15 ? -size : size;
+}
+
+static double float_value(tr_dtype_t dtype, const void *data, int64_t i) {
+    return dtype == TR_F32   ? ((const float *)data)[i]
+           : dtype == TR_F64 ? ((const double *)data)[i]
+                             : half_value(dtype, ((const uint16_t *)data)[i]);
+}
+
+/* Values of 0.5 to 1 with either sign, which are exact in each type. */
+static void fill_random(tr_dtype_t dtype, void *data, int64_t count, uint64_t key) {
+    for (int64_t i = 0; i < count; i += 4) {
+        const tr_rng_block_t r = tr_rng_philox(1, TR_RNG_INIT, 0, key, (uint64_t)i);
+        for (int64_t k = i; k < i + 4 && k < count; k++) {
+            const uint32_t bits = r.v[k - i];
+            const float value = (bits >> 31 ? -1.0f : 1.0f) * (0.5f + (float)(bits & 127) / 256.0f);
+            uint32_t word;
+            memcpy(&word, &value, sizeof word);
+            if (dtype == TR_F32) ((float *)data)[k] = value;
+            if (dtype == TR_BF16) ((uint16_t *)data)[k] = (uint16_t)(word >> 16);
+            if (dtype == TR_F16) /* exponent 14 */
+                ((uint16_t *)data)[k] =
+                    (uint16_t)((word >> 16 & 0x8000) | 14 << 10 | (word >> 13 & 0x3ff));
+        }
+    }
+}
+
+static double float_difference(tr_dtype_t dtype, const void *found, const void *expected,
+                               int64_t count) {
+    double largest = 1e-30, difference = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const double a = float_value(dtype, found, i), b = float_value(dtype, expected, i);
+        if (isnan(a) && isnan(b)) continue;
+        if (!isfinite(a) || !isfinite(b)) {
+            if (a != b) return NAN;
+            continue;
+        }
+        largest = fmax(largest, fabs(b));
+        difference = fmax(difference, fabs(a - b));
+    }
+    return difference / largest;
+}
+
+/* The result of a step, which is a u8 tensor of a struct. */
+static double result_difference(const tr_step_result_t *found, const tr_step_result_t *expected) {
+    if (found->finite != expected->finite || found->applied != expected->applied) return NAN;
+    return fmax(float_difference(TR_F32, &found->grad_norm, &expected->grad_norm, 1),
+                float_difference(TR_F32, &found->scale, &expected->scale, 1));
+}
+
+static double view_difference(tr_kernel_id_t kernel, const tr_view_t *view, const void *found,
+                              const void *expected) {
+    const int64_t count = tr_shape_elems(&view->shape);
+    const size_t size = tr_dtype_bytes(view->dtype);
+    int64_t unequal = 0;
+    if (kernel == TR_K_GRAD_NORM && view->dtype == TR_U8) return result_difference(found, expected);
+    if (tr_dtype_is_float(view->dtype))
+        return float_difference(view->dtype, found, expected, count);
+    for (int64_t i = 0; i < count; i++)
+        unequal += memcmp((const char *)found + (size_t)i * size,
+                          (const char *)expected + (size_t)i * size, size) != 0;
+    return (double)unequal / (double)count;
+}
+
+/* -- both devices ------------------------------------------------------------------------------ */
+
+static tr_status_t comparison_copy(const comparison_t *c, void *dst, const void *src, size_t bytes,
+                                   tr_copy_kind_t kind) {
+    return c->g->device->ops->copy(c->g->device, c->g->stream, dst, src, bytes, kind);
+}
+
+static tr_status_t comparison_take(comparison_t *c) {
+    for (int i = 0; i < OPERANDS; i++) {
+        const size_t bytes = operand_bytes(&c->there, i);
+        if (bytes == 0) continue;
+        TR_TRY(tr_alloc_aligned(bytes, TR_KERNEL_ALIGN, "operands of a comparison", &c->before[i]));
+        TR_TRY(
+            comparison_copy(c, c->before[i], operand(&c->there, i)->data, bytes, TR_COPY_TO_HOST));
+    }
+    return tr_graph_sync(c->g);
+}
+
+/* The operands of the reference; random ones where the kernel is linear, on both devices. */
+static tr_status_t comparison_prepare(comparison_t *c) {
+    const int linear = kernel_linear_inputs(c->node->op.row->kernel);
+    for (int i = 0; i < OPERANDS; i++) {
+        const size_t bytes = operand_bytes(&c->there, i);
+        if (bytes == 0) continue;
+        tr_view_t *view = operand(&c->here, i);
+        TR_TRY(c->reference->ops->alloc(c->reference, bytes, 0, &view->data));
+        memcpy(view->data, c->before[i], bytes);
+        if (i >= linear || !tr_dtype_is_float(view->dtype)) continue;
+        fill_random(view->dtype, view->data, tr_shape_elems(&view->shape), (uint64_t)i + 1);
+        TR_TRY(
+            comparison_copy(c, operand(&c->there, i)->data, view->data, bytes, TR_COPY_TO_DEVICE));
+    }
+    return tr_graph_sync(c->g);
+}
+
+static tr_status_t comparison_run(comparison_t *c) {
+    TR_TRY(c->node->kernel->run(c->g->device, c->g->stream, &c->there));
+    for (int k = 0; k < c->there.n_out; k++) {
+        const size_t bytes = view_bytes(&c->there.out[k]);
+        if (bytes == 0) continue;
+        TR_TRY(tr_alloc(bytes, "results of a comparison", &c->found[k]));
+        TR_TRY(comparison_copy(c, c->found[k], c->there.out[k].data, bytes, TR_COPY_TO_HOST));
+    }
+    return tr_graph_sync(c->g);
+}
+
+/* As if the call had not been compared. */
+static tr_status_t comparison_restore(comparison_t *c) {
+    if (kernel_linear_inputs(c->node->op.row->kernel) == 0) return TR_OK;
+    for (int i = 0; i < OPERANDS; i++)
+        if (c->before[i])
+            TR_TRY(comparison_copy(c, operand(&c->there, i)->data, c->before[i],
+                                   operand_bytes(&c->there, i), TR_COPY_TO_DEVICE));
+    TR_TRY(c->node->kernel->run(c->g->device, c->g->stream, &c->there));
+    return tr_graph_sync(c->g);
+}
+
+static void comparison_free(comparison_t *c) {
+    for (int i = 0; i < OPERANDS; i++) {
+        tr_view_t *view = operand(&c->here, i);
+        tr_free(&c->before[i]);
+        if (view && view->data) c->reference->ops->free(c->reference, view->data);
+    }
+    for (int k = 0; k < TR_KERNEL_MAX_OUT; k++) tr_free(&c->found[k]);
+}
+
+/* -- the reference ----------------------------------------------------------------------------- */
+
+static tr_status_t reference_kernel(comparison_t *c, tr_kernel_id_t kernel,
+                                    tr_kernel_call_t *call) {
+    tr_plan_t plan = {0};
+    call->state = call->scratch = NULL;
+    TR_TRY(tr_plan_get(c->reference, kernel, call, call->attr_bytes, &plan));
+    call->state = plan.state;
+    if (plan.scratch_bytes > 0)
+        TR_TRY(c->reference->ops->alloc(c->reference, plan.scratch_bytes, 0, &call->scratch));
+    const tr_status_t status = c->reference->ops->kernels[kernel].run(c->reference, NULL, call);
+    if (call->scratch) c->reference->ops->free(c->reference, call->scratch);
+    return status;
+}
+
+static tr_status_t reference_add(comparison_t *c, const tr_view_t *to, const void *more) {
+    const tr_add_attr_t attr = {TR_ACT_NONE};
+    tr_kernel_call_t add = {
+        .n_in = 2, .n_out = 1, .in = {*to, *to}, .attr = &attr, .attr_bytes = sizeof attr};
+    add.in[1].data = (void *)more;
+    add.out[0] = *to;
+    return reference_kernel(c, TR_K_ADD, &add);
+}
+
+/* Of y (rows, K) and of its squares, as CONV_STATS_FWD gives them. */
+static void reference_sums(const tr_view_t *y, float *sums) {
+    const int64_t k = y->shape.dim[y->shape.ndim - 1], rows = tr_shape_elems(&y->shape) / k;
+    for (int64_t j = 0; j < k; j++) {
+        double sum = 0, squares = 0;
+        for (int64_t i = 0; i < rows; i++) {
+            const double value = float_value(y->dtype, y->data, i * k + j);
+            sum += value;
+            squares += value * value;
+        }
+        sums[j] = (float)sum;
+        sums[k + j] = (float)squares;
+    }
+}
+
+/* The call by kernels that the reference has, where it lacks this one or a way of adding. */
+static tr_status_t reference_run(comparison_t *c, const char **skipped) {
+    tr_kernel_call_t call = c->here;
+    const tr_view_t absent = {.shape = {.ndim = -1}};
+    tr_kernel_id_t kernel = c->node->op.row->kernel;
+    const bool has = tr_device_has(c->reference, kernel),
+               makes_sums = !has && kernel == TR_K_CONV_STATS_FWD,
+               adds_input = kernel == TR_K_CONV_BWD_DATA && call.n_in > 2 && call.in[2].data;
+    if (!has && kernel == TR_K_BATCHNORM_SUMS_TRAIN) {
+        call.in[3] = call.n_in > 4 ? call.in[4] : absent;
+        call.n_in = call.in[3].data ? 4 : 3;
+        kernel = call.in[3].data ? TR_K_BATCHNORM_ADD_TRAIN : TR_K_BATCHNORM_TRAIN;
+    }
+    if (makes_sums) kernel = TR_K_CONV_FWD, call.n_out = 1;
+    if (!tr_device_has(c->reference, kernel)) {
+        *skipped = "the CPU has no such kernel";
+        return TR_OK;
+    }
+    const tr_kernel_t *has_kernel = &c->reference->ops->kernels[kernel];
+    const unsigned adds = call.adds & ~has_kernel->adds;
+    call.adds &= ~adds;
+    if (adds_input && !(has_kernel->adds & 1)) call.in[2] = absent;
+    TR_TRY(reference_kernel(c, kernel, &call));
+    if (makes_sums) reference_sums(&c->here.out[0], c->here.out[1].data);
+    if (adds_input && !call.in[2].data)
+        TR_TRY(reference_add(c, &c->here.out[0], c->here.in[2].data));
+    for (int k = 0; k < call.n_out; k++)
+        if (adds >> k & 1)
+            TR_TRY(reference_add(c, &c->here.out[k], c->before[TR_KERNEL_MAX_IN + k]));
+    return TR_OK;
+}
+
+/* -- a program --------------------------------------------------------------------------------- */
+
+static void comparison_judge(const comparison_t *c, tr_comparison_t *row) {
+    row->tolerance = tolerance_of(c->g->device, row->kernel, row->dtype);
+    for (int k = 0; k < c->here.n_out; k++) {
+        if (!c->found[k]) continue;
+        const double d =
+            view_difference(row->kernel, &c->here.out[k], c->found[k], c->here.out[k].data);
+        if (!(d <= row->difference)) row->difference = d;
+        if (isnan(d)) return;
+    }
+}
+
+static tr_status_t compare_call(comparison_t *c, tr_comparison_t *row) {
+    TR_TRY(comparison_take(c));
+    TR_TRY(comparison_prepare(c));
+    TR_TRY(comparison_run(c));
+    TR_TRY(reference_run(c, &row->skipped));
+    if (!row->skipped) comparison_judge(c, row);
+    return comparison_restore(c);
+}
+
+static bool rows_hold(const tr_comparisons_t *rows, uint64_t key) {
+    for (size_t i = 0; i < rows->count; i++)
+        if (rows->data[i].key == key) return true;
+    return false;
+}
+
+static tr_status_t compare_node(tr_graph_t *g, const tr_node_t *node, tr_device_t *reference,
+                                tr_comparisons_t *rows) {
+    const tr_kernel_call_t *call = tr_exec_call(g, node);
+    comparison_t c = {.g = g, .reference = reference, .node = node, .there = *call, .here = *call};
+    tr_comparison_t row = {.kernel = node->op.row->kernel, .dtype = call_dtype(&c.there)};
+    size_t bytes = 0;
+    row.key = describe_call(node, &c.there, row.shapes);
+    snprintf(row.label, sizeof row.label, "%s", tr_op_where(&node->op));
+    for (int i = 0; i < OPERANDS; i++) {
+        bytes += operand_bytes(&c.there, i);
+        if (operand(&c.here, i)) operand(&c.here, i)->data = NULL;
+    }
+    const bool is_new = !rows_hold(rows, row.key);
+    if (is_new && bytes > MOST_BYTES) row.skipped = "its operands are larger than 3 GiB";
+    if (!is_new || row.skipped) {
+        TR_TRY(node->kernel->run(g->device, g->stream, call));
+        return is_new ? tr_vec_push(rows, row) : TR_OK;
+    }
+    const tr_status_t status = compare_call(&c, &row);
+    comparison_free(&c);
+    return status == TR_OK ? tr_vec_push(rows, row) : status;
+}
+
+tr_status_t tr_program_compare(tr_graph_t *g, int program, tr_device_t *reference,
+                               tr_comparisons_t *rows) {
+    const tr_program_t *p = g->programs.data[program];
+    TR_TRY(tr_copies_refresh(g));
+    for (size_t i = 0; i < p->nodes.count; i++) {
+        const tr_node_t *node = p->nodes.data[i];
+        tr_status_t status = TR_OK;
+        if (node->op.kind == TR_OP_KERNEL)
+            status = compare_node(g, node, reference, rows);
+        else if (node->op.kind == TR_OP_ZERO)
+            status = tr_exec_zero_extra(g);
+        if (status != TR_OK) return tr_exec_name_op(&node->op, status);
+    }
+    return tr_graph_sync(g);
+}
