@@ -33,11 +33,12 @@ typedef struct {
     size_t logits_bytes, narrow_bytes;
 } tr_head_slices_t;
 
-/* slice_elems: of the logits of a slice. Rows are padded to 16 elements, because products are faster
- * where rows are aligned. */
+/* slice_elems: at most, of the logits of a slice, if that is a row. Rows are padded to 16 elements,
+ * because products are faster where rows are aligned. Slices are as few as that allows, and as equal
+ * as whole 64 rows allow within it. */
 static inline tr_head_slices_t tr_head_slices(const tr_kernel_call_t *call, int64_t slice_elems,
                                               size_t align_bytes) {
-    enum { ALIGN_ELEMS = 16 };
+    enum { ALIGN_ELEMS = 16, ALIGN_ROWS = 64 };
     const int64_t *x = call->in[TR_HEAD_X].shape.dim;
     tr_head_slices_t h = {.rows = x[0],
                           .width = x[1],
@@ -46,9 +47,11 @@ static inline tr_head_slices_t tr_head_slices(const tr_kernel_call_t *call, int6
                           .has_dx = call->out[TR_HEAD_DX].shape.ndim >= 0,
                           .has_dw = call->out[TR_HEAD_DW].shape.ndim >= 0};
     h.stride = (h.tokens + ALIGN_ELEMS - 1) / ALIGN_ELEMS * ALIGN_ELEMS;
-    h.slice = slice_elems / h.stride;
-    if (h.slice > h.rows) h.slice = h.rows;
-    if (h.slice < 1) h.slice = 1;
+    const int64_t most = slice_elems > h.stride ? slice_elems / h.stride : 1;
+    h.slices = (h.rows + most - 1) / most;
+    h.slice = (h.rows + h.slices - 1) / h.slices;
+    if (h.slices > 1) h.slice = (h.slice + ALIGN_ROWS - 1) / ALIGN_ROWS * ALIGN_ROWS;
+    if (h.slice > most) h.slice = most;
     h.slices = (h.rows + h.slice - 1) / h.slice;
     const size_t elems = (size_t)(h.slice * h.stride);
     h.logits_bytes = (elems * sizeof(float) + align_bytes - 1) / align_bytes * align_bytes;

@@ -52,7 +52,7 @@ if [ -e "$BUILD/hostcuda/libtrainer_cuda.so" ]; then
         of "all(o['workspace_bytes'] >= 128 << 20 for o in p['ops'])" && of "p['plans_made'] == 0"
     ok $? "a cuDNN before 9.11: upper bounds, and it says so"
     HOSTCUDA_CUDNN_VERSION=91000 fake gpt.ini &&
-        of "all(o['workspace_bytes'] == (1 << 20) + 6 * 4 * 2 * 128 * 128 for o in p['ops'] if 'attention' in o['op'])"
+        of "{o['workspace_bytes'] for o in p['ops'] if 'attention' in o['op']} == {(1 << 20) + 4 * 2 * 128 * (2 * 128 + 8)}"
     ok $? "and of attention: the scores of its heads"
     fake small.ini data.batch_size=4096 data.micro_batch=auto cuda.memory_limit=0.01 data.synthetic_shape=64x64x3 &&
         of "p['micro_batch'] < 4096 and p['memory_bytes']['total'] <= p['memory_bytes']['limit']"
@@ -86,7 +86,9 @@ if [ -e "$BUILD/hostcuda/libtrainer_cuda.so" ]; then
 fi
 
 # The real library. It may be absent although the program was linked with it.
-if ! plan h200 gpt.ini model.n_layer=1 --warm real; then
+gpt2() { plan "$1" "$TRAINER_ROOT/configs/gpt2_124m.ini" precision=bf16 data.format=synthetic_tokens data.train=none \
+    data.valid= data.micro_batch=8 model.n_layer=1 --warm "$2"; }
+if ! gpt2 h200 real; then
     grep -q 'libcudnn' out && { ok 0 "the real cuDNN # SKIP there is none: $(tail -n 1 out)"; echo "1..$n"; exit; }
     cat out; ok 1 "the real cuDNN plans attention for h200"; echo "1..$n"; exit
 fi
@@ -94,10 +96,36 @@ of "sum('engine' in o['computed_by'] for o in p['ops'] if 'attention' in o['op']
 ok $? "the real cuDNN plans attention for h200"
 
 mv plan.json made.json
-plan h200 gpt.ini model.n_layer=1 --warm real &&
+gpt2 h200 real &&
     of "p['plans_made'] == 0 and p['plans_restored'] == 2" &&
     json 'a["plan_sec"] < b["plan_sec"] / 2' plan.json made.json
 ok $? "and restores it from its JSON"
+# The row of docs/gpu-plans.md with engine, kernel and workspace of attention, forward and backward
+row() {
+    local kernel='s/.*cudnn_generated_fort_native_sdpa_\(sm[0-9a-z_]*\)_f16_knob_.*/\1/p' at="plans-$1" way
+    [ "$1" != h200 ] || at=real
+    gpt2 "$1" "$at" || return 1
+    for way in forward backward; do
+        sed -n "$kernel" "$(grep -la "causal attention.* $way " "$at"/*.plan)" | head -n 1 >$way
+    done
+    python3 -I - "$1" "$(cat forward)" "$(cat backward)" <<'PY'
+import json, re, sys
+p = json.load(open("plan.json"))
+def size(n):
+    return f"{n} B" if n < 1024 else f"{n / 2**10:.1f} KiB" if n < 1 << 20 else f"{n / 2**20:.1f} MiB"
+cells = []
+for op, kernel in zip(("attention", "attention_bwd"), sys.argv[2:]):
+    o = next(o for o in p["ops"] if o["op"] == op)
+    cells.append(f"{re.search('[0-9]+', o['computed_by'])[0]}, {kernel}, {size(o['workspace_bytes'])}")
+print(f"| {sys.argv[1].upper()} | {' | '.join(cells)} |")
+PY
+}
+if grep -qa '^cudnn 919[0-9][0-9] ' real/*.plan; then
+    for g in a100 h200 b200; do row $g; done >rows && ! grep -vFxf "$TRAINER_ROOT/docs/gpu-plans.md" rows
+    ok $? "engines, kernels and workspaces of attention are those of docs/gpu-plans.md"
+else
+    ok 0 "attention as in docs/gpu-plans.md # SKIP that is for cuDNN 9.19"
+fi
 plan a100 small.ini --warm real && of "sum('engine' in o['computed_by'] for o in p['ops']) >= 4"
 ok $? "convolutions in fp32 for a100"
 

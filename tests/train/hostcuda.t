@@ -15,12 +15,26 @@ fakes "$BUILD/tests/unit/device/test_cuda_kernels" >out 2>&1 && ! grep -q skippe
 ok $? "kernels at odd sizes and addresses"
 fakes "$BUILD/tests/unit/device/test_cuda_repeat" >out 2>&1 && ! grep -q skipped out
 ok $? "attention, filter gradients and long products: the same bits in ten runs"
+# The fake refuses the mask of scores that cudnn-frontend uses with other versions of cuDNN.
+for v in 90999 91000; do
+    HOSTCUDA_CUDNN_VERSION=$v fakes "$BUILD/tests/unit/device/test_cuda_repeat" >out 2>&1 && ! grep -q skipped out
+    ok $? "attention with cuDNN $v: the mask of that version"
+done
+HOSTCUDA_MODEL=B200 HOSTCUDA_TRACE=$PWD/trace fakes "$BUILD/tests/unit/device/test_cuda_repeat" >out 2>&1 &&
+    grep -q 'cudnnBackendExecute ops 21 engine 5$' trace && ! grep -q 'cudnnBackendExecute ops 21 engine 8$' trace
+ok $? "the gradient of attention on a B200: the engine for it, by its number and knobs"
 fakes "$BUILD/tests/unit/device/test_cuda_conv_stats" >out 2>&1 && ! grep -q skipped out
 ok $? "convolutions with the sums of a batch normalisation"
 for t in matmul conv norm pointwise loss input update sequence head; do
-    OP_DEVICE=cuda fakes "$BUILD/tests/unit/graph/test_ops_$t" >out 2>&1
+    OP_DEVICE=cuda HOSTCUDA_TRACE=$PWD/trace fakes "$BUILD/tests/unit/graph/test_ops_$t" >out 2>&1
     ok $? "ops: $t"
 done
+# 700 rows of 50,001 logits, four times: one slice on an H200, five where a GPU has 2 GiB, whatever is free.
+whole=$(grep -c 'launch.*head_rows_kernel' trace)
+HOSTCUDA_MEMORY=2G HOSTCUDA_OTHERS=1G OP_DEVICE=cuda HOSTCUDA_TRACE=$PWD/trace \
+    fakes "$BUILD/tests/unit/graph/test_ops_head" >out 2>&1 &&
+    [ "$(grep -c 'launch.*head_rows_kernel' trace)" = $((whole + 4 * 4)) ]
+ok $? "the head's slices: as few as the memory of the GPU allows"
 # RANKS FOLDER SETTING...: some steps of a config on synthetic data
 some() {
     local ranks=$1 folder=$2; shift 2

@@ -8,8 +8,10 @@
 #include "cuda_product.h"
 #include "base/mem.h"
 
-/* Elements of a slice's logits (128 MiB). */
-enum { SLICE_ELEMS = 1 << 25, SCRATCH_ALIGN = 256 };
+/* A slice's logits, f32 and narrow, take at most this part of the GPU's memory. Each slice reads dw
+ * and writes it, so there should be few. */
+enum { MEMORY_PARTS = 32, LOGIT_BYTES = 6, SCRATCH_ALIGN = 256 };
+#define MAX_SLICE_ELEMS ((int64_t)1 << 29) /* more do not make it faster */
 
 /* logits = x w^T, dx = dlogits w, dw (+)= dlogits^T x. NULL: not needed. */
 typedef struct {
@@ -77,11 +79,25 @@ CUDA_KERNEL_RELEASE(head_loss) {
     tr_free(&h);
 }
 
+/* The elements of a slice's logits, at most. The bits of dw depend on it, so it is a power of two and
+ * follows from the memory of the GPU, whether that is free or not: all ranks and later runs on such
+ * GPUs get the same. */
+static tr_status_t head_slice_elems(tr_device_t *device, int64_t *out) {
+    size_t available = 0, total = device->memory_bytes; /* of a model of a GPU */
+    if (device->ops->memory_info) TR_TRY(device->ops->memory_info(device, &available, &total));
+    *out = 1;
+    while (*out < MAX_SLICE_ELEMS && 2 * *out <= (int64_t)(total / MEMORY_PARTS / LOGIT_BYTES))
+        *out *= 2;
+    return TR_OK;
+}
+
 CUDA_KERNEL_PREPARE(head_loss) {
     head_t *h = NULL;
+    int64_t slice_elems = 0;
     tr_status_t status = TR_OK;
+    TR_TRY(head_slice_elems(device, &slice_elems));
     TR_TRY(tr_alloc(sizeof *h, "a head", &h));
-    h->slices = tr_head_slices(call, SLICE_ELEMS, SCRATCH_ALIGN);
+    h->slices = tr_head_slices(call, slice_elems, SCRATCH_ALIGN);
     for (int place = 0; place < TR_HEAD_PLACES && status == TR_OK; place++) {
         const int64_t rows = tr_head_place_rows(&h->slices, place);
         if (rows > 0) status = plan_place(device, h, place, rows);

@@ -4,7 +4,10 @@
 
 #include "cuda_int.h"
 
-/* `count` rows of logits (count, tokens), `stride` elements apart; they are rows `first` and on of
+/* Elements that a thread moves at once: 16 bytes of bf16, twice 16 of f32. */
+enum { TR_CUDA_HEAD_PACK = 8 };
+
+/* `count` rows of logits (count, tokens), `stride` elements apart, a multiple of the pack; they are rows `first` and on of
  * the whole, of which `per_sample` have one weight. */
 typedef struct {
     int64_t first, count, per_sample, tokens, stride;
@@ -18,7 +21,7 @@ typedef struct {
 extern "C" {
 #endif
 /* Losses, counts and, where `grad` is not NULL, the gradients of the logits, of `dtype` and with
- * the same stride; grad may be the logits. */
+ * the same stride; grad may be the logits. Both are aligned to 16 bytes. */
 tr_status_t tr_cuda_head_rows(tr_stream_t *stream, const cuda_head_rows_t *rows, float *logits,
                               void *grad, tr_dtype_t dtype);
 #ifdef __cplusplus

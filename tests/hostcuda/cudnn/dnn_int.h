@@ -23,6 +23,7 @@
 #define MAX_TENSORS  64
 #define MAX_OPS      32
 #define MAX_ENGINES  8
+#define KNOB_ENGINE  5 /* on a B200, asked for by its number only */
 
 /* -- programs: flat, so that a plan can be written and restored as it is ----------------------- */
 typedef struct {
@@ -108,6 +109,7 @@ cudnnStatus_t dnn_engines(const program_t *p, engine_t out[MAX_ENGINES], int *co
 /* Results of heuristics and members of engines, which are made on request. */
 cudnnStatus_t dnn_results(desc_t *heuristics, int64_t room, int64_t *count, void **configs);
 cudnnStatus_t dnn_engine_of(const desc_t *engine, engine_t *out);
+cudnnStatus_t dnn_check_config(const desc_t *config);
 
 /* -- execution --------------------------------------------------------------------------------- */
 typedef struct {

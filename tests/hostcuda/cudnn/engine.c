@@ -161,6 +161,25 @@ cudnnStatus_t dnn_engines(const program_t *p, engine_t out[MAX_ENGINES], int *co
     return CUDNN_STATUS_SUCCESS;
 }
 
+static bool is_for_blackwell(const desc_t *engine) {
+    static const char member[] = "\"deviceVer\": ";
+    const desc_t *model = dnn_child(engine, CUDNN_ATTR_ENGINE_DEVICEPROP, 0);
+    const attribute_t *json =
+        model ? dnn_find(model, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION) : NULL;
+    struct cudaDeviceProp device;
+    if (!json) return !cudaGetDeviceProperties(&device, 0) && device.major == 10;
+    const char *at = memmem(json->data, (size_t)json->count, member, strlen(member));
+    return at && atoi(at + strlen(member)) / 100 == 10;
+}
+
+/* The gradient of attention has five products. */
+static bool is_attention_gradient(const program_t *p) {
+    int products = 0;
+    for (int i = 0; i < p->ops; i++)
+        products += p->op[i].kind == CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR;
+    return products == 5;
+}
+
 cudnnStatus_t dnn_engine_of(const desc_t *desc, engine_t *out) {
     engine_t engines[MAX_ENGINES];
     int count;
@@ -173,8 +192,30 @@ cudnnStatus_t dnn_engine_of(const desc_t *desc, engine_t *out) {
         *out = engines[i];
         return CUDNN_STATUS_SUCCESS;
     }
+    if (index == KNOB_ENGINE && is_attention_gradient(graph->program) && is_for_blackwell(desc)) {
+        *out = (engine_t){
+            .index = KNOB_ENGINE, .tensor_core = true, .deterministic = true, .compiled = true};
+        return CUDNN_STATUS_SUCCESS;
+    }
     return dnn_refuse(CUDNN_STATUS_NOT_SUPPORTED, "no engine %lld for this graph",
                       (long long)index);
+}
+
+/* The one engine with knobs has them as cuDNN 9.19 has them. */
+cudnnStatus_t dnn_check_config(const desc_t *config) {
+    const desc_t *engine = dnn_child(config, CUDNN_ATTR_ENGINECFG_ENGINE, 0);
+    const int64_t index = dnn_int(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, 0, -1);
+    const attribute_t *knobs = dnn_find(config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES);
+    for (int i = 0; knobs && i < knobs->count; i++) {
+        const desc_t *knob = dnn_child(config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, i);
+        const int64_t type = dnn_int(knob, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, 0, -1),
+                      value = dnn_int(knob, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, 0, -1);
+        if (index != KNOB_ENGINE || !((type == CUDNN_KNOB_TYPE_KERNEL_CFG && value == 31) ||
+                                      (type == CUDNN_KNOB_TYPE_STAGES && value == 2)))
+            return dnn_refuse(CUDNN_STATUS_NOT_SUPPORTED, "engine %lld: no knob %lld with %lld",
+                              (long long)index, (long long)type, (long long)value);
+    }
+    return CUDNN_STATUS_SUCCESS;
 }
 
 /* Fills configurations that the program made. Mode fallback offers what needs no workspace. */

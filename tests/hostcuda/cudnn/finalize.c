@@ -267,6 +267,7 @@ cudnnStatus_t dnn_finalize(desc_t *desc) {
     case CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR: return finalize_device(desc);
     case CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR: return finalize_heuristics(desc);
     case CUDNN_BACKEND_ENGINE_DESCRIPTOR: return finalize_engine(desc);
+    case CUDNN_BACKEND_ENGINECFG_DESCRIPTOR: return dnn_check_config(desc);
     case CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR: return dnn_finalize_plan(desc);
     case CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR: return finalize_pack(desc);
     default: return dnn_is_operation(desc->type) ? finalize_operation(desc) : CUDNN_STATUS_SUCCESS;

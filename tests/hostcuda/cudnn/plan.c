@@ -1,5 +1,7 @@
 /* Plans: made of an engine or of their JSON, and executed on a stream. */
 #include "dnn_int.h"
+#include <float.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -186,6 +188,11 @@ static size_t extent(const tensor_t *t) {
     return (size_t)(last + 1) * num_size(dnn_num(t->type));
 }
 
+/* A scalar that cudnn-frontend masks scores with, but not in this version. */
+static bool masks_otherwise(double value) {
+    return cudnnGetVersion() < 91000 ? isinf(value) : value == -FLT_MAX;
+}
+
 static cudnnStatus_t bind(work_t *w, const desc_t *pack) {
     const attribute_t *ids = dnn_find(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
     void *const *pointers = dnn_find(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS)->data;
@@ -199,6 +206,9 @@ static cudnnStatus_t bind(work_t *w, const desc_t *pack) {
                               (long long)tensor->uid);
         if (tensor->by_value) {
             w->value[t] = num_load(dnn_num(tensor->type), w->data[t], 0);
+            if (masks_otherwise(w->value[t]))
+                return dnn_refuse(CUDNN_STATUS_BAD_PARAM, "a mask of %g in cuDNN %zu", w->value[t],
+                                  cudnnGetVersion());
             continue;
         }
         if ((uintptr_t)w->data[t] % (uintptr_t)tensor->alignment)

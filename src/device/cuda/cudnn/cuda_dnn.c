@@ -357,9 +357,23 @@ static bool choose_by_heuristic(cuda_dnn_plan_t *p, desc_t graph, const target_t
     return chosen;
 }
 
-/* One engine by its number, with its default settings. */
-static bool try_engine(cuda_dnn_plan_t *p, desc_t graph, const target_t *target, int64_t number,
-                       cuda_dnn_math_t math) {
+static bool set_knobs(cuda_dnn_plan_t *p, desc_t config, const cuda_dnn_engine_t *e) {
+    desc_t choice[TR_COUNT(e->knob)];
+    for (int i = 0; i < e->knobs; i++)
+        if (tr_cuda_dnn_create(p, CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, &choice[i]) != TR_OK ||
+            tr_cuda_dnn_set(choice[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, 1,
+                            &e->knob[i].type) != TR_OK ||
+            tr_cuda_dnn_set(choice[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64, 1,
+                            &e->knob[i].value) != TR_OK ||
+            tr_cuda_dnn_finalize(choice[i]) != TR_OK)
+            return false;
+    return e->knobs == 0 || tr_cuda_dnn_set(config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES,
+                                            CUDNN_TYPE_BACKEND_DESCRIPTOR, e->knobs,
+                                            choice) == TR_OK;
+}
+
+static bool try_engine(cuda_dnn_plan_t *p, desc_t graph, const target_t *target,
+                       const cuda_dnn_engine_t *e, cuda_dnn_math_t math) {
     desc_t engine = NULL, config = NULL;
     const bool chosen =
         cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine) ==
@@ -367,13 +381,13 @@ static bool try_engine(cuda_dnn_plan_t *p, desc_t graph, const target_t *target,
         cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &config) ==
             CUDNN_STATUS_SUCCESS &&
         tr_cuda_dnn_set_desc(engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, graph) == TR_OK &&
-        tr_cuda_dnn_set(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &number) ==
-            TR_OK &&
+        tr_cuda_dnn_set(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1,
+                        &e->number) == TR_OK &&
         (!target->model ||
          tr_cuda_dnn_set_desc(engine, CUDNN_ATTR_ENGINE_DEVICEPROP, target->model) == TR_OK) &&
         cudnnBackendFinalize(engine) == CUDNN_STATUS_SUCCESS && engine_suits(engine, math) &&
         tr_cuda_dnn_set_desc(config, CUDNN_ATTR_ENGINECFG_ENGINE, engine) == TR_OK &&
-        cudnnBackendFinalize(config) == CUDNN_STATUS_SUCCESS && try_config(p, config, target);
+        set_knobs(p, config, e) && cudnnBackendFinalize(config) == CUDNN_STATUS_SUCCESS && try_config(p, config, target);
     if (chosen) {
         note_engine(p, engine);
         p->engine = engine, p->config = config;
@@ -393,7 +407,7 @@ static bool choose_by_number(cuda_dnn_plan_t *p, desc_t graph, const target_t *t
                                  CUDNN_TYPE_INT64, 1, &count, &engines) != CUDNN_STATUS_SUCCESS)
         return false;
     for (int64_t i = engines - 1; i >= 0; i--)
-        if (try_engine(p, graph, target, i, math)) return true;
+        if (try_engine(p, graph, target, &(cuda_dnn_engine_t){.number = i}, math)) return true;
     return false;
 }
 
@@ -417,7 +431,8 @@ static bool plan_choose(cuda_dnn_plan_t *p, const target_t *target, const cuda_d
     *out_asked = g->build(p, g->self) == TR_OK && finish_graph(p, target, &graph) == TR_OK;
     if (!*out_asked) return false;
     *out_asked = !target->model;
-    return (choose_by_heuristic(p, graph, target, tuner, CUDNN_HEUR_MODE_A, g->math) ||
+    return ((g->first && try_engine(p, graph, target, g->first, g->math)) ||
+            choose_by_heuristic(p, graph, target, tuner, CUDNN_HEUR_MODE_A, g->math) ||
             choose_by_heuristic(p, graph, target, tuner, CUDNN_HEUR_MODE_FALLBACK, g->math) ||
             choose_by_number(p, graph, target, g->math));
 }

@@ -2,16 +2,23 @@
 #include "cuda_dnn_attention.h"
 #include "cuda_dnn_int.h"
 #include "base/str.h"
+#include <float.h>
 #include <math.h>
 
 /*
  * Backward is written so that cuDNN keeps the T x T scores of all heads in workspace, SCORE_BYTES
- * each. The form without them is expected to add to dq in an order that varies.
+ * each, with sums of the rows. The form without them is expected to add to dq in an order that
+ * varies.
  */
 #define WORKSPACE_BYTES ((size_t)64 << 30)
-#define SCORE_BYTES     6
+#define SCORE_BYTES     2
+#define ROW_BYTES       8
 #define OTHER_BYTES                                                                                \
     ((size_t)1 << 20) /* more than any engine seen so far needs besides the scores */
+
+/* From this version the score of a later key is -INFINITY, as in cudnn-frontend; before, the least
+ * number. */
+#define INFINITE_CUDNN 91000
 
 enum {
     UID_Q = 1,
@@ -24,7 +31,8 @@ enum {
     UID_DK,
     UID_DV,
     UID_SCALE,
-    UID_LOW
+    UID_LOW,
+    UID_ONE
 };
 
 /* Dimensions and strides of a tensor (B, H, rows, columns). */
@@ -154,17 +162,22 @@ static tr_status_t transposed_product(cuda_dnn_plan_t *p, const cuda_dnn_attenti
     return tr_cuda_dnn_matmul(p, turned, g, product);
 }
 
-/* share = exp(scores - lse)    delta = sum of dy y    dscores = share (dy v^T - delta) scale */
+/* share = exp(scores - lse)    delta = sum of dy y    dscores = share (dy v^T - 1 delta) scale
+ * The product with one is where cudnn-frontend has the scale of dropout. Without it cuDNN 9.19 asks
+ * for three times the workspace, and on a B200 takes an engine for older GPUs. */
 static tr_status_t score_gradient(cuda_dnn_plan_t *p, const cuda_dnn_attention_t *a, desc_t share,
                                   desc_t dy, desc_t scale, desc_t *out) {
     const cudnnDataType_t type = tr_cuda_dnn_type(a->dtype);
-    desc_t v, y, both, delta, dshare, less, times;
+    desc_t v, y, both, sum, one, delta, dshare, less, times;
     TR_TRY(tensor(p, transposed(packed(a, 3)), type, UID_V, &v));
     TR_TRY(tensor(p, packed(a, 1), type, UID_Y, &y));
     TR_TRY(inside(p, a, a->size, F32, &both));
     TR_TRY(tr_cuda_dnn_pointwise(p, CUDNN_POINTWISE_MUL, dy, y, both));
+    TR_TRY(inside(p, a, 1, F32, &sum));
+    TR_TRY(reduce(p, CUDNN_REDUCE_TENSOR_ADD, both, sum));
+    TR_TRY(tr_cuda_dnn_scalar(p, UID_ONE, &one));
     TR_TRY(inside(p, a, 1, F32, &delta));
-    TR_TRY(reduce(p, CUDNN_REDUCE_TENSOR_ADD, both, delta));
+    TR_TRY(tr_cuda_dnn_pointwise(p, CUDNN_POINTWISE_MUL, sum, one, delta));
     TR_TRY(inside(p, a, a->steps, F32, &dshare));
     TR_TRY(tr_cuda_dnn_matmul(p, dy, v, dshare));
     TR_TRY(inside(p, a, a->steps, F32, &less));
@@ -207,17 +220,37 @@ static tr_status_t attention_build(cuda_dnn_plan_t *p, const void *self) {
 
 /* -- plans and runs ---------------------------------------------------------------------------- */
 
+/* Where cudnn-frontend, asked for determinism, does not leave the engine of backward to the
+ * heuristics: these know only an engine for older GPUs there. */
+static const cuda_dnn_engine_t *blackwell_engine(const tr_device_t *device) {
+    static const cuda_dnn_engine_t since_9_18 = {
+        5, 2, {{CUDNN_KNOB_TYPE_KERNEL_CFG, 31}, {CUDNN_KNOB_TYPE_STAGES, 2}}};
+    static const cuda_dnn_engine_t since_9_23 = {5,
+                                                 6,
+                                                 {{CUDNN_KNOB_TYPE_TILE_M, 3},
+                                                  {CUDNN_KNOB_TYPE_TILE_N, 2},
+                                                  {CUDNN_KNOB_TYPE_KERNEL_CFG, 2},
+                                                  {CUDNN_KNOB_TYPE_STREAM_K, 0},
+                                                  {CUDNN_KNOB_TYPE_TILE_CGA_M, 0},
+                                                  {CUDNN_KNOB_TYPE_STAGES, 2}}};
+    if (device->capability / 10 != 10 || cudnnGetVersion() < 91800) return NULL;
+    return cudnnGetVersion() < 92300 ? &since_9_18 : &since_9_23;
+}
+
 tr_status_t tr_cuda_dnn_attention_plan(tr_device_t *device, const cuda_dnn_attention_t *a,
                                        cuda_dnn_plan_t **out) {
     char key[128];
     const cuda_dnn_graph_t graph = {
         .key = key,
+        .first = a->backward ? blackwell_engine(device) : NULL,
         .math = CUDA_DNN_HALF,
         .workspace_limit = WORKSPACE_BYTES,
-        .bound = (size_t)(a->samples * a->heads * a->steps * a->steps) * SCORE_BYTES + OTHER_BYTES,
+        .bound = (size_t)(a->samples * a->heads * a->steps) *
+                     ((size_t)a->steps * SCORE_BYTES + ROW_BYTES) +
+                 OTHER_BYTES,
         .build = attention_build,
         .self = a};
-    tr_snprintf(key, sizeof key, "causal attention %s %s %lld x %lld x %lld x %lld",
+    tr_snprintf(key, sizeof key, "causal attention, scaled delta, %s %s %lld x %lld x %lld x %lld",
                 a->backward ? "backward" : "forward", tr_dtype_name(a->dtype),
                 (long long)a->samples, (long long)a->heads, (long long)a->steps,
                 (long long)a->size);
@@ -227,12 +260,13 @@ tr_status_t tr_cuda_dnn_attention_plan(tr_device_t *device, const cuda_dnn_atten
 tr_status_t tr_cuda_dnn_attention_run(tr_device_t *device, tr_stream_t *stream,
                                       const cuda_dnn_plan_t *plan, const cuda_dnn_attention_t *a,
                                       const cuda_dnn_attention_data_t *data, void *workspace) {
-    static const int64_t uid[] = {UID_SCALE, UID_LOW, UID_Q,  UID_K,  UID_V, UID_Y,
-                                  UID_LSE,   UID_DY,  UID_DQ, UID_DK, UID_DV};
+    static const int64_t uid[] = {UID_SCALE, UID_LOW, UID_Q,  UID_K,  UID_V,  UID_Y,
+                                  UID_LSE,   UID_DY,  UID_DQ, UID_DK, UID_DV, UID_ONE};
     const size_t part = (size_t)(a->heads * a->size) * tr_dtype_bytes(a->dtype);
-    float scale = (float)(1 / sqrt((double)a->size)), low = -INFINITY;
+    float scale = (float)(1 / sqrt((double)a->size)), one = 1,
+          low = cudnnGetVersion() < INFINITE_CUDNN ? -FLT_MAX : -INFINITY;
     char *qkv = data->qkv, *dqkv = data->dqkv;
     void *address[] = {&scale,    &low,     qkv,  qkv + part,  qkv + 2 * part, data->y,
-                       data->lse, data->dy, dqkv, dqkv + part, dqkv + 2 * part};
-    return tr_cuda_dnn_execute(device, stream, plan, a->backward ? 11 : 7, uid, address, workspace);
+                       data->lse, data->dy, dqkv, dqkv + part, dqkv + 2 * part, &one};
+    return tr_cuda_dnn_execute(device, stream, plan, a->backward ? 12 : 7, uid, address, workspace);
 }

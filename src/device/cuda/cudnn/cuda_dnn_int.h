@@ -11,6 +11,9 @@
 #define CUDNN_ATTR_ENGINEHEUR_DEVICEPROP          ((cudnnBackendAttributeName_t)204)
 #define CUDNN_ATTR_ENGINE_DEVICEPROP              ((cudnnBackendAttributeName_t)1307)
 #define CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP      ((cudnnBackendAttributeName_t)407)
+#define CUDNN_KNOB_TYPE_STREAM_K                  ((cudnnBackendKnobType_t)38)
+#define CUDNN_KNOB_TYPE_TILE_M                    ((cudnnBackendKnobType_t)40)
+#define CUDNN_KNOB_TYPE_TILE_N                    ((cudnnBackendKnobType_t)41)
 #endif
 
 /* Addresses of tensors are multiples of this. */
@@ -75,9 +78,20 @@ tr_status_t tr_cuda_dnn_add(cuda_dnn_plan_t *p, cudnnBackendDescriptorType_t typ
 /* How exact products are. Tensor cores multiply f32 as TF32. */
 typedef enum { CUDA_DNN_F32, CUDA_DNN_TF32, CUDA_DNN_HALF } cuda_dnn_math_t;
 
+/* An engine by its number, with settings that differ from its defaults. */
+typedef struct {
+    int64_t number;
+    int knobs;
+    struct {
+        cudnnBackendKnobType_t type;
+        int64_t value;
+    } knob[6];
+} cuda_dnn_engine_t;
+
 /* `build` appends the operations of `self` with tr_cuda_dnn_add. */
 typedef struct {
     const char *key; /* names all that `build` looks at */
+    const cuda_dnn_engine_t *first; /* tried before what the heuristics suggest; NULL: none */
     cuda_dnn_math_t math;
     size_t workspace_limit; /* engines that need more are passed over */
     size_t bound;           /* counted where cuDNN is too old to plan without the GPU */
@@ -85,8 +99,8 @@ typedef struct {
     const void *self;
 } cuda_dnn_graph_t;
 
-/* The stored plan of the graph, or that of the best engine that is deterministic, as exact as
- * `math` says and within the limit. *out is NULL where cuDNN has no engine, which is no error. */
+/* The stored plan of the graph, or that of the first engine that is deterministic, as exact as
+ * `math` says and within the limit: of `first` and the heuristics' suggestions, best first. *out is NULL where cuDNN has no engine, which is no error. */
 tr_status_t tr_cuda_dnn_make(tr_device_t *device, const cuda_dnn_graph_t *graph,
                              cuda_dnn_plan_t **out);
 /* Runs a plan: `count` tensors and scalars by their uid. Addresses of scalars are on the host. */
