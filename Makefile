@@ -185,7 +185,7 @@ $(O)/libsecond.so: $(O)/tests/library/second.o $(library_o)
 last_arch = $(lastword $(CUDA_ARCH))
 nvcc_flags = -std=c++17 -O3 -t2 -lineinfo -Iinclude -Isrc $(foreach a,$(CUDA_ARCH),-gencode arch=compute_$(a)$(comma)code=sm_$(a)) \
              -gencode arch=compute_$(last_arch)$(comma)code=compute_$(last_arch) -Xcompiler -fPIC$(comma)-fvisibility=hidden$(if $(filter 1,$(WERROR)),$(comma)-Werror) \
-             -MMD -MP $(cuda_cflags) $(NVCCFLAGS)
+             -MMD -MP -Xptxas -v $(cuda_cflags) $(NVCCFLAGS)
 # The C objects of both libraries: for GPUs, and for tests/hostcuda.
 cuda_c_o  := $(patsubst %.c,$(O)/%.o,$(filter %.c,$(cuda_src)) $(if $(cuda_src),$(library_c)))
 cuda_k_o  := $(patsubst %.cu,$(O)/%.cu.o,$(filter %.cu,$(cuda_src)))
@@ -199,10 +199,11 @@ $(O)/trainer-cuda-stub/libcuda.so.1: src/device/stub/libcuda.c
 $(O)/src/device/cuda/%.o: private CPPFLAGS += $(cuda_cflags:-I%=-isystem %) -fvisibility=hidden $(if $(have_nccl),-DTR_CUDA_NCCL)
 $(O)/%.cu.o: %.cu $(O)/nvcc.stamp
 	@mkdir -p $(@D)
-	$(call say,NVCC)$(NVCC) $(nvcc_flags) -c -o $@ $<
+	$(call say,NVCC)$(NVCC) $(nvcc_flags) -c -o $@ $< 2>$(@:.o=.ptxas); code=$$?; \
+	grep -vE '^ptxas info|bytes stack frame|^$$' $(@:.o=.ptxas) >&2; exit $$code
 $(O)/nvcc.stamp: FORCE ; $(call keep,$(NVCC) $(nvcc_flags))
-# Registers, spills and shared memory of each kernel.
-kernel-resources: ; @NVCC='$(NVCC)' tools/kernel-resources $(CUDA_ARCH)
+# Registers, spills and shared memory of each kernel, for tests/golden/kernel_resources.
+kernel-resources: $(cuda_k_o) ; @NVCC='$(NVCC)' tools/kernel-resources --write $(O)
 # Preloaded by tests of faults; never with sanitizers, whose own libraries have to come first.
 $(O)/libfail.so: tools/faults/fail.c
 	@mkdir -p $(@D)

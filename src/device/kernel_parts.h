@@ -19,7 +19,7 @@ static inline tr_kernel_call_t tr_conv_bias_call(const tr_kernel_call_t *call) {
 
 /*
  * HEAD_LOSS works on a slice of rows at a time, so that the logits are never whole in memory. The
- * first slice begins dw, the others add to it; the last may have fewer rows.
+ * first slice begins dw, unless that is added to; the others add to it; the last may have fewer rows.
  */
 enum { TR_HEAD_FIRST, TR_HEAD_MIDDLE, TR_HEAD_LAST, TR_HEAD_PLACES };
 enum { TR_HEAD_X, TR_HEAD_W, TR_HEAD_LABEL, TR_HEAD_WEIGHT, TR_HEAD_DLOSS }; /* inputs */
@@ -28,7 +28,7 @@ typedef struct {
     int64_t rows, width, tokens, stride; /* R, C, V; elements from row to row of the logits */
     int64_t slice, slices;               /* rows of a slice; how many there are */
     tr_dtype_t dtype;
-    bool has_dx, has_dw;
+    bool has_dx, has_dw, adds_dw;
     /* of a slice, each a multiple of the alignment: f32; in dtype, 0 where they are not needed */
     size_t logits_bytes, narrow_bytes;
 } tr_head_slices_t;
@@ -45,7 +45,8 @@ static inline tr_head_slices_t tr_head_slices(const tr_kernel_call_t *call, int6
                           .tokens = call->in[TR_HEAD_W].shape.dim[0],
                           .dtype = call->in[TR_HEAD_X].dtype,
                           .has_dx = call->out[TR_HEAD_DX].shape.ndim >= 0,
-                          .has_dw = call->out[TR_HEAD_DW].shape.ndim >= 0};
+                          .has_dw = call->out[TR_HEAD_DW].shape.ndim >= 0,
+                          .adds_dw = call->adds >> TR_HEAD_DW & 1};
     h.stride = (h.tokens + ALIGN_ELEMS - 1) / ALIGN_ELEMS * ALIGN_ELEMS;
     const int64_t most = slice_elems > h.stride ? slice_elems / h.stride : 1;
     h.slices = (h.rows + most - 1) / most;
@@ -65,6 +66,10 @@ static inline int64_t tr_head_slice_rows(const tr_head_slices_t *h, int64_t i) {
 }
 static inline int tr_head_place(const tr_head_slices_t *h, int64_t i) {
     return i == 0 ? TR_HEAD_FIRST : i + 1 == h->slices ? TR_HEAD_LAST : TR_HEAD_MIDDLE;
+}
+/* What dw is multiplied by before a slice at `place` adds to it. */
+static inline float tr_head_place_beta(const tr_head_slices_t *h, int place) {
+    return place == TR_HEAD_FIRST && !h->adds_dw ? 0 : 1;
 }
 /* The rows of a slice at `place`; 0 if there is none. */
 static inline int64_t tr_head_place_rows(const tr_head_slices_t *h, int place) {

@@ -52,7 +52,7 @@ if [ -e "$BUILD/hostcuda/libtrainer_cuda.so" ]; then
         of "all(o['workspace_bytes'] >= 128 << 20 for o in p['ops'])" && of "p['plans_made'] == 0"
     ok $? "a cuDNN before 9.11: upper bounds, and it says so"
     HOSTCUDA_CUDNN_VERSION=91000 fake gpt.ini &&
-        of "{o['workspace_bytes'] for o in p['ops'] if 'attention' in o['op']} == {(1 << 20) + 4 * 2 * 128 * (2 * 128 + 8)}"
+        of "{o['workspace_bytes'] for o in p['ops'] if 'attention' in o['op']} == {2**20 + 8 * 128 * (2 * 128 + 8)}"
     ok $? "and of attention: the scores of its heads"
     fake small.ini data.batch_size=4096 data.micro_batch=auto cuda.memory_limit=0.01 data.synthetic_shape=64x64x3 &&
         of "p['micro_batch'] < 4096 and p['memory_bytes']['total'] <= p['memory_bytes']['limit']"

@@ -64,7 +64,7 @@ static tr_status_t plan_place(tr_device_t *device, head_t *h, int place, int64_t
                                          .n = s->width,
                                          .k = rows,
                                          .a_row = s->stride,
-                                         .beta = place == TR_HEAD_FIRST ? 0 : 1},
+                                         .beta = tr_head_place_beta(s, place)},
                         &p->dw);
 }
 

@@ -339,14 +339,18 @@ static void test_products(void **state) {
                             1e-4});
         }
     const tensor_t weight = P(3), seed = F(9);
-    check(&(case_t){"HEAD_LOSS",
-                    TR_K_HEAD_LOSS,
-                    NULL,
-                    5,
-                    4,
-                    {X(9, 24), X(37, 24), LABEL(9), weight, seed},
-                    {G(9), G(9), Y(9, 24), G(37, 24)},
-                    1e-3});
+    for (unsigned adds = 0; adds <= 8; adds += 8) {
+        const tensor_t dw = G(37, 24), before = F(37, 24);
+        check(&(case_t){"HEAD_LOSS",
+                        TR_K_HEAD_LOSS,
+                        NULL,
+                        5,
+                        4,
+                        {X(9, 24), X(37, 24), LABEL(9), weight, seed},
+                        {G(9), G(9), Y(9, 24), adds ? before : dw},
+                        1e-3,
+                        adds});
+    }
 }
 
 static void test_convolutions(void **state) {
@@ -526,22 +530,27 @@ static void test_norms(void **state) {
                         {X(r, c), X(r, c), F(c), F(c)},
                         {Y(r, c), Y(r, c), G(r), G(r)},
                         1e-4});
-        check(&(case_t){"RESIDUAL_LAYERNORM_BWD",
-                        TR_K_RESIDUAL_LAYERNORM_BWD,
-                        &plain,
-                        6,
-                        3,
-                        {X(r, c), X(r, c), F(c), F(r), P(r), X(r, c)},
-                        {Y(r, c), G(c), G(c)},
-                        1e-4});
-        check(&(case_t){"LAYERNORM_BWD",
-                        TR_K_LAYERNORM_BWD,
-                        &plain,
-                        5,
-                        3,
-                        {X(r, c), X(r, c), F(c), F(r), P(r)},
-                        {Y(r, c), G(c), G(c)},
-                        1e-4});
+        for (unsigned adds = 0; adds <= 6; adds += 6) {
+            const tensor_t sum = G(c), before = F(c);
+            check(&(case_t){"RESIDUAL_LAYERNORM_BWD",
+                            TR_K_RESIDUAL_LAYERNORM_BWD,
+                            &plain,
+                            6,
+                            3,
+                            {X(r, c), X(r, c), F(c), F(r), P(r), X(r, c)},
+                            {Y(r, c), adds ? before : sum, adds ? before : sum},
+                            1e-4,
+                            adds});
+            check(&(case_t){"LAYERNORM_BWD",
+                            TR_K_LAYERNORM_BWD,
+                            &plain,
+                            5,
+                            3,
+                            {X(r, c), X(r, c), F(c), F(r), P(r)},
+                            {Y(r, c), adds ? before : sum, adds ? before : sum},
+                            1e-4,
+                            adds});
+        }
     }
 }
 

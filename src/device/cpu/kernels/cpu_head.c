@@ -54,7 +54,7 @@ static tr_status_t make_products(head_t *h, int threads, int place, int64_t rows
     if (s->has_dw)
         TR_TRY(make_product(h, threads, matrix(s->dtype, v, rows, 1, apart),
                             matrix(s->dtype, rows, c, c, 1), matrix(TR_F32, v, c, c, 1),
-                            place == TR_HEAD_FIRST ? 0 : 1, &p->dw));
+                            tr_head_place_beta(s, place), &p->dw));
     return TR_OK;
 }
 

@@ -90,7 +90,7 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS)
 }
 
 template <int TILE, typename T>
-static __global__ void __launch_bounds__(ATTENTION_THREADS)
+static __global__ void __launch_bounds__(ATTENTION_THREADS, 6)
     key_gradient_kernel(attention_t a, known_t known, const T *dy, const T *qkv, T *dqkv) {
     TR_DYNAMIC_SHARED(float, shared);
     const int64_t wide = a.size + 1, channels = a.heads * a.size;

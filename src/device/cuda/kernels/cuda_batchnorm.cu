@@ -286,8 +286,8 @@ CUDA_KERNEL(batchnorm_sums_train) {
                      mean, rstd);
 }
 
-static __global__ void rstd_kernel(const float *variance, double eps, float *rstd,
-                                   int64_t channels) {
+static __global__ void __launch_bounds__(COLUMN_THREADS)
+    rstd_kernel(const float *variance, double eps, float *rstd, int64_t channels) {
     const int64_t c = global_thread();
     if (c < channels) rstd[c] = (float)(1 / sqrt(variance[c] + eps));
 }

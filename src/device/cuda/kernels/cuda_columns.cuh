@@ -66,7 +66,7 @@ static __device__ void join_rows(double (&sum)[N], int tile_threads, double *sha
 }
 
 template <typename F>
-static __global__ void __launch_bounds__(COLUMN_THREADS)
+static __global__ void __launch_bounds__(COLUMN_THREADS, 2)
     column_sums_kernel(F f, column_layout_t l, double *partial) {
     const int N = F::N, SUMS = F::SUMS;
     __shared__ double shared[COLUMN_THREADS * N];

@@ -64,7 +64,7 @@ static __device__ __forceinline__ int votes_before(unsigned votes) {
  * sums.
  */
 template <typename T>
-static __global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS, 4)
     token_gradient_kernel(const T *dx, ids_t ids, float *dwte, int64_t rows, int64_t vocabulary,
                           int64_t width, int64_t count, bool add) {
     __shared__ int found[THREADS], of_warp[WARPS];

@@ -33,10 +33,8 @@ static __global__ void __launch_bounds__(THREADS)
     numbers_kernel(F f, const float *y, const float *target, const float *weight, float *loss,
                    int64_t width) {
     const int64_t at = (int64_t)blockIdx.x * width;
-    double sum = 0;
-    for (int64_t i = threadIdx.x; i < width; i += THREADS)
-        sum += f.value(y[at + i], target[at + i]);
-    sum = block_sum<THREADS>(sum);
+    const double sum = row_sum<THREADS>(
+        width, [&](int64_t i) { return f.value(y[at + i], target[at + i]); });
     if (threadIdx.x > 0) return;
     const float w = weight[blockIdx.x];
     loss[blockIdx.x] = w == 0.0f ? 0.0f : (float)(w * (sum / (double)width));

@@ -103,7 +103,7 @@ static __device__ void pool_mean(const geometry_t &g, const box_t &w, const T *x
                                  float (&mean)[N]) {
     const int size = box_size(w);
     float sum[N] = {};
-    double total[N] = {};
+    double total[N] = {}; /* of windows larger than SHORT_SUM */
     int count = 0;
     for_box(w, g.in, [&](int position) {
         float v[N];
@@ -112,11 +112,14 @@ static __device__ void pool_mean(const geometry_t &g, const box_t &w, const T *x
         if (++count % SHORT_SUM != 0) return;
         for (int k = 0; k < N; k++) total[k] += sum[k], sum[k] = 0;
     });
-    for (int k = 0; k < N; k++) mean[k] = (float)((total[k] + sum[k]) / size);
+    for (int k = 0; k < N; k++) {
+        if (size >= SHORT_SUM) sum[k] = (float)(total[k] + sum[k]);
+        mean[k] = sum[k] / (float)size;
+    }
 }
 
 template <typename T, int N, bool MAX>
-static __global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS, 3)
     pool_kernel(geometry_t g, const T *x, T *y, int32_t *index, int64_t work) {
     for (int64_t i = global_thread(); i < work; i += global_threads()) {
         const place_t p = place_of<N>(g, i, g.out_size);
@@ -179,7 +182,7 @@ static __device__ __forceinline__ box_t windows_with(const geometry_t &g, const 
 }
 
 template <typename T, int N, bool MAX>
-static __global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS, 3)
     pool_gradient_kernel(geometry_t g, const T *dy, const int32_t *index, T *dx, int64_t work) {
     for (int64_t i = global_thread(); i < work; i += global_threads()) {
         const place_t p = place_of<N>(g, i, g.in_size);

@@ -140,9 +140,10 @@ template <typename T, int PACK> struct layernorm_sums_t {
 
 struct write_two_t {
     float *a, *b;
+    bool add_a, add_b;
     __device__ void operator()(int64_t column, const double (&sum)[2]) const {
-        a[column] = (float)sum[0];
-        b[column] = (float)sum[1];
+        a[column] = add_a ? a[column] + (float)sum[0] : (float)sum[0];
+        b[column] = add_b ? b[column] + (float)sum[1] : (float)sum[1];
     }
 };
 
@@ -160,7 +161,8 @@ static tr_status_t layernorm_backward(tr_stream_t *stream, const tr_kernel_call_
     const float *gamma = (const float *)call->in[2].data, *mean = (const float *)call->in[3].data,
                 *rstd = (const float *)call->in[4].data;
     const layernorm_sums_t<T, N> f = {dy, x, mean, rstd, r.width};
-    const write_two_t finish = {(float *)call->out[1].data, (float *)call->out[2].data};
+    const write_two_t finish = {(float *)call->out[1].data, (float *)call->out[2].data,
+                                (bool)(call->adds >> 1 & 1), (bool)(call->adds >> 2 & 1)};
     TR_TRY(sum_columns(stream, f, finish, r.rows, r.width, call->scratch));
     if (!cuda_present(&call->out[0])) return TR_OK;
     BY_ROW_LENGTH(r.width, THREADS,
@@ -202,14 +204,12 @@ static __global__ void __launch_bounds__(THREADS)
     for (int64_t i = threadIdx.x; i < width; i += THREADS)
         largest = x[i] > largest ? x[i] : largest;
     const float max = block_max<THREADS>(largest);
-    double sum = 0, plain = 0;
-    for (int64_t i = threadIdx.x; i < width; i += THREADS) {
-        sum += expf(x[i] - max);
-        plain += x[i];
-    }
-    const double exact = max + log(block_sum<THREADS>(sum));
-    const double mean = smoothing > 0 ? block_sum<THREADS>(plain) / (double)width : 0;
+    const double sum = row_sum<THREADS>(width, [&](int64_t i) { return expf(x[i] - max); });
+    double mean = 0;
+    if (smoothing > 0)
+        mean = row_sum<THREADS>(width, [&](int64_t i) { return x[i]; }) / (double)width;
     if (threadIdx.x > 0) return;
+    const double exact = max + log(sum);
     const int64_t label = label_at(labels, row);
     lse[row] = (float)exact;
     if (label == -1 || weight[row] == 0.0f)

@@ -5,7 +5,7 @@
 #include "cuda_types.cuh"
 
 /* Threads of a row: one warp for short rows, so that no barrier is needed. */
-enum { FEW = 32, MANY = 256, LONG_ROW = 2048 };
+enum { FEW = 32, MANY = 256, LONG_ROW = 2048, ROW_SHORT = 32 };
 
 typedef struct {
     int64_t rows, width;
@@ -35,6 +35,19 @@ template <int THREADS> static __device__ __forceinline__ void row_barrier() {
         __syncwarp();
     else
         __syncthreads();
+}
+
+/* The sum of f(i) over a row, the same in all threads. A thread adds ROW_SHORT floats, and those sums
+ * in double: a GPU may have few units for f64. */
+template <int THREADS, typename F>
+static __device__ __forceinline__ double row_sum(int64_t width, F f) {
+    double total = 0;
+    for (int64_t i = threadIdx.x; i < width;) {
+        float sum = 0;
+        for (int k = 0; k < ROW_SHORT && i < width; k++, i += THREADS) sum += f(i);
+        total += sum;
+    }
+    return block_sum<THREADS>(total);
 }
 
 /* Labels of either type. */
