@@ -55,11 +55,15 @@ const tr_fuse_use_t *tr_fuse_use(const tr_fuse_t *f, tr_tensor_t t) {
     return tr_tensor_info(f->g, base)->role == TR_ROLE_ACTIVATION ? &f->use[base.id] : NULL;
 }
 
-bool tr_fuse_is_private(const tr_fuse_t *f, tr_tensor_t t) {
+bool tr_fuse_is_read_once(const tr_fuse_t *f, tr_tensor_t t) {
     const tr_tensor_info_t *base = &tr_rec_base(f->g, t)->info;
     const tr_fuse_use_t *use = tr_fuse_use(f, t);
-    return use && use->reads == 1 && use->writes == 1 && !base->kept &&
+    return use && use->reads == 1 && use->writes > 0 && !base->kept &&
            tr_tensor_info(f->g, t)->bytes == base->bytes;
+}
+
+bool tr_fuse_is_private(const tr_fuse_t *f, tr_tensor_t t) {
+    return tr_fuse_is_read_once(f, t) && tr_fuse_use(f, t)->writes == 1;
 }
 
 int tr_fuse_output(const tr_fuse_t *f, const tr_op_t *op, tr_tensor_t t) {

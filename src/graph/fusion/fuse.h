@@ -31,8 +31,9 @@ tr_op_t *tr_fuse_op(const tr_fuse_t *f, int i);
 bool tr_fuse_is(const tr_fuse_t *f, int i, tr_kernel_id_t kernel);
 /* How t is used; of a tensor that is no activation, NULL. */
 const tr_fuse_use_t *tr_fuse_use(const tr_fuse_t *f, tr_tensor_t t);
-/* Whether t is all of an activation that one record writes and one reads, so that no memory is
- * needed for it where the two are one. */
+/* Whether t is all of an activation that one record reads. */
+bool tr_fuse_is_read_once(const tr_fuse_t *f, tr_tensor_t t);
+/* Whether one record writes it, too, so that no memory is needed for it where the two are one. */
 bool tr_fuse_is_private(const tr_fuse_t *f, tr_tensor_t t);
 /* Which output of the record `t` is; -1: none. */
 int tr_fuse_output(const tr_fuse_t *f, const tr_op_t *op, tr_tensor_t t);

@@ -76,6 +76,51 @@ static int times(const op_bench_t *b, const char *pattern) {
     return 0;
 }
 
+/* -- a table that is the head's weight, too ----------------------------------------------------- */
+
+enum { SAMPLES = 2, STEPS = 5, EMBED = 8, TOKENS = 11 };
+
+/* The gradient of the table after two micro-batches; returns how many records were merged. */
+static int tied_gradient(const char *device, bool fuses, float **out) {
+    const tr_param_spec_t spec = {.trainable = true};
+    double value[TOKENS * EMBED], id[SAMPLES * STEPS];
+    tr_tensor_t wte, ids, weight, dloss, h, loss, count;
+    op_bench_t b = op_begin(device, TR_TRAIN);
+    if (!fuses) tr_graph_fuse_nothing(b.g);
+    MUST(tr_param(b.g, "wte", &TR_SHAPE(TOKENS, EMBED), &spec, &wte));
+    MUST(tr_input(b.g, "id", TR_I32, &TR_SHAPE(SAMPLES, STEPS), &ids));
+    MUST(tr_input(b.g, "weight", TR_F32, &TR_SHAPE(SAMPLES), &weight));
+    MUST(tr_input(b.g, "dloss", TR_F32, &TR_SHAPE(SAMPLES * STEPS), &dloss));
+    MUST(tr_embedding(b.g, ids, wte, TR_NONE, TR_F32, &h));
+    MUST(tr_head_loss(b.g, h, wte, ids, weight, dloss, &loss, &count));
+    MUST(tr_backward(b.g, loss, dloss, true));
+    op_ready(&b);
+    for (int i = 0; i < TOKENS * EMBED; i++) value[i] = op_random("wte", i, -1, 1);
+    for (int i = 0; i < SAMPLES * STEPS; i++) id[i] = i * 7 % TOKENS;
+    op_write(&b, wte, value), op_write(&b, ids, id);
+    for (int i = 0; i < SAMPLES * STEPS; i++) value[i] = 1;
+    op_write(&b, weight, value), op_write(&b, dloss, value);
+    op_run(&b);
+    op_run(&b);
+    *out = op_read(&b, tr_graph_find(b.g, "op.wte.grad"));
+    const int merged = times(&b, "gradient + accumulate");
+    op_end(&b);
+    return merged;
+}
+
+static void a_tied_table_adds_to_its_gradient(void **state) {
+    op_devices_t devices = op_devices();
+    for (int d = 0; d < devices.count; d++) {
+        float *fused = NULL, *plain = NULL;
+        double expected[TOKENS * EMBED];
+        assert_int_equal(tied_gradient(devices.name[d], true, &fused), 1);
+        assert_int_equal(tied_gradient(devices.name[d], false, &plain), 0);
+        for (int i = 0; i < TOKENS * EMBED; i++) expected[i] = plain[i];
+        op_assert_close("the gradient", fused, expected, TOKENS * EMBED, 1e-5);
+        test_free(fused), test_free(plain);
+    }
+}
+
 /* -- the input --------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -191,6 +236,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(groups_are_merged),
         cmocka_unit_test(what_others_read_stays),
+        cmocka_unit_test(a_tied_table_adds_to_its_gradient),
         cmocka_unit_test(the_input_is_one_record),
         cmocka_unit_test(products_add_to_gradients),
     };
