@@ -74,6 +74,7 @@ static void tied_embeddings(void **state) {
     c.out = TR_SHAPE(3, 7, TOKENS);
     c.build = build_tied;
     c.reference = tied;
+    c.adds_inside = true;
     op_check(&c);
 }
 
