@@ -367,9 +367,9 @@ static bool set_knobs(cuda_dnn_plan_t *p, desc_t config, const cuda_dnn_engine_t
                             &e->knob[i].value) != TR_OK ||
             tr_cuda_dnn_finalize(choice[i]) != TR_OK)
             return false;
-    return e->knobs == 0 || tr_cuda_dnn_set(config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES,
-                                            CUDNN_TYPE_BACKEND_DESCRIPTOR, e->knobs,
-                                            choice) == TR_OK;
+    return e->knobs == 0 ||
+           tr_cuda_dnn_set(config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                           e->knobs, choice) == TR_OK;
 }
 
 static bool try_engine(cuda_dnn_plan_t *p, desc_t graph, const target_t *target,
@@ -381,13 +381,14 @@ static bool try_engine(cuda_dnn_plan_t *p, desc_t graph, const target_t *target,
         cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &config) ==
             CUDNN_STATUS_SUCCESS &&
         tr_cuda_dnn_set_desc(engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, graph) == TR_OK &&
-        tr_cuda_dnn_set(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1,
-                        &e->number) == TR_OK &&
+        tr_cuda_dnn_set(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &e->number) ==
+            TR_OK &&
         (!target->model ||
          tr_cuda_dnn_set_desc(engine, CUDNN_ATTR_ENGINE_DEVICEPROP, target->model) == TR_OK) &&
         cudnnBackendFinalize(engine) == CUDNN_STATUS_SUCCESS && engine_suits(engine, math) &&
         tr_cuda_dnn_set_desc(config, CUDNN_ATTR_ENGINECFG_ENGINE, engine) == TR_OK &&
-        set_knobs(p, config, e) && cudnnBackendFinalize(config) == CUDNN_STATUS_SUCCESS && try_config(p, config, target);
+        set_knobs(p, config, e) && cudnnBackendFinalize(config) == CUDNN_STATUS_SUCCESS &&
+        try_config(p, config, target);
     if (chosen) {
         note_engine(p, engine);
         p->engine = engine, p->config = config;

@@ -240,16 +240,15 @@ static const cuda_dnn_engine_t *blackwell_engine(const tr_device_t *device) {
 tr_status_t tr_cuda_dnn_attention_plan(tr_device_t *device, const cuda_dnn_attention_t *a,
                                        cuda_dnn_plan_t **out) {
     char key[128];
-    const cuda_dnn_graph_t graph = {
-        .key = key,
-        .first = a->backward ? blackwell_engine(device) : NULL,
-        .math = CUDA_DNN_HALF,
-        .workspace_limit = WORKSPACE_BYTES,
-        .bound = (size_t)(a->samples * a->heads * a->steps) *
-                     ((size_t)a->steps * SCORE_BYTES + ROW_BYTES) +
-                 OTHER_BYTES,
-        .build = attention_build,
-        .self = a};
+    const cuda_dnn_graph_t graph = {.key = key,
+                                    .first = a->backward ? blackwell_engine(device) : NULL,
+                                    .math = CUDA_DNN_HALF,
+                                    .workspace_limit = WORKSPACE_BYTES,
+                                    .bound = (size_t)(a->samples * a->heads * a->steps) *
+                                                 ((size_t)a->steps * SCORE_BYTES + ROW_BYTES) +
+                                             OTHER_BYTES,
+                                    .build = attention_build,
+                                    .self = a};
     tr_snprintf(key, sizeof key, "causal attention, scaled delta, %s %s %lld x %lld x %lld x %lld",
                 a->backward ? "backward" : "forward", tr_dtype_name(a->dtype),
                 (long long)a->samples, (long long)a->heads, (long long)a->steps,
@@ -266,7 +265,7 @@ tr_status_t tr_cuda_dnn_attention_run(tr_device_t *device, tr_stream_t *stream,
     float scale = (float)(1 / sqrt((double)a->size)), one = 1,
           low = cudnnGetVersion() < INFINITE_CUDNN ? -FLT_MAX : -INFINITY;
     char *qkv = data->qkv, *dqkv = data->dqkv;
-    void *address[] = {&scale,    &low,     qkv,  qkv + part,  qkv + 2 * part, data->y,
+    void *address[] = {&scale,    &low,     qkv,  qkv + part,  qkv + 2 * part,  data->y,
                        data->lse, data->dy, dqkv, dqkv + part, dqkv + 2 * part, &one};
     return tr_cuda_dnn_execute(device, stream, plan, a->backward ? 12 : 7, uid, address, workspace);
 }

@@ -90,7 +90,7 @@ typedef struct {
 
 /* `build` appends the operations of `self` with tr_cuda_dnn_add. */
 typedef struct {
-    const char *key; /* names all that `build` looks at */
+    const char *key;                /* names all that `build` looks at */
     const cuda_dnn_engine_t *first; /* tried before what the heuristics suggest; NULL: none */
     cuda_dnn_math_t math;
     size_t workspace_limit; /* engines that need more are passed over */

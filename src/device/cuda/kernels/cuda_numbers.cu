@@ -33,8 +33,8 @@ static __global__ void __launch_bounds__(THREADS)
     numbers_kernel(F f, const float *y, const float *target, const float *weight, float *loss,
                    int64_t width) {
     const int64_t at = (int64_t)blockIdx.x * width;
-    const double sum = row_sum<THREADS>(
-        width, [&](int64_t i) { return f.value(y[at + i], target[at + i]); });
+    const double sum =
+        row_sum<THREADS>(width, [&](int64_t i) { return f.value(y[at + i], target[at + i]); });
     if (threadIdx.x > 0) return;
     const float w = weight[blockIdx.x];
     loss[blockIdx.x] = w == 0.0f ? 0.0f : (float)(w * (sum / (double)width));
