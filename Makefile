@@ -37,7 +37,7 @@ PKG_CONFIG ?= pkg-config
 CUDA_HOME  ?= $(patsubst %/bin/nvcc,%,$(or $(shell command -v nvcc 2>/dev/null),$(wildcard /usr/local/cuda/bin/nvcc)))
 NVCC       ?= $(wildcard $(cuda_home)/bin/nvcc)
 CUDA       ?= auto
-CUDA_ARCH  ?= $(filter $(patsubst compute_%,%,$(shell $(NVCC) --list-gpu-arch 2>/dev/null)),80 90 100)
+CUDA_ARCH  ?= $(filter $(patsubst compute_%,%,$(shell $(NVCC) --list-gpu-arch 2>/dev/null)),75 80 90 100 120)
 PREFIX     ?= /usr/local
 OPT        ?= -O3 -g
 ARCH       ?= -march=native
@@ -117,7 +117,7 @@ test_c  := $(filter-out tests/hostcuda/% tests/library/% tests/gpu/%,$(call find
 unit_c  := $(foreach c,$(test_c),$(if $(filter test_% make_%,$(notdir $(c))),$(c)))
 help_c  := $(filter-out $(unit_c),$(test_c))
 # What a device library is linked with in place of libtrainer.a: src/device/library.h.
-library_c := src/device/library/services.c src/device/kernels.c src/device/tensor_types.c src/base/str.c src/base/folders.c
+library_c := src/device/library/services.c src/device/kernels.c src/device/tensor_types.c src/device/gpu_kinds.c src/base/str.c src/base/folders.c
 lib_o   := $(lib_c:%.c=$(O)/%.o)
 cmd_o   := $(cmd_c:%.c=$(O)/%.o)
 help_o  := $(help_c:%.c=$(O)/%.o)
@@ -181,10 +181,14 @@ $(bench_x) $(replay_x): $(O)/%: $(O)/%.o $(O)/libtrainer.a
 # A device library for tests: what is not in it comes from the program by services.c alone.
 $(O)/libsecond.so: $(O)/tests/library/second.o $(library_o)
 	$(call say,LINK)$(CC) $(san) -shared -Wl,-Bsymbolic $(if $(SAN),,-Wl$(comma)-z$(comma)defs) -o $@ $^ -fopenmp -lrt -lm
-# Device code for each architecture, and PTX of the last for later ones.
-last_arch = $(lastword $(CUDA_ARCH))
-nvcc_flags = -std=c++17 -O3 -t2 -lineinfo -Iinclude -Isrc $(foreach a,$(CUDA_ARCH),-gencode arch=compute_$(a)$(comma)code=sm_$(a)) \
-             -gencode arch=compute_$(last_arch)$(comma)code=compute_$(last_arch) -Xcompiler -fPIC$(comma)-fvisibility=hidden$(if $(filter 1,$(WERROR)),$(comma)-Werror) \
+# Device code for each architecture, from PTX that is made, slowly, twice: for Turing, and for all later GPUs, of which the kernels use
+# nothing newer. The last PTX is kept: GPUs without device code compile it.
+cuda_arch  := $(if $(have_cuda),$(CUDA_ARCH))
+ampere     := $(firstword $(filter-out 75,$(cuda_arch)))
+ptx_of      = $(if $(filter 75,$(1)),75,$(ampere))
+code_of     = -gencode arch=compute_$(ptx_of)$(comma)code=$(2)_$(1)
+nvcc_flags  = -std=c++17 -O3 -t2 -lineinfo -Xfatbin -compress-all -Iinclude -Isrc $(foreach a,$(cuda_arch),$(call code_of,$(a),sm)) \
+             $(call code_of,$(or $(ampere),75),compute) -Xcompiler -fPIC$(comma)-fvisibility=hidden$(if $(filter 1,$(WERROR)),$(comma)-Werror) \
              -MMD -MP -Xptxas -v $(cuda_cflags) $(NVCCFLAGS)
 # The C objects of both libraries: for GPUs, and for tests/hostcuda.
 cuda_c_o  := $(patsubst %.c,$(O)/%.o,$(filter %.c,$(cuda_src)) $(if $(cuda_src),$(library_c)))
@@ -293,7 +297,7 @@ info:
 	@$(call row,libjpeg,$(have_jpeg),$(call pkg,--modversion,libjpeg),$(if $(have_jpeg),JPEG files in trainer import images,not found: no JPEG files in trainer import images))
 	@$(call row,libpng,$(have_png),$(call pkg,--modversion,libpng),$(if $(have_png),PNG files in trainer import images,not found: no PNG files in trainer import images))
 	@$(call row,cmocka,$(have_cmocka),$(call pkg,--modversion,cmocka),$(if $(have_cmocka),$(cmocka_libs) (tests),only the tests want it))
-	@$(call row,CUDA,$(have_cuda),$(if $(cuda_v),$(shell echo $$(($(cuda_v) / 1000)).$$(($(cuda_v) % 1000 / 10)))),$(if $(have_cuda),$(cuda_home) for sm_$(CUDA_ARCH),$(if $(filter 0 no,$(CUDA)),left out by CUDA=$(CUDA),no nvcc in PATH or CUDA_HOME with cublasLt and cuDNN: a build for CPUs)))
+	@$(call row,CUDA,$(have_cuda),$(if $(cuda_v),$(shell echo $$(($(cuda_v) / 1000)).$$(($(cuda_v) % 1000 / 10)))),$(if $(have_cuda),$(cuda_home) for sm_$(cuda_arch),$(if $(filter 0 no,$(CUDA)),left out by CUDA=$(CUDA),no nvcc in PATH or CUDA_HOME with cublasLt and cuDNN: a build for CPUs)))
 	@$(if $(have_cuda),$(call row,cuDNN,$(have_cudnn),$(call macro,cudnn.h,$(cuda_cflags),CUDNN_MAJOR.CUDNN_MINOR.CUDNN_PATCHLEVEL),$(or $(CUDNN_HOME),$(cuda_home))))
 	@$(if $(have_cuda),$(call row,NCCL,$(have_nccl),$(call macro,nccl.h,$(cuda_cflags),NCCL_MAJOR.NCCL_MINOR.NCCL_PATCH),$(or $(NCCL_HOME),$(cuda_home))))
 	@$(call row,build,1,$(O)/,PREFIX $(PREFIX)$(if $(wildcard config.mk),; settings from config.mk))

@@ -42,7 +42,8 @@ static const tr_config_field_t main_fields[] = {
         tr_main_settings_t, precision, "fp32", "auto|fp32|tf32|bf16|fp16",
         "Data type of activations and matrix products. Sums, statistics, weights, gradients and "
         "optimizer state are always fp32. auto: the type of the checkpoint in a resumed run, else "
-        "bf16 if the devices of all ranks have instructions for it, else fp32. tf32: fp32, with "
+        "bf16 if the devices of all ranks have instructions for it, else fp16 on GPUs, which then "
+        "have tensor cores for it alone (T4), else fp32. tf32: fp32, with "
         "the matrix products of GPUs in TF32; on CPUs the same as fp32.",
         TR_RESUME_NOTE),
     TR_FIELD_STRING(tr_main_settings_t, resume, "auto",

@@ -37,8 +37,10 @@ plan() { local gpu=$1 config=$2; shift 2; "$TRAINER" plan "$config" --gpu "$gpu"
 # of PYTHON: an expression over p, the plan
 of() { python3 -I -c "import json,sys; p=json.load(open('plan.json')); sys.exit(0 if ($1) else 1)"; }
 
-plan h300 small.ini; [ $? = 2 ] && grep -q "'h300'.*a100, h100, h200 or b200" out
+plan h300 small.ini; [ $? = 2 ] && grep -q "'h300'.*t4|a10g|l4|l40s|a100|h100|h200|b200" out
 ok $? "an unknown GPU"
+plan v100 small.ini; [ $? = 2 ] && grep -q "'v100'.*7\.5.*device = cpu" out
+ok $? "a GPU that is too old: what to do"
 "$TRAINER" plan small.ini --warm x >out 2>&1; [ $? = 2 ] && grep -q -- '--warm requires --gpu' out
 ok $? "--warm without --gpu"
 mkdir lonely && cp "$BUILD/libtrainer_cuda.so" lonely/
@@ -51,6 +53,19 @@ if [ -e "$BUILD/hostcuda/libtrainer_cuda.so" ]; then
     HOSTCUDA_CUDNN_VERSION=91000 fake small.ini precision=bf16 && grep -q 'older than 9.11' out &&
         of "all(o['workspace_bytes'] >= 128 << 20 for o in p['ops'])" && of "p['plans_made'] == 0"
     ok $? "a cuDNN before 9.11: upper bounds, and it says so"
+    for kind in t4:fp16 a10g:bf16 l4:bf16 l40s:bf16 a100:bf16 h100:bf16 h200:bf16 b200:bf16; do
+        fakes "$TRAINER" plan gpt.ini --gpu "${kind%:*}" --json plan.json precision=auto >out 2>&1 &&
+            of "p['precision'] == '${kind#*:}'" || break
+    done
+    ok $? "precision = auto: bf16, and fp16 on a T4"
+    fakes "$TRAINER" plan gpt.ini --gpu t4 >out 2>&1; [ $? = 78 ] && grep -q 'bf16.*7\.5.*fp16' out
+    ok $? "precision = bf16 is refused on a T4"
+    on() { HOSTCUDA_MODEL=$1 fakes "$TRAINER" train gpt.ini device=cuda precision=auto train.steps=1 \
+        model.n_layer=1 model.context=16 "run.dir=on_$1" >out 2>&1; }
+    on T4 && grep -q 'precision = auto: fp16' out
+    ok $? "a T4 trains, in fp16"
+    on V100; [ $? = 78 ] && grep -q 'V100.*7\.0.*7\.5.*device = cpu' out
+    ok $? "a V100 is refused: what to do"
     HOSTCUDA_CUDNN_VERSION=91000 fake gpt.ini &&
         of "{o['workspace_bytes'] for o in p['ops'] if 'attention' in o['op']} == {2**20 + 8 * 128 * (2 * 128 + 8)}"
     ok $? "and of attention: the scores of its heads"

@@ -1,5 +1,6 @@
 /* Kernels of the fakes' own tests, some with mistakes in them. */
-#include "device/cuda/kernels/launch.cuh"
+#include "device/cuda/kernels/cuda_types.cuh"
+#include "device/cpu/cpu_types.h"
 #include <cuda_bf16.h>
 
 #define ALL 0xffffffffu
@@ -65,6 +66,13 @@ cudaError_t run_sum(float *y, const float *x, int rows, int n, int threads, bool
 cudaError_t run_sum_bf16(float *y, const void *x, int rows, int n, cudaStream_t stream) {
     return TR_LAUNCH((sum_rows<__nv_bfloat16, true>), rows, 256, 1024, stream, y,
                      (const __nv_bfloat16 *)x, n);
+}
+/* A kernel's rounding where the GPU has no instruction for it, and the CPU's. */
+uint16_t round_by_kernel(float x) {
+    return from_float<bf16_t>(x).bits;
+}
+uint16_t round_by_cpu(float x) {
+    return cpu_to_bf16(x);
 }
 cudaError_t run_count(unsigned *counter, unsigned *ballots, cudaStream_t stream) {
     return TR_LAUNCH(count_up, dim3(3, 2), dim3(32, 4), 0, stream, counter, ballots);

@@ -5,6 +5,8 @@
 cudaError_t run_sum(float *y, const float *x, int rows, int n, int threads, bool barrier,
                     cudaStream_t stream);
 cudaError_t run_sum_bf16(float *y, const void *x, int rows, int n, cudaStream_t stream);
+uint16_t round_by_kernel(float x);
+uint16_t round_by_cpu(float x);
 cudaError_t run_count(unsigned *counter, unsigned *ballots, cudaStream_t stream);
 cudaError_t run_divergent(float *y, cudaStream_t stream);
 cudaError_t run_missing_lane(float *y, cudaStream_t stream);
@@ -90,11 +92,44 @@ static void test_wrong_kernels_fail(void **state) {
     OK(in_child(NULL, NULL, shapes));
 }
 
+/* The nearest multiple of the unit of 8 significant bits, ties to even, in double. */
+static uint32_t nearest_bf16(float x) {
+    int exponent;
+    (void)frexp(x, &exponent);
+    const double unit = ldexp(1, exponent - 8 > -133 ? exponent - 8 : -133);
+    const float y = (float)(nearbyint(x / unit) * unit);
+    uint32_t bits;
+    memcpy(&bits, &y, sizeof bits);
+    assert_int_equal(bits & 0xffffu, 0);
+    return bits >> 16;
+}
+
+static void check_bf16(uint32_t bits) {
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    const uint32_t y = round_by_kernel(x);
+    assert_int_equal(y, round_by_cpu(x));
+    if (isnan(x))
+        assert_true((y & 0x7f80u) == 0x7f80u && (y & 0x7fu) != 0);
+    else
+        assert_int_equal(y, isinf(x) ? bits >> 16 : nearest_bf16(x));
+}
+
+static void test_rounding_to_bf16(void **state) {
+    static const uint32_t special[] = {
+        0,          0x80000000u, 1,           0x8000u,     0x8001u,    0x18000u,   0x7fffffu,
+        0x800000u,  0x3f808000u, 0x3f818000u, 0x3f808001u, 0x3f7fffffu, 0x7f7f7fffu, 0x7f7f8000u,
+        0x7f800000u, 0xff800000u, 0x7f800001u, 0xff800001u, 0x7fffffffu, 0xffffffffu};
+    for (size_t i = 0; i < sizeof special / sizeof *special; i++) check_bf16(special[i]);
+    for (uint64_t bits = 0; bits < 1ull << 32; bits += 4093) check_bf16((uint32_t)bits);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_right_kernels),
         cmocka_unit_test(test_missing_barrier_is_found),
         cmocka_unit_test(test_wrong_kernels_fail),
+        cmocka_unit_test(test_rounding_to_bf16),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -88,7 +88,7 @@ static void plan_gpu_print(const gpu_plan_t *p, const plan_options_t *o) {
     char text[32];
     printf("%s on %d rank%s, micro-batch %lld, precision %s\n%s\n", o->path, o->ranks.value[0],
            o->ranks.value[0] > 1 ? "s" : "", (long long)p->s->order.micro_batch,
-           tr_config_get(p->s->config, "precision"), p->s->device->description);
+           tr_precision_name((tr_precision_t)p->s->main.precision), p->s->device->description);
     printf("cuDNN plans: %d made, %d restored, in %.1f s\n\n", p->made, p->restored, p->sec);
     printf("device memory per rank\n");
     for (size_t i = 0; i < TR_COUNT(kinds); i++)
@@ -129,7 +129,7 @@ static json_t *plan_gpu_json(const gpu_plan_t *p, const plan_options_t *o) {
     }
     return json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:I, s:o, s:i, s:i, s:f, s:o}", "kind", "gpu",
                      "config", o->path, "gpu", o->gpu, "device", p->s->device->description,
-                     "precision", tr_config_get(p->s->config, "precision"), "ranks",
+                     "precision", tr_precision_name((tr_precision_t)p->s->main.precision), "ranks",
                      o->ranks.value[0], "micro_batch", (json_int_t)p->s->order.micro_batch,
                      "memory_bytes", memory, "plans_made", p->made, "plans_restored", p->restored,
                      "plan_sec", p->sec, "ops", rows);

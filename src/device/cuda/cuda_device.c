@@ -278,7 +278,8 @@ static void cuda_describe(cuda_device_t *cuda, const struct cudaDeviceProp *p) {
 #ifdef TR_CUDA_NCCL
     device->collectives = &tr_cuda_nccl;
 #endif
-    device->fast_bf16 = device->fast_f16 = p->major >= 8;
+    device->fast_bf16 = p->major >= 8;
+    device->fast_f16 = true;
     device->capability = 10 * p->major + p->minor;
     cuda->multiprocessors = p->multiProcessorCount;
     snprintf(device->uuid, sizeof device->uuid,
@@ -303,10 +304,10 @@ tr_status_t tr_cuda_open(const tr_device_params_t *params, tr_device_t **out) {
     CUDA_TRY(cudaFree(NULL)); /* opens the context */
     CUDA_TRY(cudaGetDeviceProperties(&properties, params->index));
     CUDA_TRY(cudaMemGetInfo(&available, &total));
-    if (properties.major < 8)
+    if (10 * properties.major + properties.minor < 75)
         return TR_FAIL(TR_ERR_CONFIG,
-                       "%s has compute capability %d.%d; 8.0 or later is needed (Ampere and "
-                       "newer). Use device = cpu",
+                       "%s has compute capability %d.%d; CUDA 13 begins at 7.5 (T4). Use a newer "
+                       "GPU, or device = cpu",
                        properties.name, properties.major, properties.minor);
     TR_TRY(tr_alloc(sizeof *cuda, "the cuda device", &cuda));
     cuda->ordinal = params->index;
@@ -315,7 +316,7 @@ tr_status_t tr_cuda_open(const tr_device_params_t *params, tr_device_t **out) {
     cuda->base.profiled =
         tr_cuda_has_nvtx() && (params->nvtx || (debug && strcmp(debug, "nvtx") == 0));
     cuda_describe(cuda, &properties);
-    cuda->base.tf32 = params->tf32;
+    cuda->base.tf32 = params->tf32 && properties.major >= 8;
     cuda->base.conv_stats = params->conv_stats;
     cuda->base.memory_bytes =
         (size_t)((params->memory_share > 0 ? params->memory_share : MEMORY_SHARE) *

@@ -1,7 +1,8 @@
-/* The kinds of GPU that plans can be made for without one. */
+/* The device of a kind of GPU that need not be in this machine. */
 #include "cuda_model.h"
 #include "device/cuda/cudnn/cuda_dnn_int.h"
 #include "cuda_plan_store.h"
+#include "device/gpu_kinds.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include <stdio.h>
@@ -14,29 +15,8 @@ typedef struct {
     desc_t properties; /* NULL: cuDNN is too old */
 } cuda_model_t;
 
-/*
- * Clocks only order cuDNN's engines. Multiprocessors, shared memory, cache and memory are from
- * NVIDIA's data sheets and CUDA's programming guide; no GPU has given its own properties yet.
- */
-typedef struct {
-    const char *name, *title;
-    int capability, multiprocessors, sm_clock_khz, memory_clock_khz, l2_bytes, shared_optin;
-    int64_t memory_bytes;
-} row_t;
-static const row_t rows[] = {
-    {"a100", "NVIDIA A100-SXM4-80GB", 80, 108, 1410000, 1593000, 41943040, 166912, 85100000000},
-    {"h100", "NVIDIA H100 80GB HBM3", 90, 132, 1980000, 2619000, 52428800, 232448, 85000000000},
-    {"h200", "NVIDIA H200", 90, 132, 1980000, 3201000, 62914560, 232448, 150754820096},
-    {"b200", "NVIDIA B200", 100, 148, 1965000, 3996000, 132644864, 232448, 191500000000},
-};
-
-static tr_status_t find_row(const char *name, const row_t **out) {
-    for (size_t i = 0; i < TR_COUNT(rows); i++)
-        if (strcmp(rows[i].name, name) == 0) return *out = &rows[i], TR_OK;
-    return TR_FAIL(TR_ERR_USAGE, "unknown GPU '%s': expected a100, h100, h200 or b200", name);
-}
-
-static void properties_json(const row_t *row, tr_str_t *out) {
+static void properties_json(const tr_gpu_kind_t *kind, tr_str_t *out) {
+    const tr_gpu_limits_t *limits = tr_gpu_limits_of(kind->capability);
     int runtime = 0;
     (void)cudaRuntimeGetVersion(&runtime);
     tr_str_printf(out,
@@ -46,18 +26,19 @@ static void properties_json(const row_t *row, tr_str_t *out) {
                   "\"multiProcessorCount\": %d, \"smClockRateKHz\": %d, \"memClockRateKHz\": %d, "
                   "\"l2CacheSize\": %d, \"warpSize\": 32, \"maxSharedMemoryPerBlock\": 49152, "
                   "\"maxSharedMemoryPerBlockOptin\": %d, \"reservedSharedMemoryPerBlock\": 1024, "
-                  "\"maxRegistersPerSM\": 65536, \"pciDeviceId\": 0, \"maxCtasPerSM\": 32, "
-                  "\"maxThreadsPerBlock\": 1024, \"maxThreadsPerSM\": 2048, \"isTccDriver\": 0, "
+                  "\"maxRegistersPerSM\": 65536, \"pciDeviceId\": 0, \"maxCtasPerSM\": %d, "
+                  "\"maxThreadsPerBlock\": 1024, \"maxThreadsPerSM\": %d, \"isTccDriver\": 0, "
                   "\"supportCoopLaunch\": 1, \"totalGlobalMem\": %lld}",
-                  row->title, row->capability * 10, runtime, row->multiprocessors,
-                  row->sm_clock_khz, row->memory_clock_khz, row->l2_bytes, row->shared_optin,
-                  (long long)row->memory_bytes);
+                  kind->title, kind->capability * 10, runtime, kind->multiprocessors,
+                  kind->sm_clock_khz, kind->memory_clock_khz, kind->l2_bytes,
+                  limits->shared_optin, limits->blocks, limits->threads,
+                  (long long)kind->memory_bytes);
 }
 
-static tr_status_t describe_to_cudnn(const row_t *row, cuda_model_t *model) {
+static tr_status_t describe_to_cudnn(const tr_gpu_kind_t *kind, cuda_model_t *model) {
     tr_str_t json = {0};
     tr_status_t status = TR_OK;
-    properties_json(row, &json);
+    properties_json(kind, &json);
     TR_TRY(json.status);
     TR_TRY_GOTO(tr_cuda_dnn_check(cudnnBackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR,
                                                                &model->properties),
@@ -104,34 +85,35 @@ static const tr_device_ops_t model_ops = {
     .kernels = tr_cuda_kernels,
 };
 
-static void model_describe(cuda_device_t *cuda, const row_t *row, bool bound, double share) {
+static void model_describe(cuda_device_t *cuda, const tr_gpu_kind_t *kind, bool bound, double share) {
     tr_device_t *device = &cuda->base;
     device->ops = &model_ops;
-    device->fast_bf16 = device->fast_f16 = true;
-    device->capability = row->capability;
-    device->memory_bytes = (size_t)(share * (double)row->memory_bytes);
-    cuda->multiprocessors = row->multiprocessors;
+    device->fast_bf16 = kind->bf16 > 0;
+    device->fast_f16 = true;
+    device->capability = kind->capability;
+    device->memory_bytes = (size_t)(share * (double)kind->memory_bytes);
+    cuda->multiprocessors = kind->multiprocessors;
     tr_snprintf(device->description, sizeof device->description,
-                "%s, %.1f GiB, compute capability %d.%d, planned without the GPU%s", row->title,
-                (double)row->memory_bytes / 0x1p30, row->capability / 10, row->capability % 10,
+                "%s, %.1f GiB, compute capability %d.%d, planned without the GPU%s", kind->title,
+                (double)kind->memory_bytes / 0x1p30, kind->capability / 10, kind->capability % 10,
                 bound ? " (cuDNN is older than 9.11: workspaces are upper bounds)" : "");
 }
 
 tr_status_t tr_cuda_open_model(const tr_device_params_t *params, tr_device_t **out) {
-    const row_t *row = NULL;
+    const tr_gpu_kind_t *kind = NULL;
     cuda_device_t *cuda = NULL;
     cuda_model_t *model = NULL;
     tr_status_t status = TR_OK;
     const bool bound = cudnnGetVersion() < LEAST_CUDNN;
-    TR_TRY(find_row(params->model, &row));
+    TR_TRY(tr_gpu_kind_find(params->model, &kind));
     tr_cuda_kernels_fill();
     TR_TRY(tr_alloc(sizeof *cuda, "the cuda device", &cuda));
     TR_TRY_GOTO(tr_alloc(sizeof *model, "the cuda device", &model), fail);
     cuda->model = model;
-    cuda->base.tf32 = params->tf32;
+    cuda->base.tf32 = params->tf32 && kind->tf32 > 0;
     cuda->base.conv_stats = params->conv_stats;
-    model_describe(cuda, row, bound, params->memory_share > 0 ? params->memory_share : 0.95);
-    if (!bound) TR_TRY_GOTO(describe_to_cudnn(row, model), fail);
+    model_describe(cuda, kind, bound, params->memory_share > 0 ? params->memory_share : 0.95);
+    if (!bound) TR_TRY_GOTO(describe_to_cudnn(kind, model), fail);
     TR_TRY_GOTO(tr_cuda_open_plans(cuda, params->plan_folder), fail);
     *out = &cuda->base;
     return TR_OK;

@@ -47,10 +47,11 @@ template <typename T> static __device__ __forceinline__ T from_float(float x);
 template <> __device__ __forceinline__ float from_float<float>(float x) {
     return x;
 }
-/* To the nearest, ties to even; NaN stays NaN. */
+/* To the nearest, ties to even; NaN stays NaN. By integers on GPUs before compute capability 8.0
+ * and on the host. */
 template <> __device__ __forceinline__ bf16_t from_float<bf16_t>(float x) {
     bf16_t y;
-#ifdef __CUDA_ARCH__
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
     asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
 #else
     const uint32_t bits = __float_as_uint(x), rounded = bits + 0x7fffu + (bits >> 16 & 1u);
