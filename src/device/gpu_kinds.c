@@ -37,7 +37,7 @@ static const tr_gpu_kind_t rows[] = {
 /* CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"; the toolkit's
  * cuda_occupancy.h has the same blocks. */
 static const tr_gpu_limits_t limits[] = {
-    {75, 1024, 16, 65536},  {80, 2048, 32, 166912}, {86, 1536, 16, 101376}, {89, 1536, 24, 101376},
+    {75, 1024, 16, 65536},  {80, 2048, 32, 166912},  {86, 1536, 16, 101376}, {89, 1536, 24, 101376},
     {90, 2048, 32, 232448}, {100, 2048, 32, 232448}, {120, 1536, 24, 101376}};
 
 tr_status_t tr_gpu_kind_find(const char *name, const tr_gpu_kind_t **out) {

@@ -16,8 +16,8 @@
 
 typedef struct tr_gpu_kind {
     const char *name, *title;
-    int capability;       /* 10 * major + minor */
-    int multiprocessors;  /* SMs */
+    int capability;      /* 10 * major + minor */
+    int multiprocessors; /* SMs */
     int sm_clock_khz, memory_clock_khz;
     int l2_bytes;
     int64_t memory_bytes; /* that a program sees */
@@ -26,8 +26,8 @@ typedef struct tr_gpu_kind {
     double fp16, bf16;    /* tensor cores; bf16: 0 where it has none */
     double link;          /* to the other GPUs of its node: NVLink, else PCIe */
     bool has_nvlink;
-    double network;       /* of its node, for each GPU */
-    const char *source;   /* of these numbers */
+    double network;     /* of its node, for each GPU */
+    const char *source; /* of these numbers */
 } tr_gpu_kind_t;
 
 /* Limits of a multiprocessor by compute capability. */

@@ -58,6 +58,18 @@ if [ -e "$BUILD/hostcuda/libtrainer_cuda.so" ]; then
             of "p['precision'] == '${kind#*:}'" || break
     done
     ok $? "precision = auto: bf16, and fp16 on a T4"
+    fake gpt.ini && grep -q 'predicted, not measured' out && cp plan.json one.json &&
+        of "p['step']['kind'] == 'prediction' and len(p['step']['assumptions']) > 8" &&
+        of "abs(sum(p['step']['groups_ms'].values()) - p['step']['step_ms']) < 1e-6" &&
+        of "p['step']['unit'] == 'tokens' and abs(p['step']['per_sec'] * p['step']['step_ms'] - 4 * 128e3) < 1" &&
+        of "p['step']['groups_ms']['communication, exposed'] == 0"
+    ok $? "the step is predicted, with its sources; the groups add up"
+    fake gpt.ini --ranks 4 && of "p['step']['groups_ms']['communication, exposed'] > 0"
+    ok $? "with 4 ranks communication is exposed"
+    fakes "$TRAINER" plan gpt.ini --gpu a100 --json plan.json >out 2>&1 &&
+        json 'a["step"]["step_ms"] > b["step"]["step_ms"]' plan.json one.json &&
+        fake gpt.ini precision=fp32 && json 'a["step"]["step_ms"] > b["step"]["step_ms"]' plan.json one.json
+    ok $? "an A100 takes longer, and so does fp32"
     fakes "$TRAINER" plan gpt.ini --gpu t4 >out 2>&1; [ $? = 78 ] && grep -q 'bf16.*7\.5.*fp16' out
     ok $? "precision = bf16 is refused on a T4"
     on() { HOSTCUDA_MODEL=$1 fakes "$TRAINER" train gpt.ini device=cuda precision=auto train.steps=1 \

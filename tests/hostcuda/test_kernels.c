@@ -117,8 +117,8 @@ static void check_bf16(uint32_t bits) {
 
 static void test_rounding_to_bf16(void **state) {
     static const uint32_t special[] = {
-        0,          0x80000000u, 1,           0x8000u,     0x8001u,    0x18000u,   0x7fffffu,
-        0x800000u,  0x3f808000u, 0x3f818000u, 0x3f808001u, 0x3f7fffffu, 0x7f7f7fffu, 0x7f7f8000u,
+        0,           0x80000000u, 1,           0x8000u,     0x8001u,     0x18000u,    0x7fffffu,
+        0x800000u,   0x3f808000u, 0x3f818000u, 0x3f808001u, 0x3f7fffffu, 0x7f7f7fffu, 0x7f7f8000u,
         0x7f800000u, 0xff800000u, 0x7f800001u, 0xff800001u, 0x7fffffffu, 0xffffffffu};
     for (size_t i = 0; i < sizeof special / sizeof *special; i++) check_bf16(special[i]);
     for (uint64_t bits = 0; bits < 1ull << 32; bits += 4093) check_bf16((uint32_t)bits);

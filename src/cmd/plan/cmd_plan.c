@@ -190,11 +190,13 @@ static const cmd_option_t options[] = {
                     .with = "--memory"),
     CMD_OPTION_BYTES(plan_options_t, memory, "--memory", "SIZE", NULL, 1, CMD_NO_LIMIT,
                      "The memory per rank for --largest, such as 16GiB.", .with = "--largest"),
-    CMD_OPTION_(plan_options_t, gpu, "--gpu", TR_TYPE_STRING, NULL, 1, 0, TR_GPU_KINDS,
-                "Plans for a GPU that need not be in this machine: the exact device memory with "
-                "the workspaces of cuDNN (9.11 or later; an upper bound with older versions), and "
-                "the engine that cuDNN takes for each convolution and attention.",
-                CMD_VALUE, TR_GPU_KINDS, ),
+    CMD_OPTION_(
+        plan_options_t, gpu, "--gpu", TR_TYPE_STRING, NULL, 1, 0, TR_GPU_KINDS,
+        "Plans for a GPU that need not be in this machine: the exact device memory with "
+        "the workspaces of cuDNN (9.11 or later; an upper bound with older versions), and "
+        "the engine that cuDNN takes for each convolution and attention. Predicts the step by "
+        "published peaks.",
+        CMD_VALUE, TR_GPU_KINDS, ),
     CMD_OPTION_TEXT(plan_options_t, warm, "--warm", "DIR", NULL,
                     "Keeps the compiled plans of --gpu in DIR, for runs with cuda.plan_cache = "
                     "DIR.",

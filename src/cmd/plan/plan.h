@@ -33,7 +33,8 @@ tr_status_t plan_stages(tr_config_t *config, const plan_options_t *o);
 /* plan --largest: the largest o->largest that fits in o->memory, in fp32 and in bf16. Sets that key
  * and precision. */
 tr_status_t plan_largest(tr_config_t *config, const plan_options_t *o);
-/* plan --gpu: the memory on a GPU that need not be in this machine, and what cuDNN plans for it.
+/* plan --gpu: the memory on a GPU that need not be in this machine, what cuDNN plans for it, and the
+ * predicted step.
  * Sets cuda.plan_cache to o->warm. */
 tr_status_t plan_gpu(tr_config_t *config, const plan_options_t *o);
 

@@ -1,6 +1,7 @@
 /* trainer plan CONFIG --gpu MODEL: what a run takes on a GPU that need not be in this machine. */
 #include "cmd/cmd.h"
 #include "plan.h"
+#include "plan_step.h"
 #include "base/clock.h"
 #include "base/mem.h"
 
@@ -22,6 +23,7 @@ typedef struct {
     TR_VEC(gpu_row_t) rows;
     int made, restored; /* plans of cuDNN */
     double sec;
+    plan_step_t step;
 } gpu_plan_t;
 
 static const char *const not_counted[][2] = {
@@ -98,6 +100,7 @@ static void plan_gpu_print(const gpu_plan_t *p, const plan_options_t *o) {
     printf("  the plan %s the %s that cuda.memory_limit allows\n",
            m.total <= p->s->device->memory_bytes ? "fits in" : "DOES NOT FIT in",
            tr_format_bytes((double)p->s->device->memory_bytes, text));
+    plan_step_print(&p->step);
     printf("\nops that CUDA's libraries compute (count: ops with the same plan; the first is "
            "named)\n%5s %-20s %-24s %-26s %12s  %s\n",
            "count", "op", "first", "computed by", "workspace", "shapes");
@@ -127,12 +130,12 @@ static json_t *plan_gpu_json(const gpu_plan_t *p, const plan_options_t *o) {
                                               r->how, "workspace_bytes", (json_int_t)r->workspace,
                                               "count", r->count));
     }
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:I, s:o, s:i, s:i, s:f, s:o}", "kind", "gpu",
-                     "config", o->path, "gpu", o->gpu, "device", p->s->device->description,
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:I, s:o, s:i, s:i, s:f, s:o, s:o}", "kind",
+                     "gpu", "config", o->path, "gpu", o->gpu, "device", p->s->device->description,
                      "precision", tr_precision_name((tr_precision_t)p->s->main.precision), "ranks",
                      o->ranks.value[0], "micro_batch", (json_int_t)p->s->order.micro_batch,
                      "memory_bytes", memory, "plans_made", p->made, "plans_restored", p->restored,
-                     "plan_sec", p->sec, "ops", rows);
+                     "plan_sec", p->sec, "ops", rows, "step", plan_step_json(&p->step));
 }
 
 tr_status_t plan_gpu(tr_config_t *config, const plan_options_t *o) {
@@ -146,8 +149,10 @@ tr_status_t plan_gpu(tr_config_t *config, const plan_options_t *o) {
                                         .rank = ranks - 1,
                                         .size = ranks};
     gpu_plan_t p = {0};
+    const tr_gpu_kind_t *kind = NULL;
     tr_status_t status = TR_OK;
     tr_str_t assignment = {0};
+    TR_TRY(tr_gpu_kind_find(o->gpu, &kind));
     /* only --warm writes plans: those of a model are no choice for the GPUs of this machine */
     tr_str_printf(&assignment, "cuda.plan_cache=%s", o->warm ? o->warm : "none");
     TR_TRY_GOTO(tr_config_set(config, assignment.text, "plan --gpu"), done);
@@ -156,6 +161,7 @@ tr_status_t plan_gpu(tr_config_t *config, const plan_options_t *o) {
     TR_TRY_GOTO(plan_gpu_add_program(&p, p.s->last), done);
     TR_TRY_GOTO(plan_gpu_add_program(&p, p.s->eval), done);
     TR_TRY_GOTO(p.s->device->ops->report(p.s->device, plan_gpu_take_count, &p), done);
+    TR_TRY_GOTO(plan_step_predict(p.s, kind, &p.step), done);
     if (!cmd_json_is_stdout(o->json)) plan_gpu_print(&p, o);
     if (o->json) status = cmd_json_write(plan_gpu_json(&p, o), o->json);
 done:

@@ -30,9 +30,8 @@ static void properties_json(const tr_gpu_kind_t *kind, tr_str_t *out) {
                   "\"maxThreadsPerBlock\": 1024, \"maxThreadsPerSM\": %d, \"isTccDriver\": 0, "
                   "\"supportCoopLaunch\": 1, \"totalGlobalMem\": %lld}",
                   kind->title, kind->capability * 10, runtime, kind->multiprocessors,
-                  kind->sm_clock_khz, kind->memory_clock_khz, kind->l2_bytes,
-                  limits->shared_optin, limits->blocks, limits->threads,
-                  (long long)kind->memory_bytes);
+                  kind->sm_clock_khz, kind->memory_clock_khz, kind->l2_bytes, limits->shared_optin,
+                  limits->blocks, limits->threads, (long long)kind->memory_bytes);
 }
 
 static tr_status_t describe_to_cudnn(const tr_gpu_kind_t *kind, cuda_model_t *model) {
@@ -85,7 +84,8 @@ static const tr_device_ops_t model_ops = {
     .kernels = tr_cuda_kernels,
 };
 
-static void model_describe(cuda_device_t *cuda, const tr_gpu_kind_t *kind, bool bound, double share) {
+static void model_describe(cuda_device_t *cuda, const tr_gpu_kind_t *kind, bool bound,
+                           double share) {
     tr_device_t *device = &cuda->base;
     device->ops = &model_ops;
     device->fast_bf16 = kind->bf16 > 0;

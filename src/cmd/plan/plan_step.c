@@ -1,0 +1,208 @@
+/* plan --gpu: what a step takes by the roofline model, from the ops of its programs. */
+#include "plan_step.h"
+#include "base/mem.h"
+#include "scaling/forecast.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* How the kernels of device cuda compute an op. Others: one launch, TR_STEP_OTHER. */
+static const struct {
+    tr_kernel_id_t kernel;
+    tr_step_group_t group;
+    tr_step_unit_t unit;
+    int rereads, launches; /* rereads: times that the inputs are read beyond the first */
+} rows[] = {
+    {TR_K_MATMUL, TR_STEP_PRODUCT, TR_UNIT_PRODUCT, 0, 1},
+    {TR_K_CONV_FWD, TR_STEP_PRODUCT, TR_UNIT_PRODUCT, 0, 1},
+    {TR_K_CONV_STATS_FWD, TR_STEP_PRODUCT, TR_UNIT_PRODUCT, 0, 1},
+    {TR_K_CONV_BWD_DATA, TR_STEP_PRODUCT, TR_UNIT_PRODUCT, 0, 1},
+    {TR_K_CONV_BWD_WEIGHTS, TR_STEP_PRODUCT, TR_UNIT_PRODUCT, 0, 2},
+    {TR_K_ATTENTION_FWD, TR_STEP_ATTENTION, TR_UNIT_ATTENTION, 0, 1},
+    {TR_K_ATTENTION_BWD, TR_STEP_ATTENTION, TR_UNIT_ATTENTION, 0, 3},
+    {TR_K_BATCHNORM_TRAIN, TR_STEP_NORM, TR_UNIT_NONE, 1, 3},
+    {TR_K_BATCHNORM_ADD_TRAIN, TR_STEP_NORM, TR_UNIT_NONE, 1, 3},
+    {TR_K_BATCHNORM_SUMS_TRAIN, TR_STEP_NORM, TR_UNIT_NONE, 0, 2},
+    {TR_K_BATCHNORM_BWD, TR_STEP_NORM, TR_UNIT_NONE, 1, 3},
+    {TR_K_BATCHNORM_ADD_BWD, TR_STEP_NORM, TR_UNIT_NONE, 1, 3},
+    {TR_K_LAYERNORM_FWD, TR_STEP_NORM, TR_UNIT_NONE, 0, 1},
+    {TR_K_RESIDUAL_LAYERNORM_FWD, TR_STEP_NORM, TR_UNIT_NONE, 0, 1},
+    {TR_K_LAYERNORM_BWD, TR_STEP_NORM, TR_UNIT_NONE, 1, 3},
+    {TR_K_RESIDUAL_LAYERNORM_BWD, TR_STEP_NORM, TR_UNIT_NONE, 1, 3},
+    {TR_K_ACT_FWD, TR_STEP_ACTIVATION, TR_UNIT_NONE, 0, 1},
+    {TR_K_ACT_BWD, TR_STEP_ACTIVATION, TR_UNIT_NONE, 0, 1},
+    {TR_K_ADD, TR_STEP_ACTIVATION, TR_UNIT_NONE, 0, 1},
+    {TR_K_ACCUMULATE, TR_STEP_ACTIVATION, TR_UNIT_NONE, 0, 1},
+    {TR_K_COLUMN_SUM, TR_STEP_ACTIVATION, TR_UNIT_NONE, 0, 2},
+    {TR_K_DROPOUT, TR_STEP_ACTIVATION, TR_UNIT_NONE, 0, 1},
+    {TR_K_GRAD_NORM, TR_STEP_OPTIMIZER, TR_UNIT_NONE, 0, 2},
+    {TR_K_SGD, TR_STEP_OPTIMIZER, TR_UNIT_NONE, 0, 1},
+    {TR_K_ADAM, TR_STEP_OPTIMIZER, TR_UNIT_NONE, 0, 1},
+    {TR_K_EMA_UPDATE, TR_STEP_OPTIMIZER, TR_UNIT_NONE, 0, 1},
+    {TR_K_MOMENTS_UPDATE, TR_STEP_OPTIMIZER, TR_UNIT_NONE, 0, 1},
+};
+
+static double plan_step_bytes(const tr_graph_t *g, tr_tensor_t t) {
+    return tr_is_none(t) ? 0 : (double)tr_tensor_info(g, t)->bytes;
+}
+
+static double plan_step_elems(const tr_graph_t *g, tr_tensor_t t) {
+    return tr_is_none(t) ? 0 : (double)tr_shape_elems(tr_shape_of(g, t));
+}
+
+/* -- ops --------------------------------------------------------------------------------------- */
+
+static tr_status_t plan_step_describe(const tr_graph_t *g, const tr_op_t *op, tr_step_op_t *out) {
+    char how[128];
+    size_t scratch;
+    int rereads = 0;
+    *out = (tr_step_op_t){.group = TR_STEP_OTHER, .launches = 1};
+    for (size_t i = 0; i < TR_COUNT(rows); i++) {
+        if (rows[i].kernel != op->row->kernel) continue;
+        *out = (tr_step_op_t){
+            .group = rows[i].group, .unit = rows[i].unit, .launches = rows[i].launches};
+        rereads = rows[i].rereads;
+    }
+    out->flops = tr_op_flops(g, op);
+    out->bytes = tr_op_bytes(g, op);
+    for (int i = 0; i < op->n_in; i++) out->bytes += rereads * plan_step_bytes(g, op->in[i]);
+    if (out->unit == TR_UNIT_PRODUCT) /* two FLOPs for each term of each element */
+        out->terms = out->flops / 2 / plan_step_elems(g, op->out[0]);
+    if (out->unit != TR_UNIT_ATTENTION) return TR_OK;
+    TR_TRY(tr_op_describe(g, op, how, sizeof how, &scratch));
+    if (strstr(how, "own kernel")) out->unit = TR_UNIT_CORES;
+    return TR_OK;
+}
+
+/* head_loss: up to three products with the logits, and a pass over them that reads them twice and
+ * writes their gradient; the logits are in the type of x, in slices. */
+static double plan_step_head_sec(const tr_roofline_t *on, const tr_graph_t *g, const tr_op_t *op) {
+    enum { X, W, DX = 2, DW = 3 };
+    const double rows_of = (double)tr_shape_of(g, op->in[X])->dim[0],
+                 channels = (double)tr_shape_of(g, op->in[X])->dim[1],
+                 words = (double)tr_shape_of(g, op->in[W])->dim[0],
+                 size = plan_step_bytes(g, op->in[X]) / (rows_of * channels),
+                 logits = rows_of * words * size;
+    tr_step_op_t product = {.group = TR_STEP_HEAD,
+                            .unit = TR_UNIT_PRODUCT,
+                            .flops = 2 * rows_of * words * channels,
+                            .terms = channels,
+                            .bytes = logits + plan_step_bytes(g, op->in[X]) +
+                                     plan_step_bytes(g, op->in[W]),
+                            .launches = 1};
+    const tr_step_op_t softmax = {.group = TR_STEP_HEAD, .bytes = 3 * logits, .launches = 1};
+    double sec = tr_roofline_op_sec(on, &product) + tr_roofline_op_sec(on, &softmax);
+    product.terms = words;
+    if (!tr_is_none(op->out[DX])) sec += tr_roofline_op_sec(on, &product);
+    product.terms = rows_of;
+    if (!tr_is_none(op->out[DW])) sec += tr_roofline_op_sec(on, &product);
+    return sec;
+}
+
+static tr_status_t plan_step_op(plan_step_t *p, const tr_graph_t *g, const tr_op_t *op,
+                                double times, double *out_sec) {
+    tr_step_op_t step = {.group = TR_STEP_HEAD, .launches = 4};
+    *out_sec = 0;
+    if (op->kind != TR_OP_KERNEL) return TR_OK;
+    if (op->row->kernel == TR_K_HEAD_LOSS) {
+        *out_sec = plan_step_head_sec(&p->on, g, op);
+    } else {
+        TR_TRY(plan_step_describe(g, op, &step));
+        *out_sec = tr_roofline_op_sec(&p->on, &step);
+    }
+    p->sec[step.group] += times * *out_sec;
+    p->launches += times * step.launches;
+    return TR_OK;
+}
+
+/* Of a program that runs `times` times in a step; its reductions only the last time. */
+static tr_status_t plan_step_program(plan_step_t *p, const tr_session_t *s, int program,
+                                     double times) {
+    const int count = program < 0 || times <= 0 ? 0 : tr_program_op_count(s->g, program);
+    TR_VEC(double) op_sec = {0}, bucket_sec = {0};
+    TR_VEC(tr_bucket_t) buckets = {0};
+    tr_status_t status = TR_OK;
+    for (int i = 0; i < count; i++) {
+        const tr_op_t *op = tr_program_op(s->g, program, i);
+        double sec;
+        TR_TRY_GOTO(plan_step_op(p, s->g, op, times, &sec), done);
+        TR_TRY_GOTO(tr_vec_push(&op_sec, sec), done);
+        if (op->kind != TR_OP_COLLECTIVE) continue;
+        const tr_bucket_t bucket = {i, (double)op->collective.count * sizeof(float)};
+        TR_TRY_GOTO(tr_vec_push(&buckets, bucket), done);
+        sec = tr_roofline_allreduce_sec(&p->on, s->params.size, bucket.bytes);
+        TR_TRY_GOTO(tr_vec_push(&bucket_sec, sec), done);
+    }
+    p->sec[TR_STEP_COMMUNICATION] +=
+        tr_timeline(op_sec.data, count, 1, buckets.data, bucket_sec.data, (int)buckets.count, false)
+            .exposed_sec;
+done:
+    tr_vec_free(&op_sec);
+    tr_vec_free(&bucket_sec);
+    tr_vec_free(&buckets);
+    return status;
+}
+
+static double plan_step_peak(const tr_gpu_kind_t *gpu, int precision) {
+    switch (precision) {
+    case TR_PRECISION_TF32: return gpu->tf32 > 0 ? gpu->tf32 : gpu->fp32;
+    case TR_PRECISION_BF16: return gpu->bf16;
+    case TR_PRECISION_FP16: return gpu->fp16;
+    default: return gpu->fp32;
+    }
+}
+
+tr_status_t plan_step_predict(const tr_session_t *s, const tr_gpu_kind_t *gpu, plan_step_t *out) {
+    const bool is_tokens = s->sample_terms > 1;
+    const double slots = (double)s->slot_count, others = s->first < 0 ? 0 : slots - 2;
+    *out = (plan_step_t){.on = {.gpu = gpu,
+                                .peak = plan_step_peak(gpu, s->main.precision),
+                                .eager = !s->main.capture},
+                         .unit = is_tokens ? "tokens" : "samples"};
+    TR_TRY(plan_step_program(out, s, s->first, 1));
+    TR_TRY(plan_step_program(out, s, s->micro, others));
+    TR_TRY(plan_step_program(out, s, s->last, s->first < 0 ? slots : 1));
+    TR_TRY(plan_step_program(out, s, s->update, 1));
+    for (int g = 0; g < TR_STEP_GROUPS; g++) out->step_sec += out->sec[g];
+    out->per_sec =
+        (double)(s->order.batch_size * (is_tokens ? s->sample_terms : 1)) / out->step_sec;
+    return TR_OK;
+}
+
+/* -- showing ----------------------------------------------------------------------------------- */
+
+void plan_step_print(const plan_step_t *p) {
+    tr_str_t lines = {0};
+    printf("\nstep: predicted, not measured: %.4g ms, %.4g %s/s on all ranks, %.0f launches%s\n",
+           1e3 * p->step_sec, p->per_sec, p->unit, p->launches,
+           p->on.eager ? "" : " in CUDA graphs");
+    for (int g = 0; g < TR_STEP_GROUPS; g++)
+        printf("  %-24s %10.3f ms %6.1f %%\n", tr_step_group_name((tr_step_group_t)g),
+               1e3 * p->sec[g], 100 * p->sec[g] / p->step_sec);
+    tr_roofline_assumptions(&p->on, &lines);
+    printf("  assumptions\n");
+    for (const char *line = lines.text; line && *line;) {
+        const int length = (int)strcspn(line, "\n");
+        printf("    %.*s\n", length, line);
+        line += length + 1;
+    }
+    tr_str_free(&lines);
+}
+
+json_t *plan_step_json(const plan_step_t *p) {
+    json_t *groups = json_object(), *lines = json_array();
+    tr_str_t text = {0};
+    for (int g = 0; g < TR_STEP_GROUPS; g++)
+        json_object_set_new(groups, tr_step_group_name((tr_step_group_t)g),
+                            json_real(1e3 * p->sec[g]));
+    tr_roofline_assumptions(&p->on, &text);
+    for (const char *line = text.text; line && *line;) {
+        const size_t length = strcspn(line, "\n");
+        json_array_append_new(lines, json_stringn(line, length));
+        line += length + 1;
+    }
+    tr_str_free(&text);
+    return json_pack("{s:s, s:f, s:f, s:s, s:f, s:o, s:o}", "kind", "prediction", "step_ms",
+                     1e3 * p->step_sec, "per_sec", p->per_sec, "unit", p->unit, "launches",
+                     p->launches, "groups_ms", groups, "assumptions", lines);
+}
