@@ -13,6 +13,10 @@ grep -q "GPU 1 .*MIG.*pid 1 .*2\.0 GiB" out && ! grep -qE "cuda(Malloc|Free|SetD
 ok $? "info: partitions, other processes; it opens no GPU"
 fakes "$BUILD/tests/unit/device/test_cuda_kernels" >out 2>&1 && ! grep -q skipped out
 ok $? "kernels at odd sizes and addresses"
+TEST_ONLY=test_attention HOSTCUDA_MODEL=T4 HOSTCUDA_TRACE=$PWD/t4 \
+    fakes "$BUILD/tests/unit/device/test_cuda_kernels" >out 2>&1 &&
+    grep -q causal_softmax_kernel t4 && grep -q causal_softmax_bwd_kernel t4
+ok $? "and on a T4: attention by products and rows of scores"
 fakes "$BUILD/tests/unit/device/test_cuda_repeat" >out 2>&1 && ! grep -q skipped out
 ok $? "attention, filter gradients and long products: the same bits in ten runs"
 # The fake refuses the mask of scores that cudnn-frontend uses with other versions of cuDNN.

@@ -1,15 +1,17 @@
 /*
- * Attention: by cuDNN where it can, which is bf16 and fp16 without dropout and without kept
- * probabilities, in sizes that its engines take; else by kernels of our own, which are slow.
+ * Attention in bf16 and fp16 without dropout and without kept probabilities: by cuDNN where it has
+ * an engine for the sizes and the GPU, else by cuBLASLt's products where memory allows. All other
+ * by kernels of our own, which are slow.
  */
-#include "device/cuda/cudnn/cuda_dnn_attention.h"
+#include "cuda_plain_attention.h"
 #include "trainer/log.h"
 #include "base/mem.h"
 #include <stdio.h>
 
 typedef struct {
     cuda_dnn_attention_t shape;
-    cuda_dnn_plan_t *dnn; /* NULL: kernels of our own */
+    cuda_dnn_plan_t *dnn;          /* NULL: `plain` */
+    cuda_plain_attention_t *plain; /* NULL: kernels of our own */
 } attention_t;
 
 /* in?: of the kernels' calls (device/kernels.h). */
@@ -37,22 +39,23 @@ static const char *find_obstacle(const tr_kernel_call_t *call, const cuda_dnn_at
     return NULL;
 }
 
-/* Both ways, where both are possible: cuDNN's needs aligned addresses, which tensors of a graph
- * have. */
+/* A library's way and our own, where both are possible: libraries need aligned addresses, which
+ * tensors of a graph have. */
 static tr_status_t prepare_both(tr_device_t *device, const tr_kernel_call_t *call,
                                 const char *obstacle, attention_t *a, size_t *out_scratch_bytes) {
     void *none = NULL;
-    size_t own = 0, dnn = 0;
+    size_t own = 0, library = 0;
     if (!obstacle) TR_TRY(tr_cuda_dnn_attention_plan(device, &a->shape, &a->dnn));
+    if (!obstacle && !a->dnn)
+        TR_TRY(tr_cuda_plain_attention_plan(device, &a->shape, &a->plain, &library));
     const tr_status_t status = a->shape.backward
                                    ? tr_cuda_own_attention_bwd_prepare(device, call, &none, &own)
                                    : tr_cuda_own_attention_fwd_prepare(device, call, &none, &own);
-    if (a->dnn)
-        dnn = tr_cuda_dnn_workspace(a->dnn);
-    else if (status == TR_OK)
+    if (a->dnn) library = tr_cuda_dnn_workspace(a->dnn);
+    if (!a->dnn && !a->plain && status == TR_OK)
         warn_slow(obstacle ? obstacle : "cuDNN has no deterministic engine for it", &a->shape);
-    *out_scratch_bytes = dnn > own ? dnn : own;
-    if (!a->dnn || status == TR_OK) return status;
+    *out_scratch_bytes = library > own ? library : own;
+    if ((!a->dnn && !a->plain) || status == TR_OK) return status;
     tr_error_clear(); /* heads that are too large for our kernels */
     return TR_OK;
 }
@@ -64,10 +67,8 @@ static tr_status_t attention_prepare(tr_device_t *device, const tr_kernel_call_t
     TR_TRY(tr_alloc(sizeof *a, "attention", &a));
     a->shape = *shape;
     const tr_status_t status = prepare_both(device, call, obstacle, a, out_scratch_bytes);
-    if (status == TR_OK)
-        *out_state = a;
-    else
-        tr_free(&a);
+    *out_state = a;
+    if (status != TR_OK) tr_cuda_attention_release(device, a), *out_state = NULL;
     return status;
 }
 
@@ -106,15 +107,26 @@ CUDA_KERNEL_RELEASE(attention) {
     attention_t *a = state;
     if (!a) return;
     tr_cuda_dnn_release(&a->dnn);
+    tr_cuda_plain_attention_release(&a->plain);
     tr_free(&a);
+}
+
+static tr_status_t attention_run(tr_device_t *device, tr_stream_t *stream, const attention_t *a,
+                                 const cuda_dnn_attention_data_t *data, void *scratch) {
+    return a->dnn ? tr_cuda_dnn_attention_run(device, stream, a->dnn, &a->shape, data, scratch)
+                  : tr_cuda_plain_attention_run(device, stream, a->plain, data, scratch);
+}
+
+static bool attention_is_library(const attention_t *a, const cuda_dnn_attention_data_t *data) {
+    return (a->dnn || a->plain) && is_aligned(data);
 }
 
 CUDA_KERNEL(attention_fwd) {
     const attention_t *a = call->state;
     const cuda_dnn_attention_data_t data = {
         .qkv = call->in[FWD_QKV].data, .y = call->out[0].data, .lse = call->out[1].data};
-    if (!a->dnn || !is_aligned(&data)) return tr_cuda_own_attention_fwd(device, stream, call);
-    return tr_cuda_dnn_attention_run(device, stream, a->dnn, &a->shape, &data, call->scratch);
+    if (!attention_is_library(a, &data)) return tr_cuda_own_attention_fwd(device, stream, call);
+    return attention_run(device, stream, a, &data, call->scratch);
 }
 
 CUDA_KERNEL(attention_bwd) {
@@ -124,8 +136,8 @@ CUDA_KERNEL(attention_bwd) {
                                             .lse = call->in[BWD_LSE].data,
                                             .dy = call->in[BWD_DY].data,
                                             .dqkv = call->out[0].data};
-    if (!a->dnn || !is_aligned(&data)) return tr_cuda_own_attention_bwd(device, stream, call);
-    return tr_cuda_dnn_attention_run(device, stream, a->dnn, &a->shape, &data, call->scratch);
+    if (!attention_is_library(a, &data)) return tr_cuda_own_attention_bwd(device, stream, call);
+    return attention_run(device, stream, a, &data, call->scratch);
 }
 
 void tr_cuda_attention_describe(const void *state, char *text, size_t text_bytes) {
@@ -133,5 +145,5 @@ void tr_cuda_attention_describe(const void *state, char *text, size_t text_bytes
     if (a->dnn)
         tr_cuda_dnn_describe(a->dnn, text, text_bytes);
     else
-        snprintf(text, text_bytes, "own kernel");
+        snprintf(text, text_bytes, "%s", a->plain ? "cuBLASLt, standard" : "own kernel");
 }

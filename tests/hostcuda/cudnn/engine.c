@@ -5,6 +5,7 @@
  */
 #include "dnn_int.h"
 #include <stdlib.h>
+#include <string.h>
 
 #define CONV_FWD    CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR
 #define CONV_DATA   CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR
@@ -116,8 +117,10 @@ cudnnStatus_t dnn_engines(const program_t *p, engine_t out[MAX_ENGINES], int *co
     int n = 0;
     *count = 0;
     if (status) return status;
-    if (!conv) {
-        out[n++] = (engine_t){.index = 8, .deterministic = true, .compiled = true};
+    if (!conv) { /* attention, for which there is no engine before compute capability 8.0 */
+        const char *model = getenv("HOSTCUDA_MODEL");
+        if (!model || strcmp(model, "T4") != 0)
+            out[n++] = (engine_t){.index = 8, .deterministic = true, .compiled = true};
         *count = n;
         return CUDNN_STATUS_SUCCESS;
     }

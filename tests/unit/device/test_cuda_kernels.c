@@ -803,5 +803,6 @@ int main(void) {
         cmocka_unit_test(test_generation),
         cmocka_unit_test(test_every_kernel_was_compared),
     };
+    cmocka_set_test_filter(getenv("TEST_ONLY")); /* a pattern; NULL: all */
     return cmocka_run_group_tests(tests, cuda_test_open, cuda_test_close);
 }
