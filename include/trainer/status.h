@@ -66,6 +66,8 @@ typedef enum { TR_ORIGIN_OPEN, TR_ORIGIN_MINE, TR_ORIGIN_PEER, TR_ORIGIN_LOGGED 
 typedef struct {
     tr_status_t code;
     tr_error_origin_t origin;
+    char fault[48]; /* a fault of hardware, by its name in the library that reports it; "": none */
+    char node[64];  /* the node that has it, which a restart leaves out; "": unknown, another's */
     char message[TR_ERROR_MESSAGE_BYTES]; /* "" if nothing is recorded */
     /* "func (file:line)", one frame per line, innermost first */
     char trace[TR_ERROR_TRACE_BYTES];

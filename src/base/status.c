@@ -34,6 +34,7 @@ tr_status_t tr_error_record(tr_status_t code, const char *file, int line, const 
     mark_cut(message, sizeof message, wanted);
     record.code = code;
     record.origin = TR_ORIGIN_OPEN;
+    record.fault[0] = record.node[0] = '\0';
     memcpy(record.message, message, strlen(message) + 1);
     record.trace[0] = '\0';
     add_frame(file, line, func);
@@ -46,7 +47,7 @@ tr_status_t tr_error_frame(tr_status_t code, const char *file, int line, const c
     if (record.code != code) { /* the code came without a record; an older message would mislead */
         record.code = code;
         record.origin = TR_ORIGIN_OPEN;
-        record.trace[0] = '\0';
+        record.fault[0] = record.node[0] = record.trace[0] = '\0';
         snprintf(record.message, sizeof record.message,
                  "%s (%s:%d): an error of kind '%s' without a message", func, file, line,
                  tr_status_name(code));
@@ -69,7 +70,7 @@ tr_status_t tr_error_set(const tr_error_t *error) {
 void tr_error_clear(void) {
     record.code = TR_OK;
     record.origin = TR_ORIGIN_OPEN;
-    record.message[0] = record.trace[0] = '\0';
+    record.fault[0] = record.node[0] = record.message[0] = record.trace[0] = '\0';
 }
 
 const char *tr_status_name(tr_status_t code) {

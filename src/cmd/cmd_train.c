@@ -58,8 +58,10 @@ static tr_status_t train_run(void *options) {
     const tr_train_params_t params = {.config_path = o->path, .version = cmd_version};
     const tr_status_t status = tr_train(config, world, &params);
     tr_config_destroy(&config);
+    const tr_error_t *error = tr_error_last();
+    const bool is_fault = error->fault[0] && error->origin == TR_ORIGIN_OPEN; /* the others wait */
     /* A normal end on every rank. */
-    if (status == TR_OK || status == TR_ERR_RETRY) cmd_world_leave(&world, status);
+    if (status == TR_OK || (status == TR_ERR_RETRY && !is_fault)) cmd_world_leave(&world, status);
     return status;
 }
 

@@ -89,8 +89,9 @@ void cmd_say_error(tr_status_t status) {
     if (is_said || is_said_by_peer) return;
     /* Several ranks may have the same error at the same time and cannot agree by a collective on
      * the one that reports it. The lowest rank reports it and ends the job, which ends the others
-     * while they wait. */
-    if (error->origin == TR_ORIGIN_OPEN && place.rank > 0) {
+     * while they wait. The rank that knows the node at fault comes first, and those that have an
+     * error because another rank failed wait. */
+    if (error->origin == TR_ORIGIN_OPEN && !error->node[0] && (place.rank > 0 || error->fault[0])) {
         const int turn = place.rank < LAST_TURN ? place.rank : LAST_TURN;
         const int msec = FIRST_MSEC + turn * TURN_MSEC;
         nanosleep(&(struct timespec){.tv_sec = msec / 1000, .tv_nsec = msec % 1000 * 1000000L},
@@ -102,7 +103,7 @@ void cmd_say_error(tr_status_t status) {
     fflush(stdout);
     fprintf(stderr, "%strainer: error: %s\n", from, message);
     tr_log_write_files(TR_LOG_ERROR, "%strainer: error: %s", from, message);
-    tr_verdict_write((int)status, message, NULL);
+    tr_verdict_write((int)status, message, error->code == status ? error->node : NULL);
     if (trace && *trace && strcmp(trace, "0") != 0) fprintf(stderr, "%s\n", error->trace);
     is_said = true;
 }

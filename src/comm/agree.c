@@ -30,6 +30,8 @@ static tr_status_t adopt(const report_t *report, int rank) {
     tr_error_t mine = *tr_error_last();
     /* set where it happened, not where it was received */
     memcpy(mine.trace, e->trace, sizeof mine.trace);
+    memcpy(mine.fault, e->fault, sizeof mine.fault);
+    memcpy(mine.node, e->node, sizeof mine.node);
     mine.origin = TR_ORIGIN_PEER;
     return tr_error_set(&mine);
 }

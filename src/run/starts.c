@@ -35,6 +35,37 @@ tr_status_t tr_starts_read(const char *run_dir, tr_starts_t *out) {
     return TR_OK;
 }
 
+static tr_starts_fault_t starts_fault_of(const json_t *line) {
+    tr_starts_fault_t fault = {
+        .session = json_integer_value(json_object_get(line, "session")),
+        .step = json_integer_value(json_object_get(line, "step")),
+    };
+    const char *name = json_string_value(json_object_get(line, "fault"));
+    const char *node = json_string_value(json_object_get(line, "node"));
+    snprintf(fault.name, sizeof fault.name, "%s", name ? name : "");
+    snprintf(fault.node, sizeof fault.node, "%s", node ? node : "");
+    return fault;
+}
+
+bool tr_starts_had_fault(const char *run_dir, const tr_starts_fault_t *mine,
+                         tr_starts_fault_t *out) {
+    char path[4096], *text = NULL;
+    size_t room = 0;
+    ssize_t bytes;
+    bool found = false;
+    FILE *file = tr_path_join(run_dir, file_name, path) == TR_OK ? fopen(path, "re") : NULL;
+    while (file && !found && (bytes = getline(&text, &room, file)) >= 0) {
+        json_t *line = json_loadb(text, (size_t)bytes, 0, NULL);
+        *out = starts_fault_of(line);
+        json_decref(line);
+        found = out->session < mine->session && strcmp(out->name, mine->name) == 0 &&
+                llabs(out->step - mine->step) <= 1 && strcmp(out->node, mine->node) != 0;
+    }
+    free(text);
+    if (file) fclose(file);
+    return found;
+}
+
 tr_status_t tr_starts_append(const char *run_dir, json_t *line) {
     char path[4096], last = '\n';
     tr_str_t whole = {0};

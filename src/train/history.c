@@ -1,6 +1,7 @@
 /* The lines that training writes to sessions.jsonl: one start of the program, and its end. */
 #include "history.h"
 #include "run/starts.h"
+#include "run/verdict.h"
 #include "base/clock.h"
 #include "trainer/log.h"
 #include "base/mem.h"
@@ -52,7 +53,7 @@ static json_t *history_line(const loop_t *l, const char *event) {
 }
 
 static void history_append(const loop_t *l, json_t *line) {
-    if (tr_starts_append(tr_run_dir(l->run), line) != TR_OK)
+    if (tr_starts_append(l->run_dir, line) != TR_OK)
         TR_WARN("sessions.jsonl lacks a line: %s", tr_error_last()->message);
 }
 
@@ -92,4 +93,39 @@ void tr_history_end(loop_t *l, tr_status_t status) {
                                            (json_int_t)saves.last_bytes));
     history_append(l, line);
     tr_error_set(&error);
+}
+
+static void history_append_fault(const loop_t *l, const tr_starts_fault_t *fault) {
+    json_t *line = history_line(l, "fault");
+    json_object_update_new(
+        line, json_pack("{s:s, s:s, s:i, s:I, s:s}", "fault", fault->name, "node", fault->node,
+                        "rank", l->info->rank, "step", (json_int_t)fault->step, "message",
+                        tr_error_last()->message));
+    history_append(l, line);
+}
+
+tr_status_t tr_history_fault(loop_t *l, tr_status_t status) {
+    tr_error_t error = *tr_error_last();
+    tr_starts_fault_t mine = {.session = l->start.number, .step = l->state.step}, earlier;
+    if (status != TR_ERR_RETRY || !error.node[0] || !l->run_dir) return status;
+    memcpy(mine.name, error.fault, sizeof mine.name);
+    memcpy(mine.node, error.node, sizeof mine.node);
+    if (error.origin != TR_ORIGIN_PEER) {
+        TR_FAIL(status, "rank %d, after step %lld: %s", l->info->rank, (long long)mine.step,
+                error.message);
+        memcpy(error.message, tr_error_last()->message, sizeof error.message);
+        history_append_fault(l, &mine);
+    }
+    if (tr_starts_had_fault(l->run_dir, &mine, &earlier)) {
+        error.code = TR_FAIL(TR_ERR_INTERNAL,
+                             "%s. Node %s had %s at step %lld in session %lld, so that this is no "
+                             "fault of one node: report it as a bug",
+                             error.message, earlier.node, earlier.name, (long long)earlier.step,
+                             (long long)earlier.session);
+        memcpy(error.message, tr_error_last()->message, sizeof error.message);
+        error.node[0] = '\0';
+    }
+    tr_error_set(&error);
+    tr_verdict_write((int)error.code, error.message, error.node);
+    return error.code;
 }

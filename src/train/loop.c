@@ -209,18 +209,19 @@ tr_status_t tr_train(const tr_config_t *config, tr_world_t *world,
     const bool has_begun = status == TR_OK;
     if (has_begun) status = loop_run(&l);
     if (status == TR_OK) status = loop_finish(&l);
-    const bool is_good = status == TR_OK || status == TR_ERR_RETRY;
+    status = tr_history_fault(&l, status);
+    const tr_error_t error = *tr_error_last(); /* of the run: it remains the last one recorded */
+    const bool is_alone = l.info->size > 1 && error.fault[0] && error.origin == TR_ORIGIN_OPEN;
+    const bool is_good = status == TR_OK || (status == TR_ERR_RETRY && !is_alone);
     tr_watchdog_phase(world, TR_PHASE_END, l.state.step);
     if (tr_loop_is_root(&l) && is_good)
-        tr_verdict_write((int)status, tr_error_last()->message, NULL);
+        tr_verdict_write((int)status, error.message, error.node);
     if (tr_loop_is_root(&l)) tr_history_end(&l, status);
     tr_signals_restore();
-    if (!is_good) { /* the error of the run remains the last one recorded */
-        const tr_error_t error = *tr_error_last();
+    if (!is_good) {
         tr_loop_finish_writing(&l);
         if (l.metrics.run && loop_summarize(&l, "failed") != TR_OK)
             TR_WARN("%s", tr_error_last()->message);
-        tr_error_set(&error);
     }
     tr_metrics_close(&l.metrics); /* frees the terminal for the error */
     /* A rank that failed alone returns at once: its peers wait in a collective, and only the caller
@@ -229,5 +230,6 @@ tr_status_t tr_train(const tr_config_t *config, tr_world_t *world,
         tr_loop_tear_down(&l);
     else if (!has_begun)
         tr_run_close(&l.run);
+    if (status != TR_OK) tr_error_set(&error);
     return status;
 }

@@ -82,6 +82,7 @@ tr_status_t tr_loop_share_origin(loop_t *l) {
     char *state = NULL, *path = NULL, verdict[4096];
     tr_status_t status = TR_OK;
     TR_TRY(tr_world_broadcast_text(l->world, &l->run_dir, 0));
+    TR_TRY(tr_world_broadcast(l->world, &l->start.number, sizeof l->start.number, 0));
     /* Every rank sets the file of the verdict, because any of them may be lost. run.verdict was set
      * at the start. */
     tr_config_read(l->config, &tr_run_config, &run);

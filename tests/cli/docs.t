@@ -16,6 +16,11 @@ mkdir made
 [ ! -s out ]
 ok $? "docs/config.md, layers.md, commands.md are what the program says (else: make reference)"
 
+"$root/tools/make-fault-table" >made/faults
+[ -s made/faults ] && ! grep -vxFf "$root/docs/slurm.md" made/faults >out &&
+    [ "$(grep -cE '^\| `(cudaError|nccl)' "$root/docs/slurm.md")" = "$(wc -l <made/faults)" ]
+ok $? "docs/slurm.md has the table of faults as the program does"
+
 # anchors PAGE: the anchors of its headings, as GitHub makes them
 anchors() { sed -n '/^```/,/^```/d; s/^##* //p' "$1" | tr 'A-Z' 'a-z' | sed 's/[^a-z0-9 _-]//g; s/ /-/g'; }
 : >out

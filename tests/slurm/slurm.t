@@ -12,6 +12,19 @@ run 2 net.ini run.dir=whole $exact
 ok $? "an uninterrupted run"
 export SLOW=50
 one() { submit --nodes=1 --exclusive --ntasks-per-node=2 -- net.ini $exact; }
+# A GPU fails in the first session only, in a job whose node nobody chose.
+cat >broken_gpu <<END
+#!/bin/sh
+[ -n "\$SLURM_RESTART_COUNT" ] || export HOSTCUDA_FAIL=cudaGraphLaunch:20:cudaErrorECCUncorrectable
+exec "$TRAINER_ROOT/tests/hostcuda/run" -O "$BUILD" "$TRAINER" "\$@"
+END
+chmod +x broken_gpu
+broken=
+[ ! -e "$BUILD/hostcuda/libtrainer_cuda.so" ] ||
+    broken=$(TRAINER=$PWD/broken_gpu SLOW='' submit --nodes=1 --ntasks-per-node=1 -- \
+        "$TRAINER_ROOT/configs/mnist_mlp.ini" device=cuda threads=1 train.steps=30 checkpoint.every=5 \
+        data.format=synthetic data.synthetic_samples=64 \
+        data.batch_size=8 data.micro_batch=8 run.dir=broken)
 warned=$(one) term=$(one) killed=$(one) mpirun=$(LAUNCHER=mpirun one)
 
 # At the same time: scancel may take longer than a job.
@@ -21,6 +34,15 @@ at_step "$mpirun" 12 && on head scancel --signal=USR1 --batch "$mpirun" & acts+=
 at_step "$term" 12 && on head scancel --signal=TERM "$term" && on head scancel --signal=TERM "$term" & acts+=($!)
 at_step "$killed" 12 && kill -9 "$(job_pid "$killed" 1)" & acts+=($!)
 wait "${acts[@]}"
+if [ -n "$broken" ]; then
+    over "$broken"
+    cp "job-$broken.log" out
+    first=$(sed -n 's/.*: session 0 on \(n[0-9]*\),.*/\1/p' out)
+    second=$(sed -n 's/.*: session 1 on \(n[0-9]*\),.*/\1/p' out)
+    grep -q "verdict: again" out && grep -q "$first is excluded" out && [ -n "$second" ] && [ "$first" != "$second" ] &&
+        [ "$(job_state "$broken")" = COMPLETED ] && grep -qx 'done' broken.verdict
+    ok $? "a GPU fails: requeued without its node"
+fi
 ended_well "$warned"
 ok $? "USR1 to the script: saved, requeued, the same bits"
 

@@ -1,6 +1,7 @@
 /* An open GPU: memory, streams, events, copies, capture. */
 #include "cuda_int.h"
 #include "device/cuda/cudnn/cuda_dnn.h"
+#include "cuda_errors.h"
 #include "cuda_model.h"
 #include "cuda_plan_store.h"
 #include "cuda_product.h"
@@ -20,10 +21,10 @@
 
 tr_status_t tr_cuda_check_at(cudaError_t error, const char *call, const char *file, int line,
                              const char *func) {
+    const cuda_error_t row = tr_cuda_error(CUDA_ERRORS_RUNTIME, (int)error);
     if (error == cudaSuccess) return TR_OK;
-    return tr_error_record(error == cudaErrorMemoryAllocation ? TR_ERR_MEMORY : TR_ERR_INTERNAL,
-                           file, line, func, "CUDA: %s failed: %s (%s)", call,
-                           cudaGetErrorString(error), cudaGetErrorName(error));
+    return tr_cuda_error_record(&row, file, line, func, "CUDA: %s failed: %s (%s)", call,
+                                cudaGetErrorString(error), cudaGetErrorName(error));
 }
 
 tr_status_t tr_cuda_enter(const tr_device_t *device) {
@@ -71,7 +72,7 @@ static void cuda_free(tr_device_t *device, void *pointer) {
 static tr_status_t cuda_host_alloc(tr_device_t *device, size_t bytes, void **out) {
     TR_TRY(tr_cuda_enter(device));
     const cudaError_t error = cudaHostAlloc(out, bytes ? bytes : 1, cudaHostAllocDefault);
-    if (error == cudaSuccess) return TR_OK;
+    if (error != cudaErrorMemoryAllocation) return tr_cuda_check(error, "cudaHostAlloc");
     (void)cudaGetLastError();
     return TR_FAIL(
         TR_ERR_MEMORY,
@@ -316,6 +317,7 @@ tr_status_t tr_cuda_open(const tr_device_params_t *params, tr_device_t **out) {
     cuda->base.profiled =
         tr_cuda_has_nvtx() && (params->nvtx || (debug && strcmp(debug, "nvtx") == 0));
     cuda_describe(cuda, &properties);
+    tr_cuda_errors_gpu(params->index, cuda->base.bus_id, cuda->base.uuid);
     cuda->base.tf32 = params->tf32 && properties.major >= 8;
     cuda->base.conv_stats = params->conv_stats;
     cuda->base.memory_bytes =

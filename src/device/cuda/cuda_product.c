@@ -1,4 +1,5 @@
 /* Products by cuBLASLt. */
+#include "cuda_errors.h"
 #include "cuda_plan_store.h"
 #include "cuda_product.h"
 #include "cuda_tune.h"
@@ -19,9 +20,9 @@ enum { MAX_TIMED = 8 }; /* algorithms that cuda.tune compares */
 static tr_status_t check_at(cublasStatus_t status, const char *call, const char *file, int line,
                             const char *func) {
     if (status == CUBLAS_STATUS_SUCCESS) return TR_OK;
-    return tr_error_record(status == CUBLAS_STATUS_ALLOC_FAILED ? TR_ERR_MEMORY : TR_ERR_INTERNAL,
-                           file, line, func, "cuBLASLt: %s failed: %s", call,
-                           cublasLtGetStatusName(status));
+    return tr_cuda_library_error(
+        status == CUBLAS_STATUS_ALLOC_FAILED ? TR_ERR_MEMORY : TR_ERR_INTERNAL, file, line, func,
+        "cuBLASLt: %s failed: %s", call, cublasLtGetStatusName(status));
 }
 #define LT_TRY(call) TR_TRY(check_at((call), #call, __FILE__, __LINE__, __func__))
 #define LT_TRY_GOTO(call, label)                                                                   \

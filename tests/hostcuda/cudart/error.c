@@ -49,6 +49,8 @@ void hc_in_callback(bool on) {
     in_callback = on;
 }
 
+static cudaError_t hc_error_of(const char *name);
+
 /* -- the environment --------------------------------------------------------------------------- */
 EXPORT long long hostcuda_env(const char *name, long long otherwise) {
     const char *text = getenv(name);
@@ -96,19 +98,35 @@ static void trace(const char *name, const char *format, va_list list) {
     fputc('\n', file);
 }
 
-/* HOSTCUDA_FAIL=N: the N-th call fails; NAME:N: the N-th call of NAME. */
+/* Whether a fault at `where`, a rank or the name of a host, is one of this process. */
+static bool is_here(const char *where) {
+    const char *rank = getenv("OMPI_COMM_WORLD_RANK");
+    char host[64] = "";
+    gethostname(host, sizeof host - 1);
+    return !*where || !strcmp(where, host) || !strcmp(where, rank ? rank : "0");
+}
+
+/* HOSTCUDA_FAIL=N: the N-th call fails; NAME:N[:ERROR][@WHERE]: the N-th call of NAME, which gives
+ * ERROR and breaks the GPU. */
 static bool must_fail(const char *name) {
     static long all, named;
     static const char *wish;
     static bool looked;
+    static char call[64], fault[64], where[64];
+    static long number;
     if (!looked) wish = getenv("HOSTCUDA_FAIL");
+    if (!looked && wish && strchr(wish, ':')) {
+        sscanf(wish, "%63[^:]:%ld", call, &number);
+        sscanf(strchr(wish, ':'), ":%*d:%63[^@]", fault);
+        if (strchr(wish, '@')) snprintf(where, sizeof where, "%s", strchr(wish, '@') + 1);
+    }
     looked = true;
     all++;
     if (!wish || !*wish) return false;
-    const char *colon = strchr(wish, ':');
-    if (!colon) return all == atol(wish);
-    if (strlen(name) != (size_t)(colon - wish) || strncmp(name, wish, strlen(name))) return false;
-    return ++named == atol(colon + 1);
+    if (!*call) return all == atol(wish);
+    if (strcmp(name, call) || !is_here(where) || ++named != number) return false;
+    if (*fault) sticky = hc_error_of(fault);
+    return true;
 }
 
 EXPORT bool hostcuda_call(const char *name, const char *format, ...) {
@@ -198,7 +216,7 @@ cudaError_t hc_enter(const char *name, bool unsafe, const char *format, ...) {
     cudaError_t error = sticky;
     if (!error && must_fail(name)) {
         fprintf(stderr, "hostcuda: %s fails on demand (HOSTCUDA_FAIL)\n", name);
-        error = fault_of(name);
+        error = sticky ? sticky : fault_of(name);
     }
     if (!error &&
         hostcuda_env("HOSTCUDA_DRIVER_VERSION", CUDART_VERSION) < CUDART_VERSION / 1000 * 1000)
@@ -260,9 +278,22 @@ static const struct {
           "the operation depends on a capture through the legacy stream"),
     ERROR(cudaErrorCapturedEvent, "operation not permitted on an event last recorded in a capture"),
     ERROR(cudaErrorStreamCaptureWrongThread, "the capture ends in another thread than it began"),
+    ERROR(cudaErrorDevicesUnavailable, "all devices are busy or unavailable"),
+    ERROR(cudaErrorECCUncorrectable, "uncorrectable ECC error"),
+    ERROR(cudaErrorNvlinkUncorrectable, "uncorrectable NVLink error"),
+    ERROR(cudaErrorContained, "contained error"),
+    ERROR(cudaErrorLaunchTimeout, "a launch timed out and was ended"),
+    ERROR(cudaErrorHardwareStackError, "hardware stack error"),
+    ERROR(cudaErrorSystemNotReady, "system not yet initialized"),
     ERROR(cudaErrorUnknown, "unknown error"),
 #undef ERROR
 };
+static cudaError_t hc_error_of(const char *name) {
+    for (size_t i = 0; i < COUNT(names); i++)
+        if (!strcmp(names[i].name, name)) return names[i].error;
+    fprintf(stderr, "hostcuda: HOSTCUDA_FAIL: there is no error %s\n", name);
+    abort();
+}
 EXPORT const char *cudaGetErrorName(cudaError_t error) {
     for (size_t i = 0; i < COUNT(names); i++)
         if (names[i].error == error) return names[i].name;

@@ -1,7 +1,7 @@
 /*
- * Faults by environment: HOSTCUDA_NCCL_FAULT=KIND[,rank=R][,call=N][,ms=M], several separated by
+ * Faults by environment: HOSTCUDA_NCCL_FAULT=KIND[,rank=R][,call=N][,ms=M][,result=C], several separated by
  * semicolons. init_hang: rank R never joins. init_error: its initialization fails. async_error: its
- * N-th operation breaks the communicator. late: its stream stalls M milliseconds between its operations N - 1 and N (N = 1: in it).
+ * N-th operation breaks the communicator with result C. late: its stream stalls M milliseconds between its operations N - 1 and N (N = 1: in it).
  * die: it is killed there.
  */
 #include "nccl_int.h"
@@ -12,14 +12,14 @@
 
 typedef struct {
     char kind[16];
-    int rank, call, ms;
+    int rank, call, ms, result;
 } fault_t;
 
 /* The first fault of this kind that names the rank (or none); call -1: any. */
 static bool find(const char *kind, int rank, int call, fault_t *out) {
     const char *text = getenv("HOSTCUDA_NCCL_FAULT");
     while (text && *text) {
-        fault_t f = {"", -1, 1, 1000};
+        fault_t f = {"", -1, 1, 1000, ncclRemoteError};
         int used = 0;
         sscanf(text, "%15[a-z_]%n", f.kind, &used);
         text += used;
@@ -31,6 +31,7 @@ static bool find(const char *kind, int rank, int call, fault_t *out) {
             if (!strcmp(name, "rank")) f.rank = value;
             if (!strcmp(name, "call")) f.call = value;
             if (!strcmp(name, "ms")) f.ms = value;
+            if (!strcmp(name, "result")) f.result = value;
             text += used;
         }
         text += *text == ';' ? 1 : strlen(text);
@@ -59,5 +60,6 @@ ncclResult_t nccl_fault_call(const comm_t *comm) {
     fault_t f;
     if (comm->calls == 1 && find("late", comm->rank, 1, &f)) usleep((useconds_t)f.ms * 1000);
     if (find("die", comm->rank, comm->calls, &f)) kill(getpid(), SIGKILL);
-    return find("async_error", comm->rank, comm->calls, &f) ? ncclRemoteError : ncclSuccess;
+    return find("async_error", comm->rank, comm->calls, &f) ? (ncclResult_t)f.result
+                                                               : ncclSuccess;
 }

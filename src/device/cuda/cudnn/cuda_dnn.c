@@ -1,5 +1,6 @@
 /* Graphs of cuDNN: descriptors, the choice of an engine, plans and runs. */
 #include "cuda_dnn_int.h"
+#include "device/cuda/cuda_errors.h"
 #include "device/cuda/cuda_model.h"
 #include "device/cuda/cuda_plan_store.h"
 #include "device/cuda/cuda_tune.h"
@@ -19,8 +20,8 @@ tr_status_t tr_cuda_dnn_check(cudnnStatus_t status, const char *call, const char
     char why[512] = "";
     if (status == CUDNN_STATUS_SUCCESS) return TR_OK;
     cudnnGetLastErrorString(why, sizeof why);
-    return tr_error_record(TR_ERR_INTERNAL, file, line, func, "cuDNN: %s failed: %s%s%s", call,
-                           cudnnGetErrorString(status), *why ? ": " : "", why);
+    return tr_cuda_library_error(TR_ERR_INTERNAL, file, line, func, "cuDNN: %s failed: %s%s%s", call,
+                                 cudnnGetErrorString(status), *why ? ": " : "", why);
 }
 
 static tr_status_t handle_of(tr_device_t *device, cudnnHandle_t *out) {

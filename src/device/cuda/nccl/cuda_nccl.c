@@ -9,6 +9,7 @@
  * done or its time is over.
  */
 #include "cuda_nccl.h"
+#include "device/cuda/cuda_errors.h"
 #include "device/cuda/cuda_times.h"
 #include "device/collectives.h"
 #include "base/clock.h"
@@ -57,23 +58,29 @@ static engine_t *engine_of(tr_collectives_t *c) {
 
 /* -- errors and waits -------------------------------------------------------------------------- */
 
-/* Wrong arguments are a bug. A GPU that does not work, or that two ranks share, is found while
- * opening; everything else may be gone on another node or after a restart. */
-static tr_status_t code_of(const engine_t *e, ncclResult_t result) {
+/* The row of a result: that of CUDA's error where the GPU has failed or where NCCL says that CUDA
+ * did. A GPU that does not work, or that two ranks share, is found while opening. */
+static cuda_error_t cuda_nccl_row(const engine_t *e, ncclResult_t result) {
     const bool is_opening = e->cuda->collectives != &e->base;
-    if (result == ncclInvalidArgument) return TR_ERR_INTERNAL;
-    if (result == ncclInvalidUsage) return is_opening ? TR_ERR_CONFIG : TR_ERR_INTERNAL;
-    return is_opening && result == ncclUnhandledCudaError ? TR_ERR_CONFIG : TR_ERR_RETRY;
+    const cuda_error_t now = tr_cuda_error_now();
+    const bool is_of_cuda = now.blames || result == ncclUnhandledCudaError;
+    cuda_error_t row = is_of_cuda ? now : tr_cuda_error(CUDA_ERRORS_NCCL, (int)result);
+    if (is_opening && row.code == TR_ERR_INTERNAL &&
+        (result == ncclInvalidUsage || result == ncclUnhandledCudaError))
+        row.code = TR_ERR_CONFIG;
+    return row;
 }
 
 static tr_status_t fail_nccl(engine_t *e, const group_t *group, ncclResult_t result,
                              const char *call) {
     const char *detail = e->nccl->GetLastError(group->comm);
+    const cuda_error_t row = cuda_nccl_row(e, result);
     e->failed = true;
-    return TR_FAIL(code_of(e, result),
-                   "NCCL: %s failed on rank %d of %d: %s%s%.300s. NCCL_DEBUG=WARN prints more",
-                   call, e->base.rank, e->base.size, e->nccl->GetErrorString(result),
-                   detail && *detail ? ": " : "", detail ? detail : "");
+    return tr_cuda_error_record(
+        &row, __FILE__, __LINE__, __func__,
+        "NCCL: %s failed on rank %d of %d: %s%s%.300s (%s; NCCL_DEBUG=WARN prints more)", call,
+        e->base.rank, e->base.size, e->nccl->GetErrorString(result), detail && *detail ? ": " : "",
+        detail ? detail : "", *row.name ? row.name : "a bug");
 }
 
 static void pause_poll(void) {
@@ -194,7 +201,8 @@ static tr_status_t nccl_enqueue(engine_t *e, const call_t *c, cudaStream_t strea
     if (counts) TR_TRY(tr_cuda_count(e->stream, &e->words->entered));
     const cuda_interval_t busy = tr_cuda_times_begin(&e->times, e->stream, capturing);
     const tr_status_t status = call_nccl(e, c, type);
-    tr_cuda_times_end(&e->times, busy, e->stream, e->base.started + 1, &e->base.busy_sec);
+    if (status == TR_OK) /* else nothing is measured any more */
+        tr_cuda_times_end(&e->times, busy, e->stream, e->base.started + 1, &e->base.busy_sec);
     TR_TRY(status);
     *out = ++e->base.started;
     if (counts) TR_TRY(tr_cuda_count(e->stream, &e->words->completed));
