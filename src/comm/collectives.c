@@ -83,8 +83,8 @@ static tr_peers_t peers_of(tr_world_t *w) {
     return (tr_peers_t){w, agree, broadcast};
 }
 
-static tr_status_t open_own(tr_world_t *w, tr_device_t *device, double timeout_sec,
-                            tr_collectives_t **out) {
+static tr_status_t open_own(tr_world_t *w, tr_device_t *device,
+                            const tr_parallel_settings_t *settings, tr_collectives_t **out) {
     const tr_collectives_engine_t *own = device->collectives;
     const tr_peers_t peers = peers_of(w);
     char id[TR_COLLECTIVES_ID_BYTES] = {0};
@@ -95,7 +95,8 @@ static tr_status_t open_own(tr_world_t *w, tr_device_t *device, double timeout_s
                                                 .rank = w->info.rank,
                                                 .size = w->info.size,
                                                 .id = id,
-                                                .timeout_sec = timeout_sec,
+                                                .windows = (tr_windows_t)settings->windows,
+                                                .timeout_sec = settings->timeout,
                                                 .peers = &peers},
                      out);
 }
@@ -105,7 +106,7 @@ tr_status_t tr_world_collectives(tr_world_t *world, tr_device_t *device,
     bool own = false;
     TR_TRY(choose_own(world, device, settings->engine, &own));
     if (own)
-        TR_TRY(open_own(world, device, settings->timeout, out));
+        TR_TRY(open_own(world, device, settings, out));
     else
         TR_TRY(tr_engine_open(world, device, settings, out));
     (*out)->peers = peers_of(world);

@@ -30,6 +30,7 @@ typedef struct {
     double timeout;               /* parallel.timeout, seconds */
     int64_t bucket_first, bucket; /* bytes */
     bool overlap;
+    int windows; /* tr_windows_t */
 } tr_parallel_settings_t;
 extern const tr_config_table_t tr_parallel_config; /* parallel.* */
 

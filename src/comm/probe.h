@@ -10,12 +10,14 @@
 
 typedef struct tr_probe tr_probe_t;
 
-/* Allocates device and host memory for messages of up to max_bytes (a multiple of 4). All arguments
- * are borrowed until tr_probe_close. pause_sec: time that every rank sleeps before each timed
+/* Allocates device and host memory for messages of up to max_bytes (a multiple of 4). World
+ * and device are borrowed until tr_probe_close. pause_sec: time that every rank sleeps before each timed
  * all-reduce. Collective. */
 tr_status_t tr_probe_open(tr_world_t *world, tr_device_t *device, tr_collectives_t *collectives,
                           int64_t max_bytes, double pause_sec, tr_probe_t **out);
-void tr_probe_close(tr_probe_t **probe); /* not collective */
+/* After the collectives are closed: until then they may have registered its memory. Not
+ * collective. */
+void tr_probe_close(tr_probe_t **probe);
 
 typedef struct {
     double median_sec, p90_sec; /* 90th percentile */

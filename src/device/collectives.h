@@ -119,10 +119,15 @@ struct tr_collectives {
 
 #define TR_COLLECTIVES_ID_BYTES 128
 
+/* Whether the engine registers memory that ranks share (parallel.windows). auto: where its library
+ * has no known fault in this. */
+typedef enum { TR_WINDOWS_AUTO, TR_WINDOWS_ON, TR_WINDOWS_OFF } tr_windows_t;
+
 typedef struct {
     tr_device_t *device; /* borrowed; outlives the collectives */
     int rank, size;
     const void *id;     /* [TR_COLLECTIVES_ID_BYTES], from make_id on rank 0 */
+    tr_windows_t windows;
     double timeout_sec; /* of opening; 0: no limit */
     const tr_peers_t *peers;
 } tr_collectives_params_t;

@@ -181,31 +181,53 @@ void tr_snapshot_content(const tr_snapshot_t *n, tr_checkpoint_content_t *out) {
 
 /* -- from rank 0 to the others ----------------------------------------------------------------- */
 
-static tr_status_t state_broadcast_staged(tr_session_t *s, void *device, size_t bytes) {
+static size_t piece_at(size_t bytes, size_t at) {
+    return bytes - at < TR_STATE_PIECE ? bytes - at : TR_STATE_PIECE;
+}
+
+/* By the engine of the collectives, from device to device. */
+static tr_status_t state_broadcast_by_engine(tr_session_t *s, tr_collectives_t *c, char *device,
+                                             size_t bytes) {
+    for (size_t at = 0; at < bytes; at += TR_STATE_PIECE)
+        TR_TRY(c->ops->broadcast(c, device + at, (int64_t)piece_at(bytes, at), TR_U8, 0,
+                                 tr_graph_stream(s->g)));
+    return tr_graph_sync(s->g);
+}
+
+/* By MPI, through one pinned piece. */
+static tr_status_t state_broadcast_staged(tr_session_t *s, char *device, size_t bytes) {
     const tr_device_ops_t *ops = s->device->ops;
     tr_stream_t *stream = tr_graph_stream(s->g);
     tr_status_t status = TR_OK;
     void *host = NULL;
-    TR_TRY(ops->host_alloc(s->device, bytes, &host));
-    TR_TRY_GOTO(ops->copy(s->device, stream, host, device, bytes, TR_COPY_TO_HOST), done);
-    TR_TRY_GOTO(tr_graph_sync(s->g), done);
-    TR_TRY_GOTO(tr_world_broadcast(s->world, host, bytes, 0), done);
-    TR_TRY_GOTO(ops->copy(s->device, stream, device, host, bytes, TR_COPY_TO_DEVICE), done);
-    TR_TRY_GOTO(tr_graph_sync(s->g), done);
+    TR_TRY(ops->host_alloc(s->device, piece_at(bytes, 0), &host));
+    for (size_t at = 0; at < bytes; at += TR_STATE_PIECE) {
+        char *piece = device + at;
+        const size_t n = piece_at(bytes, at);
+        TR_TRY_GOTO(ops->copy(s->device, stream, host, piece, n, TR_COPY_TO_HOST), done);
+        TR_TRY_GOTO(tr_graph_sync(s->g), done);
+        TR_TRY_GOTO(tr_world_broadcast(s->world, host, n, 0), done);
+        TR_TRY_GOTO(ops->copy(s->device, stream, piece, host, n, TR_COPY_TO_DEVICE), done);
+        TR_TRY_GOTO(tr_graph_sync(s->g), done);
+    }
 done:
     ops->host_free(s->device, host);
     return status;
 }
 
-tr_status_t tr_state_broadcast(tr_session_t *s, bool optimizer_too) {
+tr_status_t tr_state_broadcast(tr_session_t *s, tr_collectives_t *collectives, bool optimizer_too) {
     if (!s->world || tr_world_info(s->world)->size == 1) return TR_OK;
     TR_TRY(tr_graph_sync(s->g));
     for (int i = 0; i < TR_SNAPSHOT_REGIONS; i++) {
         size_t bytes;
         void *device = tr_graph_region_to_write(s->g, tr_snapshot_roles[i], &bytes);
         if (bytes == 0 || (tr_snapshot_roles[i] == TR_ROLE_OPTIM_STATE && !optimizer_too)) continue;
-        TR_TRY(s->device->host_visible ? tr_world_broadcast(s->world, device, bytes, 0)
-                                       : state_broadcast_staged(s, device, bytes));
+        if (s->device->host_visible)
+            TR_TRY(tr_world_broadcast(s->world, device, bytes, 0));
+        else if (collectives)
+            TR_TRY(state_broadcast_by_engine(s, collectives, device, bytes));
+        else
+            TR_TRY(state_broadcast_staged(s, device, bytes));
     }
     return TR_OK;
 }

@@ -31,9 +31,12 @@ void tr_snapshot_content(const tr_snapshot_t *snapshot, tr_checkpoint_content_t 
  * names the difference: the shape of samples, keys of [optimizer], or tensors that are missing,
  * unexpected or of another shape. Not collective. */
 tr_status_t tr_snapshot_restore(tr_snapshot_t *snapshot, const tr_checkpoint_t *checkpoint);
+/* What a broadcast moves at a time: with MPI, a rank pins so much memory for it. */
+#define TR_STATE_PIECE ((size_t)64 << 20)
 /* Broadcasts parameters and model state from rank 0; optimizer_too: and optimizer state, which is
- * otherwise the same on all ranks. Collective. */
-tr_status_t tr_state_broadcast(tr_session_t *s, bool optimizer_too);
+ * otherwise the same on all ranks. collectives (NULL: none are open): move them from device to
+ * device. Collective. */
+tr_status_t tr_state_broadcast(tr_session_t *s, tr_collectives_t *collectives, bool optimizer_too);
 
 /* -- trained weights --------------------------------------------------------------------------- */
 

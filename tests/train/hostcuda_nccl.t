@@ -56,10 +56,11 @@ one_fails() {
 one_fails cudaGraphInstantiate:1 && grep -q "warning:.*'last'" out &&
     some 1 cpu20 device=cpu train.steps=20 data.micro_batch=32 && near cpu20 many 1e-4 20
 ok $? "a capture that fails on one rank: no rank launches that graph"
+# The first operation of NCCL is the broadcast of the weights.
 # times SETTING...: rank 1 is 2 s late between the two all-reduces of step 7. Only that step has this time, exposed
 # and busy.
 times() {
-    HOSTCUDA_NCCL_FAULT=late,rank=1,call=14,ms=2000 some 2 many device=cuda parallel.engine=nccl \
+    HOSTCUDA_NCCL_FAULT=late,rank=1,call=15,ms=2000 some 2 many device=cuda parallel.engine=nccl \
         parallel.bucket_first=256KiB train.steps=10 "$@" ||
         return 1
     ! grep -qE '"comm_(exposed|busy)": *null' many/metrics.jsonl many/summary.json &&
@@ -126,7 +127,7 @@ ok $? "asynchronous error: code 75, the rank"
 grace
 fault die,rank=1,call=6 75 "rank 1"
 ok $? "a rank that dies: code 75, the rank"
-fault late,rank=1,call=6,ms=120000 75 "rank 1" "step 6, collective"
+fault late,rank=1,call=7,ms=120000 75 "rank 1" "step 6, collective"
 ok $? "a rank that hangs before its sixth collective: code 75, the rank and the step that the host enqueues"
 HOSTCUDA_NCCL_FAULT=late,rank=1,call=6,ms=800 some 2 many device=cuda parallel.engine=nccl parallel.timeout=2s &&
     near cpu many 1e-4 4

@@ -110,8 +110,8 @@ static tr_status_t bench_allreduce_run(void *options) {
         if (!cmd_json_is_stdout(o->json)) bench_allreduce_print(&b);
         if (o->json) TR_TRY_GOTO(bench_allreduce_write_json(&b, o->json), done);
     }
-    tr_probe_close(&b.probe);
     tr_world_collectives_close(b.world, &b.collectives);
+    tr_probe_close(&b.probe);
     tr_device_close(&b.device);
     cmd_world_close(&b.world);
 done: /* after an error, other ranks may wait in a collective: main ends them */

@@ -35,8 +35,8 @@ static tr_status_t doctor_network_time(doctor_t *d) {
     d->link_count = tr_probe_link_count(count);
     TR_TRY_GOTO(tr_probe_allreduce(probe, TR_PROBE_SMALL_BYTES, &d->small), done);
     TR_TRY_GOTO(tr_probe_allreduce(probe, TR_PROBE_LARGE_BYTES, &d->large), done);
-    tr_probe_close(&probe); /* after an error, main ends the other ranks */
-    tr_world_collectives_close(d->world, &c);
+    tr_world_collectives_close(d->world, &c); /* after an error, main ends the other ranks */
+    tr_probe_close(&probe);
 done:
     tr_free(&ring);
     return status;

@@ -5,6 +5,7 @@
 #include "device/gpu_kinds.h"
 #include "trainer/log.h"
 #include "base/mem.h"
+#include "weights/state.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,6 +88,17 @@ tr_status_t plan_session(const tr_config_t *config, int ranks, bool any_size, tr
     return tr_session_create(config, NULL, &params, out);
 }
 
+/* What ranks pin at the start, besides their batches. */
+static void plan_print_pinned(const tr_session_t *s) {
+    const tr_memory_plan_t m = tr_graph_memory(s->g);
+    char checkpoint[32], piece[32];
+    if (s->device->host_visible) return;
+    printf("pinned host memory at the start, without batches: %s on rank 0 for checkpoints; at most "
+           "%s on each rank where MPI broadcasts the weights, none where NCCL does\n",
+           tr_format_bytes((double)(m.params + m.optim_state + m.model_state), checkpoint),
+           tr_format_bytes((double)TR_STATE_PIECE, piece));
+}
+
 static tr_status_t plan_print(const tr_config_t *config, const plan_options_t *o) {
     for (int i = 0; i < o->ranks.count; i++) {
         tr_session_t *s = NULL;
@@ -115,6 +127,7 @@ static tr_status_t plan_print(const tr_config_t *config, const plan_options_t *o
         for (size_t k = 0; k < TR_COUNT(bytes); k++)
             printf(" %12s", tr_format_bytes((double)bytes[k], text));
         printf("\n");
+        if (i == o->ranks.count - 1) plan_print_pinned(s);
         tr_session_destroy(&s);
     }
     return TR_OK;

@@ -81,6 +81,17 @@ static void poison(char *from, size_t bytes) {
     }
 }
 
+/* HOSTCUDA_PEAK: at exit, the most pinned memory at a time. */
+static size_t pinned, pinned_most;
+static void report_pinned(void) {
+    fprintf(stderr, "hostcuda: at most %zu bytes of pinned memory\n", pinned_most);
+}
+static void count_pinned(size_t bytes) {
+    if (!pinned_most && hostcuda_env("HOSTCUDA_PEAK", 0)) atexit(report_pinned);
+    pinned += bytes;
+    if (pinned > pinned_most) pinned_most = pinned;
+}
+
 /* The end of the block lies within ALIGNMENT bytes of the guard page. */
 static cudaError_t allocate(memory_kind_t kind, size_t bytes, void **out) {
     const size_t inner = round_up(bytes, page()), offset = (inner - bytes) / ALIGNMENT * ALIGNMENT;
@@ -92,6 +103,7 @@ static cudaError_t allocate(memory_kind_t kind, size_t bytes, void **out) {
     m.base = m.map + page() + offset;
     poison(m.map + page(), inner);
     if (kind == MEMORY_DEVICE) used[m.device] += inner;
+    if (kind == MEMORY_PINNED) count_pinned(bytes);
     if (!open_depth) protect(&m, false);
     if (count == room) table = realloc(table, (size_t)(room = 2 * room + 16) * sizeof *table);
     table[count++] = m;
@@ -106,6 +118,7 @@ static cudaError_t release(void *pointer, memory_kind_t kind) {
     if (!pointer) return cudaSuccess;
     if (!m || m->kind != kind || m->base != pointer) return cudaErrorInvalidValue;
     if (kind == MEMORY_DEVICE) used[m->device] -= m->map_bytes - 2 * page();
+    if (kind == MEMORY_PINNED) pinned -= m->bytes;
     if (kind != MEMORY_REGISTERED) {
         munmap(m->map, m->map_bytes);
         hostcuda_count(

@@ -1,9 +1,11 @@
 /* Memory that ranks may register with each other. */
 #include "nccl_int.h"
+#include <stdio.h>
 
 static struct {
     void *base;
     size_t bytes;
+    int windows; /* that are registered */
 } blocks[256];
 
 static int find(const void *pointer) {
@@ -33,13 +35,14 @@ EXPORT ncclResult_t ncclMemFree(void *pointer) {
     const int i = find(pointer);
     if (pointer && i < 0)
         return nccl_refuse(NULL, ncclInvalidArgument, "this memory is not from ncclMemAlloc");
+    if (pointer && blocks[i].windows) {
+        fprintf(stderr, "hostcuda: ncclMemFree: this memory still has a window\n");
+        return nccl_refuse(NULL, ncclInvalidUsage, "this memory still has a window");
+    }
     if (pointer) blocks[i].base = NULL;
     return cudaFree(pointer) ? ncclUnhandledCudaError : ncclSuccess;
 }
 
-struct ncclWindow_vidmem {
-    void *base;
-};
 /* HOSTCUDA_NCCL_WINDOWS=0: a machine where windows are not possible; the window is NULL then,
  * which is no error. */
 EXPORT ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *base, size_t bytes,
@@ -54,12 +57,15 @@ EXPORT ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *base, size_t b
                            "a window needs aligned memory of ncclMemAlloc");
     if (!hostcuda_env("HOSTCUDA_NCCL_WINDOWS", 1)) return ncclSuccess;
     *out = (ncclWindow_t)&blocks[find(base)];
+    blocks[find(base)].windows++;
     hostcuda_count("nccl windows", 1);
     return nccl_result(comm, ncclSuccess);
 }
 EXPORT ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window) {
     NCCL_CALL("%s", "");
     if (!comm || !window) return ncclSuccess;
+    for (int i = 0; i < 256; i++)
+        if ((void *)window == (void *)&blocks[i]) blocks[i].windows--;
     hostcuda_count("nccl windows", -1);
     return ncclSuccess;
 }

@@ -26,6 +26,10 @@ enum { GROUPS = 16, DONE_EVENTS = 64 };
 /* A collective may take this many times the time limit: the watchdog, where it runs, is first, and
  * names the rank that is missing. */
 #define HANG_FACTOR 1.5
+/* Versions whose symmetric windows have failed: an error from 2.28 on (vllm#28901), and a deadlock
+ * in 2.29, which 2.31.2 mends (nccl#2241). */
+#define FAULTY_FROM 22800
+#define MENDED_IN   23102
 
 typedef struct {
     ncclComm_t comm;
@@ -478,25 +482,35 @@ static tr_status_t make_engine(const tr_collectives_params_t *params, engine_t *
     return init_all(e, params->id);
 }
 
-/* Memory is registered where every rank can, else on none. */
-static void agree_on_windows(engine_t *e, const tr_peers_t *peers) {
-    const cuda_nccl_t *n = e->nccl;
+static tr_status_t windows_of_this_rank(const cuda_nccl_t *n, tr_windows_t wanted) {
     const bool has = n->MemAlloc && n->MemFree && n->CommWindowRegister && n->CommWindowDeregister;
-    const tr_status_t mine =
-        has ? TR_OK : TR_FAIL(TR_ERR_CONFIG, "NCCL %d cannot register memory", e->nccl->version);
-    e->windows = peers->agree(peers->self, mine) == TR_OK;
-    if (!e->windows) tr_error_clear();
+    if (wanted == TR_WINDOWS_OFF) return TR_FAIL(TR_ERR_CONFIG, "parallel.windows = off");
+    if (!has) return TR_FAIL(TR_ERR_CONFIG, "NCCL %d cannot register memory", n->version);
+    if (wanted == TR_WINDOWS_AUTO && n->version >= FAULTY_FROM && n->version < MENDED_IN)
+        return TR_FAIL(TR_ERR_CONFIG, "NCCL %d has faults in its windows", n->version);
+    return TR_OK;
+}
+
+/* Memory is registered where every rank can, else on none. */
+static tr_status_t agree_on_windows(engine_t *e, const tr_collectives_params_t *p) {
+    const tr_status_t mine = windows_of_this_rank(e->nccl, p->windows);
+    const tr_status_t all = p->peers->agree(p->peers->self, mine);
+    e->windows = all == TR_OK;
+    if (all != TR_ERR_CONFIG) return all;
+    if (p->windows == TR_WINDOWS_ON) TR_WARN("parallel.windows: %s", tr_error_last()->message);
+    tr_error_clear();
+    return TR_OK;
 }
 
 static tr_status_t nccl_open(const tr_collectives_params_t *params, tr_collectives_t **out) {
     engine_t *e = NULL;
-    const tr_status_t status = params->peers->agree(params->peers->self, make_engine(params, &e));
+    tr_status_t status = params->peers->agree(params->peers->self, make_engine(params, &e));
+    if (status == TR_OK) status = agree_on_windows(e, params);
     if (status != TR_OK) {
         if (e) abort_all(e);
         if (e) free_engine(e);
         return status;
     }
-    agree_on_windows(e, params->peers);
     e->cuda->collectives = &e->base;
     if (e->windows) e->cuda->shared = (cuda_shared_memory_t){alloc_shared, free_shared, NULL};
     *out = &e->base;
