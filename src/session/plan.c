@@ -152,3 +152,49 @@ tr_status_t tr_session_plan(tr_session_t *s) {
     s->params.micro_batch = range[0];
     return session_plan_alike(s, false);
 }
+
+/* What the plan may use of the device now. Executables and buffers that NCCL makes at the first
+ * collective come later: 1 GiB, or a sixteenth of the device. */
+static tr_status_t session_measure(const tr_session_t *s, size_t *out) {
+    size_t available = 0, total = 0;
+    TR_TRY(s->device->ops->memory_info(s->device, &available, &total));
+    const size_t most = (size_t)1 << 30, later = total / 16 < most ? total / 16 : most;
+    *out = available > later ? available - later : 0;
+    return TR_OK;
+}
+
+static tr_status_t session_refuse(const tr_session_t *s, size_t measured, bool fits) {
+    char need[32], left[32];
+    if (fits) return TR_OK;
+    return TR_FAIL(TR_ERR_MEMORY,
+                   "%s: the plan needs %s, and %s are left since NCCL and the libraries are open. "
+                   "Reduce data.micro_batch, or set it to auto",
+                   s->device->description,
+                   tr_format_bytes((double)tr_graph_memory(s->g).total, need),
+                   tr_format_bytes((double)measured, left));
+}
+
+tr_status_t tr_session_fit(tr_session_t *s) {
+    const bool is_auto = !s->params.build && s->data.micro_batch < 0;
+    size_t measured = 0;
+    if (!s->device->ops->memory_info || s->device->host_visible) return TR_OK;
+    tr_status_t status = session_measure(s, &measured);
+    if (s->world) status = tr_world_agree(s->world, status);
+    TR_TRY(status);
+    const bool fits = tr_graph_memory(s->g).total <= measured;
+    int64_t all_fit = fits;
+    if (s->world) TR_TRY(tr_world_allreduce_int(s->world, &all_fit, 1, TR_REDUCE_MIN));
+    if (all_fit) return TR_OK;
+    if (!is_auto || s->order.micro_batch == 1) {
+        status = session_refuse(s, measured, fits);
+        return s->world ? tr_world_agree(s->world, status) : status;
+    }
+    const int64_t before = s->order.micro_batch;
+    if (measured < s->device->memory_bytes) s->device->memory_bytes = measured;
+    tr_session_drop_graph(s);
+    s->params.micro_batch = 0;
+    TR_TRY(tr_session_plan(s));
+    TR_INFO("micro_batch %lld instead of %lld: NCCL and the libraries have taken memory",
+            (long long)s->order.micro_batch, (long long)before);
+    return TR_OK;
+}

@@ -180,6 +180,10 @@ tr_status_t tr_check_own_device(tr_world_t *world, const tr_config_t *config,
  * config and world are borrowed. Collective if there is a world. */
 tr_status_t tr_session_create(const tr_config_t *config, tr_world_t *world,
                               const tr_session_params_t *params, tr_session_t **out);
+/* Before the start, when all that takes memory of the device is open: measures what is left. If the
+ * plan does not fit on some rank, plans again with a smaller micro-batch where data.micro_batch =
+ * auto; else TR_ERR_MEMORY. Collective if there is a world. */
+tr_status_t tr_session_fit(tr_session_t *s);
 /* Allocates and initialises the graph. collectives: informed of the reduced block; NULL: one rank.
  * Collective if there are collectives. */
 tr_status_t tr_session_start(tr_session_t *s, tr_collectives_t *collectives);

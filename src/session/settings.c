@@ -78,7 +78,8 @@ const tr_config_table_t tr_main_config = {"", main_fields, TR_COUNT(main_fields)
 static const tr_config_field_t cuda_fields[] = {
     TR_FIELD_FLOAT(tr_cuda_settings_t, memory_limit, "0.95", 0.01, 1,
                    "Part of a GPU's memory that a run may plan for, of what is free after the GPU "
-                   "is opened.",
+                   "is opened. At least 2 GB, or an eighth of it, stay free for NCCL, modules and "
+                   "graphs.",
                    TR_RESUME_FREE),
     TR_FIELD_ENUM(tr_cuda_settings_t, debug, "no", "no|sync|nvtx",
                   "sync: wait after every kernel, so that an error names the op that failed. This "

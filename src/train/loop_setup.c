@@ -193,6 +193,7 @@ tr_status_t tr_loop_set_up(loop_t *l) {
     const double resume_begin_sec = tr_clock_sec();
     if (l->info->size > 1)
         TR_TRY(tr_world_collectives(l->world, s->device, &s->parallel, &l->collectives));
+    TR_TRY(tr_session_fit(s));
     TR_TRY(tr_loop_begin_state(l));
     l->start.resume_sec = tr_clock_sec() - resume_begin_sec;
     TR_TRY(tr_world_agree(l->world, is_root ? loop_open_checkpointer(l) : TR_OK));

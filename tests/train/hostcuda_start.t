@@ -34,4 +34,16 @@ ok $? "windows are not registered in NCCL 2.28, nor where they are off"
 HOSTCUDA_DEVICES=2 fakes "$MPIEXEC" -np 2 "$TRAINER" bench allreduce device=cuda parallel.windows=on --max 64 \
     >out 2>&1 && ! grep -q hostcuda out
 ok $? "a probe's window is deregistered before its memory is freed"
+
+# The plan is made before NCCL takes its memory.
+tight() {
+    HOSTCUDA_MEMORY=700M HOSTCUDA_NCCL_MEMORY=$1 start data.synthetic_samples=4096 data.batch_size=4096 \
+        data.micro_batch="$2"
+}
+micro() { sed -n 's/.* micro-batch.* of \([0-9]*\); .*/\1/p' out; }
+tight 0 auto && before=$(micro) && tight 95M auto && [ "$(micro)" -lt "$before" ]
+ok $? "NCCL takes memory that the plan had: micro_batch = auto is smaller"
+tight 95M "$before"
+[ $? = 71 ] && names out 'error & H200 & data.micro_batch'
+ok $? "a micro-batch that was chosen: code 71 before the first step"
 echo "1..$n"

@@ -13,8 +13,10 @@
 #include <string.h>
 #include <time.h>
 
-/* Of the memory that is free once the context is open. */
-#define MEMORY_SHARE 0.95
+/* Of the memory that is free once the context is open: at most this share, and so much less, or an
+ * eighth, for NCCL, modules and graphs, which come later. */
+#define MEMORY_SHARE   0.95
+#define MEMORY_RESERVE ((size_t)2 << 30)
 /* A wait asks all the time at first, then sleeps between its questions. */
 #define SPIN_SEC  100e-6
 #define SLEEP_SEC 20e-6
@@ -294,6 +296,13 @@ static void cuda_describe(cuda_device_t *cuda, const struct cudaDeviceProp *p) {
              (double)p->totalGlobalMem / 0x1p30, p->major, p->minor);
 }
 
+static size_t cuda_memory_limit(double share, size_t available) {
+    const size_t reserve =
+        available / 8 < MEMORY_RESERVE ? available / 8 : MEMORY_RESERVE;
+    const size_t most = (size_t)((share > 0 ? share : MEMORY_SHARE) * (double)available);
+    return most < available - reserve ? most : available - reserve;
+}
+
 tr_status_t tr_cuda_open(const tr_device_params_t *params, tr_device_t **out) {
     struct cudaDeviceProp properties;
     size_t available = 0, total = 0;
@@ -320,9 +329,7 @@ tr_status_t tr_cuda_open(const tr_device_params_t *params, tr_device_t **out) {
     tr_cuda_errors_gpu(params->index, cuda->base.bus_id, cuda->base.uuid);
     cuda->base.tf32 = params->tf32 && properties.major >= 8;
     cuda->base.conv_stats = params->conv_stats;
-    cuda->base.memory_bytes =
-        (size_t)((params->memory_share > 0 ? params->memory_share : MEMORY_SHARE) *
-                 (double)available);
+    cuda->base.memory_bytes = cuda_memory_limit(params->memory_share, available);
     const tr_status_t status = tr_cuda_open_plans(cuda, params->plan_folder);
     if (status == TR_OK)
         *out = &cuda->base;

@@ -62,11 +62,17 @@ void hc_context_open(int device) {
     context[device] = true;
 }
 
+/* What other libraries took. */
+static size_t taken[MAX_DEVICES];
+EXPORT void hostcuda_take(size_t bytes) {
+    taken[current] += bytes;
+}
+
 static size_t memory_total(void) {
     return (size_t)hostcuda_env("HOSTCUDA_MEMORY", model()->memory_bytes);
 }
 size_t hc_memory_free(int device) {
-    const size_t total = memory_total(), used = hc_memory_used(device);
+    const size_t total = memory_total(), used = hc_memory_used(device) + taken[device];
     const size_t own = context[device] ? (size_t)hostcuda_env("HOSTCUDA_CONTEXT", 500LL << 20) : 0;
     const size_t others = (size_t)hostcuda_env("HOSTCUDA_OTHERS", 0);
     return total > used + own + others ? total - used - own - others : 0;

@@ -59,6 +59,8 @@ void hostcuda_close(void);
 void hostcuda_count(const char *what, int change);
 /* Integer of the environment; accepts K, M and G as binary suffixes. */
 long long hostcuda_env(const char *name, long long otherwise);
+/* Takes so much memory of the current device, for ever. */
+void hostcuda_take(size_t bytes);
 /* The next number of the seeded sequence (HOSTCUDA_SEED). */
 uint64_t hostcuda_random(void);
 

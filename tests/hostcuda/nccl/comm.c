@@ -179,6 +179,7 @@ EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int ranks, ncclUniqu
         strncmp(id.internal, "/hostcuda-", 10))
         return nccl_refuse(NULL, ncclInvalidArgument, "rank %d of %d, or an id that is none", rank,
                            ranks);
+    hostcuda_take((size_t)hostcuda_env("HOSTCUDA_NCCL_MEMORY", 0));
     comm_t *comm = comm_new();
     comm->ranks = ranks;
     comm->rank = rank;
