@@ -15,7 +15,7 @@ static const cuda_error_t table[] = {
 #undef NCCL_ERROR
 };
 
-static char gpu[128] = "a GPU";
+static char gpu[128]; /* "": none is open */
 
 void tr_cuda_errors_gpu(int ordinal, const char *bus_id, const char *uuid) {
     snprintf(gpu, sizeof gpu, "GPU %d (%s, %s)", ordinal, bus_id, uuid);
@@ -29,8 +29,9 @@ cuda_error_t tr_cuda_error(cuda_errors_of_t of, int number) {
 
 cuda_error_t tr_cuda_error_now(void) {
     size_t available = 0, total = 0;
-    cudaError_t error = cudaMemGetInfo(&available, &total);
-    if (error == cudaSuccess) error = cudaPeekAtLastError();
+    cudaError_t error = cudaSuccess;
+    if (*gpu) error = cudaMemGetInfo(&available, &total); /* else only plans are made: no fault */
+    if (*gpu && error == cudaSuccess) error = cudaPeekAtLastError();
     return tr_cuda_error(CUDA_ERRORS_RUNTIME, (int)error);
 }
 
@@ -38,7 +39,8 @@ static tr_status_t record_at_gpu(const cuda_error_t *row, const char *file, int 
                                  const char *func, const char *what) {
     char node[sizeof((tr_error_t *)0)->node] = "";
     gethostname(node, sizeof node - 1);
-    tr_error_record(row->code, file, line, func, "%s on %s of node %s", what, gpu, node);
+    tr_error_record(row->code, file, line, func, "%s on %s of node %s", what,
+                    *gpu ? gpu : "a GPU", node);
     if (row->code != TR_ERR_RETRY) return row->code;
     tr_error_t error = *tr_error_last();
     snprintf(error.fault, sizeof error.fault, "%s", row->name);
