@@ -11,6 +11,8 @@
 # 5 minutes before the time limit trainer saves a checkpoint and stops, and the job is requeued. It continues in the run
 # folder runs/CONFIG-JOBID. OPTIONS replace the lines above: --nodes=2 --time=01:00:00 --cpus-per-task=16.
 # What a site has to set (the launch line, modules, network interfaces) is in env.sh.
+# A job that has whole nodes may have their GPUs, too, which device = auto would use.
+export TRAINER_DEVICE=${TRAINER_DEVICE:-cpu}
 here=$(dirname "$0")
 # sbatch runs a copy of this file: Slurm knows where the original is.
 [ -e "$here/requeue.sh" ] ||

@@ -290,9 +290,9 @@ tr_status_t tr_device_choose(const tr_session_t *s, tr_device_t **out) {
         char cause[3072];
         snprintf(cause, sizeof cause, "%.3000s", error.message);
         snprintf(error.message, sizeof error.message,
-                 "device = auto: this job has GPUs (%s), but %s. Set device = cpu to train on the "
-                 "CPU anyway",
-                 gpus_allocated() ? gpus_allocated() : "of another rank", cause);
+                 "device = auto: this job has GPUs (%s), but %s%s",
+                 gpus_allocated() ? gpus_allocated() : "of another rank", cause,
+                 usable ? ". Set device = cpu to train on the CPU anyway" : "");
         return tr_error_set(&error);
     }
     if (usable) TR_WARN("device = auto: cpu, because %s", error.message);

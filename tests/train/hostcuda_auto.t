@@ -37,8 +37,14 @@ export TRAINER_CUDA_PLAN_CACHE=none
 SLURM_JOB_GPUS=0 WRONG_RANK=1 on 2
 [ $? = 70 ] && grep -q 'rank 1.*error:.*SLURM_JOB_GPUS.*MATMUL' out
 ok $? "the same in a job with GPUs: code 70 on both, the rank"
+fault=cudaMemcpyAsync:20:cudaErrorECCUncorrectable
+SLURM_JOB_GPUS=0 HOSTCUDA_FAIL=$fault on 1
+[ $? = 75 ] && grep -q 'error:.*SLURM_JOB_GPUS.*cudaErrorECCUncorrectable' out
+ok $? "a GPU whose memory fails in the self-test of a job: code 75"
+HOSTCUDA_FAIL=$fault on 1 && on_cpu && grep -q 'warning:.*cpu.*cudaErrorECCUncorrectable' out
+ok $? "the same without an allocation: the CPU, with the error"
 DEVICES=0 SLURM_JOB_GPUS=0 on 1
-[ $? = 78 ] && grep -q 'error:.*SLURM_JOB_GPUS.*no GPU.*device = cpu' out
+[ $? = 78 ] && grep -q 'error:.*SLURM_JOB_GPUS.*no GPU.*device = cpu' out && ! grep -q 'device = cpu.*device = cpu' out
 ok $? "GPUs were allocated and none is there: code 78"
 DEVICES=0 on 1 && on_cpu
 ok $? "no GPU: the CPU"

@@ -6,7 +6,7 @@
 enum { COLUMNS = 4, SQUARE = 1, MORE = 3 };
 
 template <int TILE, typename T>
-static __global__ void __launch_bounds__(ATTENTION_THREADS)
+static __global__ void __launch_bounds__(ATTENTION_THREADS, TILE == 8 ? 5 : 8)
     attention_kernel(attention_t a, const T *qkv, T *y, float *lse) {
     TR_DYNAMIC_SHARED(float, shared);
     const int64_t wide = a.size + 1, channels = a.heads * a.size;
