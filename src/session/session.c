@@ -58,7 +58,7 @@ static tr_status_t session_open(tr_session_t *s) {
     if (s->world) TR_TRY(tr_check_own_device(s->world, s->config, s->device));
     if (s->world) TR_TRY(tr_session_check_alike(s));
     tr_precision_t precision = (tr_precision_t)s->main.precision;
-    TR_TRY(tr_precision_resolve(s->world, s->device, &precision));
+    TR_TRY(session_agree(s, tr_precision_resolve(s->world, s->device, &precision)));
     s->main.precision = (int)precision;
     s->data_sec = tr_clock_sec() - begin_sec;
     TR_TRY(tr_session_plan(s));
