@@ -128,20 +128,17 @@ static double float_value(tr_dtype_t dtype, const void *data, int64_t i) {
                              : half_value(dtype, ((const uint16_t *)data)[i]);
 }
 
-/* Values of 0.5 to 1 with either sign, which are exact in each type. */
+/* Values of 0.5 to 1 with either sign, with as many random bits as the type has. */
 static void fill_random(tr_dtype_t dtype, void *data, int64_t count, uint64_t key) {
     for (int64_t i = 0; i < count; i += 4) {
         const tr_rng_block_t r = tr_rng_philox(1, TR_RNG_INIT, 0, key, (uint64_t)i);
         for (int64_t k = i; k < i + 4 && k < count; k++) {
             const uint32_t bits = r.v[k - i];
-            const float value = (bits >> 31 ? -1.0f : 1.0f) * (0.5f + (float)(bits & 127) / 256.0f);
-            uint32_t word;
-            memcpy(&word, &value, sizeof word);
-            if (dtype == TR_F32) ((float *)data)[k] = value;
-            if (dtype == TR_BF16) ((uint16_t *)data)[k] = (uint16_t)(word >> 16);
-            if (dtype == TR_F16) /* exponent 14 */
-                ((uint16_t *)data)[k] =
-                    (uint16_t)((word >> 16 & 0x8000) | 14 << 10 | (word >> 13 & 0x3ff));
+            if (dtype == TR_F32) ((uint32_t *)data)[k] = 0x3f000000u | (bits & 0x807fffffu);
+            if (dtype == TR_BF16)
+                ((uint16_t *)data)[k] = (uint16_t)(0x3f00u | (bits >> 16 & 0x807fu));
+            if (dtype == TR_F16)
+                ((uint16_t *)data)[k] = (uint16_t)(0x3800u | (bits >> 16 & 0x83ffu));
         }
     }
 }

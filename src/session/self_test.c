@@ -207,7 +207,7 @@ static void self_test_keep(const tr_session_t *s, const char *key) {
 static tr_status_t self_test_now(const tr_session_t *s, tr_device_t *device, tr_self_test_t *out) {
     tr_session_t *small = NULL;
     tr_device_t *reference = NULL;
-    const tr_device_params_t params = {.threads = s->cores};
+    const tr_device_params_t params = {.threads = s->cores, .direct = true};
     tr_status_t status = tr_device_open("cpu", &params, &reference);
     if (status == TR_OK) status = self_test_open(s, device, &small);
     if (status == TR_OK) status = self_test_compare(small, reference, &out->rows);

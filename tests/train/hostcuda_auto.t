@@ -48,10 +48,13 @@ DEVICES=0 SLURM_JOB_GPUS=0 on 1
 ok $? "GPUs were allocated and none is there: code 78"
 DEVICES=0 on 1 && on_cpu
 ok $? "no GPU: the CPU"
-fakes "$TRAINER" doctor "$TRAINER_ROOT/configs/mnist_mlp.ini" device=cuda data.format=synthetic data.valid= \
-    data.test= run.dir=run >out 2>&1 && grep -qE '^  MATMUL +f32 .*agrees' out && grep -qE '^  ADAM.*agrees' out &&
-    ! grep -q differs out
-ok $? "doctor device=cuda: the table"
+for setting in 'precision=bf16 cuda.conv_stats=yes' precision=fp32; do
+    fakes "$TRAINER" doctor "$TRAINER_ROOT/configs/cifar10_resnet20.ini" device=cuda data.format=synthetic data.valid= \
+        data.test= data.synthetic_shape=32x32x3 run.dir=run $setting >out 2>&1 &&
+        grep -qE '^  CONV_BWD_WEIGHTS .*agrees' out && ! grep -q differs out
+    code=$?
+    ok $code "doctor device=cuda $setting: the table"
+done
 HOSTCUDA_WRONG_PRODUCT=1 fakes "$TRAINER" doctor "$TRAINER_ROOT/configs/mnist_mlp.ini" device=cuda \
     data.format=synthetic data.valid= data.test= run.dir=run --json - >out 2>err
 [ $? = 70 ] && grep -q '"differs"' out && grep -q '"check": *"self-test"' out

@@ -191,8 +191,8 @@ tr_status_t plan_step_predict(const tr_session_t *s, const tr_gpu_kind_t *gpu, p
 
 void plan_step_print(const plan_step_t *p) {
     tr_str_t lines = {0};
-    printf("\nstep: predicted, not measured: %.4g ms, %.4g %s/s on all ranks, %.0f launches%s\n",
-           1e3 * p->step_sec, p->per_sec, p->unit, p->launches,
+    printf("\nstep: predicted, not measured: %.*f ms, %.0f %s/s on all ranks, %.0f kernels%s\n",
+           p->step_sec < 0.1 ? 2 : 0, 1e3 * p->step_sec, p->per_sec, p->unit, p->launches,
            p->on.eager ? "" : " in CUDA graphs");
     for (int g = 0; g < TR_STEP_GROUPS; g++)
         printf("  %-24s %10.3f ms %6.1f %%\n", tr_step_group_name((tr_step_group_t)g),
