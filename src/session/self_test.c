@@ -265,10 +265,11 @@ static tr_status_t choose_open(const tr_session_t *s, tr_device_t **out) {
     tr_status_t status =
         choose_agree(s, tr_open_device(s->config, "cuda", (uint64_t)s->train.seed,
                                        s->main.precision == TR_PRECISION_TF32, place, out));
-    if (status == TR_OK) status = choose_agree(s, tr_self_test_run(s, *out, false, &test));
-    if (status == TR_OK && test.was_kept)
+    const bool is_tested = status == TR_OK && !s->params.plans_only;
+    if (is_tested) status = choose_agree(s, tr_self_test_run(s, *out, false, &test));
+    if (is_tested && status == TR_OK && test.was_kept)
         TR_INFO("device = auto: cuda; its self-test passed earlier");
-    else if (status == TR_OK)
+    else if (is_tested && status == TR_OK)
         TR_INFO("device = auto: cuda; its self-test passed: %zu kinds of kernel calls agree with "
                 "the CPU, %.1f s",
                 test.rows.count, test.sec);
@@ -278,7 +279,7 @@ static tr_status_t choose_open(const tr_session_t *s, tr_device_t **out) {
 }
 
 tr_status_t tr_device_choose(const tr_session_t *s, tr_device_t **out) {
-    int64_t allocated = gpus_allocated() != NULL;
+    int64_t allocated = gpus_allocated() != NULL && !s->params.plans_only;
     *out = NULL;
     if (s->world) TR_TRY(tr_world_allreduce_int(s->world, &allocated, 1, TR_REDUCE_MAX));
     tr_status_t status = choose_agree(s, choose_usable());

@@ -84,6 +84,8 @@ typedef struct {
     bool prediction;
     /* training on one rank: include the all-reduces among the ops, where they do nothing */
     bool buckets;
+    /* nothing will run: device = auto takes a GPU without its self-test */
+    bool plans_only;
     /* plan only: allow more memory than this device has */
     bool any_size;
     /* planned only: for a GPU that need not be in this machine (tr_device_params_t.model); NULL:

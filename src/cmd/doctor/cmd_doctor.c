@@ -140,6 +140,7 @@ static tr_status_t doctor_examine(doctor_t *d, const doctor_options_t *o) {
     const tr_world_info_t *info = d->info;
     const tr_session_params_t params = {.training = true,
                                         .evaluation = true,
+                                        .plans_only = true,
                                         .split = TR_SPLIT_TRAIN,
                                         .rank = info->rank,
                                         .size = info->size};

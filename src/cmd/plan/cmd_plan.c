@@ -81,6 +81,7 @@ static void plan_print_work(const tr_session_t *s) {
 tr_status_t plan_session(const tr_config_t *config, int ranks, bool any_size, tr_session_t **out) {
     const tr_session_params_t params = {.training = true,
                                         .evaluation = true,
+                                        .plans_only = true,
                                         .any_size = any_size,
                                         .split = TR_SPLIT_TRAIN,
                                         .rank = ranks - 1,
@@ -93,10 +94,11 @@ static void plan_print_pinned(const tr_session_t *s) {
     const tr_memory_plan_t m = tr_graph_memory(s->g);
     char checkpoint[32], piece[32];
     if (s->device->host_visible) return;
-    printf("pinned host memory at the start, without batches: %s on rank 0 for checkpoints; at most "
-           "%s on each rank where MPI broadcasts the weights, none where NCCL does\n",
-           tr_format_bytes((double)(m.params + m.optim_state + m.model_state), checkpoint),
-           tr_format_bytes((double)TR_STATE_PIECE, piece));
+    printf(
+        "pinned host memory at the start, without batches: %s on rank 0 for checkpoints; at most "
+        "%s on each rank where MPI broadcasts the weights, none where NCCL does\n",
+        tr_format_bytes((double)(m.params + m.optim_state + m.model_state), checkpoint),
+        tr_format_bytes((double)TR_STATE_PIECE, piece));
 }
 
 static tr_status_t plan_print(const tr_config_t *config, const plan_options_t *o) {
