@@ -2,7 +2,7 @@
 #include "gpu_kinds.h"
 #include "base/mem.h"
 
-#include <string.h>
+#include <strings.h>
 
 #define GB 1e9
 #define TF 1e12
@@ -43,9 +43,9 @@ static const tr_gpu_limits_t limits[] = {
 tr_status_t tr_gpu_kind_find(const char *name, const tr_gpu_kind_t **out) {
     static const char *const too_old[] = {"v100", "p100", "p4", "p40", "k80", "m60"};
     for (size_t i = 0; i < TR_COUNT(rows); i++)
-        if (strcmp(rows[i].name, name) == 0) return *out = &rows[i], TR_OK;
+        if (strcasecmp(rows[i].name, name) == 0) return *out = &rows[i], TR_OK;
     for (size_t i = 0; i < TR_COUNT(too_old); i++)
-        if (strcmp(too_old[i], name) == 0)
+        if (strcasecmp(too_old[i], name) == 0)
             return TR_FAIL(TR_ERR_USAGE,
                            "GPU '%s' is older than compute capability 7.5, where CUDA 13 begins; "
                            "use device = cpu there, or one of " TR_GPU_KINDS,

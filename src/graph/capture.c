@@ -93,8 +93,14 @@ static tr_status_t replay_record(tr_graph_t *g, const tr_program_t *p, size_t fi
 static tr_status_t replay_capture(tr_graph_t *g, const tr_program_t *p, size_t first, size_t end,
                                   const tr_program_t *next, tr_collectives_t *c,
                                   tr_stretch_t *out) {
-    const tr_status_t mine = replay_record(g, p, first, end, next, c, out);
-    if (!replay_is_shared(p, c)) return mine;
+    tr_stretch_t trial = {0};
+    if (!replay_is_shared(p, c)) return replay_record(g, p, first, end, next, c, out);
+    /* NCCL may wait for the other ranks inside a capture, so it has to be known before that each
+     * rank will come to every collective. */
+    tr_status_t mine = replay_record(g, p, first, end, next, NULL, &trial);
+    if (mine == TR_OK) g->device->ops->executable_destroy(g->device, trial.executable);
+    TR_TRY(c->peers.agree(c->peers.self, mine));
+    mine = replay_record(g, p, first, end, next, c, out);
     const tr_status_t status = c->peers.agree(c->peers.self, mine);
     if (status != TR_OK && mine == TR_OK) {
         g->device->ops->executable_destroy(g->device, out->executable);

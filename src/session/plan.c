@@ -116,7 +116,7 @@ static tr_status_t session_plan_alike(tr_session_t *s, bool choose) {
     bool alike = false;
     if (!s->world || s->params.size == 1 || !s->device->ops->choices_get) {
         const tr_status_t status = session_plan_local(s, choose);
-        return s->world ? tr_world_agree(s->world, status) : status;
+        return tr_session_agree(s, status);
     }
     s->device->chooses_nothing = !is_root;
     tr_status_t status = session_plan_local(s, choose);
@@ -179,15 +179,20 @@ tr_status_t tr_session_fit(tr_session_t *s) {
     size_t measured = 0;
     if (!s->device->ops->memory_info || s->device->host_visible) return TR_OK;
     tr_status_t status = session_measure(s, &measured);
-    if (s->world) status = tr_world_agree(s->world, status);
-    TR_TRY(status);
+    TR_TRY(tr_session_agree(s, status));
     const bool fits = tr_graph_memory(s->g).total <= measured;
     int64_t all_fit = fits;
     if (s->world) TR_TRY(tr_world_allreduce_int(s->world, &all_fit, 1, TR_REDUCE_MIN));
     if (all_fit) return TR_OK;
+    if (s->params.order && s->params.order->micro_batch > 0) { /* resumed: it is fixed */
+        TR_WARN(
+            "little memory is left for NCCL and the libraries: if it is not enough, resume on more "
+            "ranks or on GPUs with more memory");
+        return TR_OK;
+    }
     if (!is_auto || s->order.micro_batch == 1) {
         status = session_refuse(s, measured, fits);
-        return s->world ? tr_world_agree(s->world, status) : status;
+        return tr_session_agree(s, status);
     }
     const int64_t before = s->order.micro_batch;
     if (measured < s->device->memory_bytes) s->device->memory_bytes = measured;

@@ -5,6 +5,7 @@
 #include "base/folders.h"
 #include "base/rng.h"
 #include "base/str.h"
+#include "device/loss_scale.h"
 #include "config/config.h"
 #include "trainer/log.h"
 #include "trainer/version.h"
@@ -54,11 +55,13 @@ static tr_status_t self_test_feed(tr_session_t *s) {
     const tr_step_t step = {.seed = 1, .lr = 1e-3f, .weight_decay_scale = 1};
     const int64_t id[2] = {0, 1};
     const float weight[2] = {1, 1}, stop = 0;
+    const tr_loss_scale_t scale = {.scale = 1};
     for (int f = 0; f < s->info.field_count; f++) TR_TRY(self_test_write(s, s->field[f], NULL));
     TR_TRY(self_test_write(s, s->batch.sample_id, id));
     TR_TRY(self_test_write(s, s->batch.weight, weight));
     if (!s->params.training) return TR_OK;
     TR_TRY(self_test_write(s, s->stop, &stop));
+    TR_TRY(self_test_write(s, s->loss_scale, &scale)); /* a large one overflows in f16 */
     return self_test_write(s, tr_graph_step(s->g), &step);
 }
 
@@ -77,17 +80,27 @@ static tr_status_t self_test_compare(tr_session_t *s, tr_device_t *reference,
 /* The session's programs on the device, for two samples at most, and for one rank. */
 static tr_status_t self_test_open(const tr_session_t *s, tr_device_t *device, tr_session_t **out) {
     tr_session_params_t params = s->params;
-    const bool shows = tr_log_shows(TR_LOG_INFO);
+    tr_log_level_t level = TR_LOG_DEBUG;
+    while (level > TR_LOG_ERROR && !tr_log_shows(level)) level--;
     params.device = device;
     params.rank = 0;
     params.size = 1;
     params.loaded = false;
+    params.inputs = &s->info; /* no data are read */
+    params.trained_preprocess = s->preprocess;
+    params.order = NULL;
     params.micro_batch = s->data.batch_size % 2 == 0 ? 2 : 1;
     params.precision = (tr_precision_t)s->main.precision;
-    if (shows) tr_log_set_level(TR_LOG_ERROR); /* the session itself will say it */
+    tr_log_set_level(TR_LOG_ERROR); /* the session itself will say it */
     const tr_status_t status = tr_session_create(s->config, NULL, &params, out);
-    if (shows) tr_log_set_level(TR_LOG_INFO);
+    tr_log_set_level(level);
     return status;
+}
+
+size_t tr_self_test_compared(const tr_self_test_t *test) {
+    size_t count = 0;
+    for (size_t i = 0; i < test->rows.count; i++) count += !test->rows.data[i].skipped;
+    return count;
 }
 
 const tr_comparison_t *tr_self_test_worst(const tr_self_test_t *test) {
@@ -167,8 +180,17 @@ static tr_status_t self_test_key(const tr_session_t *s, const tr_device_t *devic
     key_add_build(device->ops, key);
     TR_TRY(tr_backend_find(device->ops->name, &backend));
     if (backend->report) TR_TRY(backend->report(key_add_version, key));
-    tr_str_printf(key, "training %d evaluation %d prediction %d\n", s->params.training,
-                  s->params.evaluation, s->params.prediction);
+    tr_str_printf(key, "training %d evaluation %d prediction %d\nprecision %s\n",
+                  s->params.training, s->params.evaluation, s->params.prediction,
+                  tr_precision_name((tr_precision_t)s->main.precision));
+    for (int f = 0; f < s->info.field_count; f++) {
+        const tr_field_t *field = &s->info.field[f];
+        tr_str_printf(key, "%s %s %lld bytes\n", field->name, tr_dtype_name(field->dtype),
+                      (long long)field->sample_bytes);
+        for (int d = 0; d < field->shape.ndim; d++)
+            tr_str_printf(key, "dimension %lld\n", (long long)field->shape.dim[d]);
+    }
+    tr_str_printf(key, "classes %lld\n", (long long)s->info.classes);
     TR_TRY(key_add_settings(s->config, key));
     return key->status;
 }
@@ -249,40 +271,52 @@ static const char *gpus_allocated(void) {
     return NULL;
 }
 
-static tr_status_t choose_agree(const tr_session_t *s, tr_status_t status) {
-    return s->world ? tr_world_agree(s->world, status) : status;
-}
-
 static tr_status_t choose_usable(void) {
     const tr_backend_t *cuda = NULL;
     return tr_backend_find("cuda", &cuda);
 }
 
-/* This rank's GPU, tested. */
-static tr_status_t choose_open(const tr_session_t *s, tr_device_t **out) {
-    const tr_world_info_t *place = s->world ? tr_world_info(s->world) : NULL;
+/* Rank 0 first: the others find its plans in the plan cache. */
+static tr_status_t choose_test(tr_session_t *s, tr_device_t *device) {
+    const bool is_root = s->params.rank == 0;
+    tr_precision_t precision = (tr_precision_t)s->main.precision;
     tr_self_test_t test = {0};
+    TR_TRY(tr_session_agree(s, tr_precision_resolve(s->world, device, &precision)));
+    s->main.precision = (int)precision;
     tr_status_t status =
-        choose_agree(s, tr_open_device(s->config, "cuda", (uint64_t)s->train.seed,
-                                       s->main.precision == TR_PRECISION_TF32, place, out));
-    const bool is_tested = status == TR_OK && !s->params.plans_only;
-    if (is_tested) status = choose_agree(s, tr_self_test_run(s, *out, false, &test));
-    if (is_tested && status == TR_OK && test.was_kept)
+        tr_session_agree(s, is_root ? tr_self_test_run(s, device, false, &test) : TR_OK);
+    if (status == TR_OK)
+        status = tr_session_agree(s, is_root ? TR_OK : tr_self_test_run(s, device, false, &test));
+    if (status == TR_OK && test.was_kept)
         TR_INFO("device = auto: cuda; its self-test passed earlier");
-    else if (is_tested && status == TR_OK)
+    else if (status == TR_OK)
         TR_INFO("device = auto: cuda; its self-test passed: %zu kinds of kernel calls agree with "
                 "the CPU, %.1f s",
-                test.rows.count, test.sec);
+                tr_self_test_compared(&test), test.sec);
     tr_self_test_free(&test);
-    if (status != TR_OK) tr_device_close(out);
     return status;
 }
 
-tr_status_t tr_device_choose(const tr_session_t *s, tr_device_t **out) {
+/* This rank's GPU, tested unless nothing will run. */
+static tr_status_t choose_open(tr_session_t *s, tr_device_t **out) {
+    const tr_world_info_t *place = s->world ? tr_world_info(s->world) : NULL;
+    const int precision = s->main.precision;
+    tr_status_t status =
+        tr_session_agree(s, tr_open_device(s->config, "cuda", (uint64_t)s->train.seed,
+                                           precision == TR_PRECISION_TF32, place, out));
+    if (status == TR_OK && s->world) status = tr_check_own_device(s->world, s->config, *out);
+    if (status == TR_OK && !s->params.plans_only) status = choose_test(s, *out);
+    if (status == TR_OK) return TR_OK;
+    s->main.precision = precision;
+    tr_device_close(out);
+    return status;
+}
+
+tr_status_t tr_device_choose(tr_session_t *s, tr_device_t **out) {
     int64_t allocated = gpus_allocated() != NULL && !s->params.plans_only;
     *out = NULL;
     if (s->world) TR_TRY(tr_world_allreduce_int(s->world, &allocated, 1, TR_REDUCE_MAX));
-    tr_status_t status = choose_agree(s, choose_usable());
+    tr_status_t status = tr_session_agree(s, choose_usable());
     const bool usable = status == TR_OK;
     if (usable) status = choose_open(s, out);
     if (status == TR_OK) return TR_OK;

@@ -24,6 +24,8 @@ typedef struct {
 tr_status_t tr_self_test_run(const tr_session_t *s, tr_device_t *device, bool again,
                              tr_self_test_t *out);
 void tr_self_test_free(tr_self_test_t *test);
+/* The number of rows that were compared. */
+size_t tr_self_test_compared(const tr_self_test_t *test);
 /* The row that differs most for its tolerance; NULL: nothing was compared. */
 const tr_comparison_t *tr_self_test_worst(const tr_self_test_t *test);
 
@@ -31,8 +33,8 @@ const tr_comparison_t *tr_self_test_worst(const tr_self_test_t *test);
  * device = auto: opens the GPU of this rank if every rank has one whose self-test passes. Else
  * *out is NULL, for the CPU, and a line says why; but where GPUs were allocated to the job, that is
  * an error: TR_ERR_RETRY for hardware, TR_ERR_INTERNAL for a wrong result, TR_ERR_CONFIG if the
- * device cannot be used at all. Collective.
+ * device cannot be used at all. Resolves precision = auto if a GPU is taken. Collective.
  */
-tr_status_t tr_device_choose(const tr_session_t *s, tr_device_t **out);
+tr_status_t tr_device_choose(tr_session_t *s, tr_device_t **out);
 
 #endif

@@ -28,6 +28,10 @@ static void session_read_settings(tr_session_t *s) {
     if (trained && !s->params.training && s->data.classes < 0) s->data.classes = trained->classes;
 }
 
+tr_status_t tr_session_agree(const tr_session_t *s, tr_status_t status) {
+    return s->world ? tr_world_agree(s->world, status) : status;
+}
+
 static tr_status_t session_open_device(tr_session_t *s) {
     const tr_world_info_t *w = s->world ? tr_world_info(s->world) : NULL;
     const bool tf32 = s->main.precision == TR_PRECISION_TF32;
@@ -44,21 +48,17 @@ static tr_status_t session_open_device(tr_session_t *s) {
                : tr_open_device(s->config, NULL, (uint64_t)s->train.seed, tf32, w, &s->device);
 }
 
-static tr_status_t session_agree(const tr_session_t *s, tr_status_t status) {
-    return s->world ? tr_world_agree(s->world, status) : status;
-}
-
 /* Sets up the session. Collective if there is a world: errors are those of all ranks. */
 static tr_status_t session_open(tr_session_t *s) {
     const double begin_sec = tr_clock_sec();
     const bool has_data = !s->params.build;
-    TR_TRY(session_agree(s, has_data ? tr_session_open_data(s) : TR_OK));
+    TR_TRY(tr_session_agree(s, has_data ? tr_session_open_data(s) : TR_OK));
     if (has_data) TR_TRY(tr_session_open_preprocess(s));
-    TR_TRY(session_agree(s, session_open_device(s)));
+    TR_TRY(tr_session_agree(s, session_open_device(s)));
     if (s->world) TR_TRY(tr_check_own_device(s->world, s->config, s->device));
     if (s->world) TR_TRY(tr_session_check_alike(s));
     tr_precision_t precision = (tr_precision_t)s->main.precision;
-    TR_TRY(session_agree(s, tr_precision_resolve(s->world, s->device, &precision)));
+    TR_TRY(tr_session_agree(s, tr_precision_resolve(s->world, s->device, &precision)));
     s->main.precision = (int)precision;
     s->data_sec = tr_clock_sec() - begin_sec;
     TR_TRY(tr_session_plan(s));

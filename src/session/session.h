@@ -178,6 +178,8 @@ tr_status_t tr_choices_are_alike(tr_world_t *world, tr_device_t *device, bool pl
 tr_status_t tr_check_own_device(tr_world_t *world, const tr_config_t *config,
                                 const tr_device_t *device);
 
+/* As tr_world_agree, or `status` where there is no world. Collective. */
+tr_status_t tr_session_agree(const tr_session_t *s, tr_status_t status);
 /* Opens the data, resolves sizes, builds and plans the graph. Allocates nothing on the device.
  * config and world are borrowed. Collective if there is a world. */
 tr_status_t tr_session_create(const tr_config_t *config, tr_world_t *world,

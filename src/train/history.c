@@ -97,14 +97,14 @@ void tr_history_end(loop_t *l, tr_status_t status) {
 
 static void history_append_fault(const loop_t *l, const tr_starts_fault_t *fault) {
     json_t *line = history_line(l, "fault");
-    json_object_update_new(
-        line, json_pack("{s:s, s:s, s:i, s:I, s:s}", "fault", fault->name, "node", fault->node,
-                        "rank", l->info->rank, "step", (json_int_t)fault->step, "message",
-                        tr_error_last()->message));
+    json_object_update_new(line,
+                           json_pack("{s:s, s:s, s:i, s:I, s:s}", "fault", fault->name, "node",
+                                     fault->node, "rank", l->info->rank, "step",
+                                     (json_int_t)fault->step, "message", tr_error_last()->message));
     history_append(l, line);
 }
 
-tr_status_t tr_history_fault(loop_t *l, tr_status_t status) {
+tr_status_t tr_history_fault(loop_t *l, tr_status_t status, bool has_begun) {
     tr_error_t error = *tr_error_last();
     tr_starts_fault_t mine = {.session = l->start.number, .step = l->state.step}, earlier;
     if (status != TR_ERR_RETRY || !error.node[0] || !l->run_dir) return status;
@@ -116,7 +116,9 @@ tr_status_t tr_history_fault(loop_t *l, tr_status_t status) {
         memcpy(error.message, tr_error_last()->message, sizeof error.message);
         history_append_fault(l, &mine);
     }
-    if (tr_starts_had_fault(l->run_dir, &mine, &earlier)) {
+    /* Of a step: starts that fail alike on two nodes are a matter of the nodes. */
+    const bool is_of_step = has_begun && strncmp(mine.name, "cuda", 4) == 0;
+    if (is_of_step && tr_starts_had_fault(l->run_dir, &mine, &earlier)) {
         error.code = TR_FAIL(TR_ERR_INTERNAL,
                              "%s. Node %s had %s at step %lld in session %lld, so that this is no "
                              "fault of one node: report it as a bug",

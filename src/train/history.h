@@ -13,8 +13,9 @@ tr_status_t tr_history_open(loop_t *l);
 void tr_history_begin(loop_t *l);
 void tr_history_end(loop_t *l, tr_status_t status);
 /* After the error `status`: if it is a fault of this node, writes its line and the verdict. Returns
- * `status`, or TR_ERR_INTERNAL for the fault that another node had at the same step: it is none of
- * the hardware. Any rank, not collective. */
-tr_status_t tr_history_fault(loop_t *l, tr_status_t status);
+ * `status`, or TR_ERR_INTERNAL for the error of CUDA that another node had at the same step: the
+ * program may cause it. has_begun: the error is of a step, not of the start. Any rank, not
+ * collective. */
+tr_status_t tr_history_fault(loop_t *l, tr_status_t status, bool has_begun);
 
 #endif

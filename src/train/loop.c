@@ -209,7 +209,7 @@ tr_status_t tr_train(const tr_config_t *config, tr_world_t *world,
     const bool has_begun = status == TR_OK;
     if (has_begun) status = loop_run(&l);
     if (status == TR_OK) status = loop_finish(&l);
-    status = tr_history_fault(&l, status);
+    status = tr_history_fault(&l, status, has_begun);
     const tr_error_t error = *tr_error_last(); /* of the run: it remains the last one recorded */
     const bool is_alone = l.info->size > 1 && error.fault[0] && error.origin == TR_ORIGIN_OPEN;
     const bool is_good = status == TR_OK || (status == TR_ERR_RETRY && !is_alone);

@@ -198,13 +198,15 @@ static tr_status_t state_broadcast_by_engine(tr_session_t *s, tr_collectives_t *
 static tr_status_t state_broadcast_staged(tr_session_t *s, char *device, size_t bytes) {
     const tr_device_ops_t *ops = s->device->ops;
     tr_stream_t *stream = tr_graph_stream(s->g);
+    const bool is_root = tr_world_info(s->world)->rank == 0;
     tr_status_t status = TR_OK;
     void *host = NULL;
     TR_TRY(ops->host_alloc(s->device, piece_at(bytes, 0), &host));
     for (size_t at = 0; at < bytes; at += TR_STATE_PIECE) {
         char *piece = device + at;
         const size_t n = piece_at(bytes, at);
-        TR_TRY_GOTO(ops->copy(s->device, stream, host, piece, n, TR_COPY_TO_HOST), done);
+        if (is_root)
+            TR_TRY_GOTO(ops->copy(s->device, stream, host, piece, n, TR_COPY_TO_HOST), done);
         TR_TRY_GOTO(tr_graph_sync(s->g), done);
         TR_TRY_GOTO(tr_world_broadcast(s->world, host, n, 0), done);
         TR_TRY_GOTO(ops->copy(s->device, stream, piece, host, n, TR_COPY_TO_DEVICE), done);

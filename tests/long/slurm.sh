@@ -157,9 +157,9 @@ count=$times
     # train_4node.sh on fake GPUs, where they were built
     [ ! -e "$BUILD/hostcuda/libtrainer_cuda.so" ] || {
         gpu_config
-        fakes "$TRAINER" net.ini run.dir=whole_gpu $exact >out 2>&1
+        fakes "$TRAINER" net.ini run.dir=whole_gpu $exact device=cuda >out 2>&1
         export SLOW=300 WHOLE=whole_gpu submit=gpu_job
-        gpus="--nodes=4 -- net.ini $exact"
+        gpus="--nodes=4 -- net.ini $exact device=cuda"
         event "USR1 to the script, 16 GPUs" warn $gpus
         event "USR1 to the script, 16 GPUs, then 8" warn_and_shrink $gpus
         rank=5 event "\`kill -9\` of rank 5 of 16 with GPUs" kill_rank $gpus

@@ -7,11 +7,11 @@
     { echo "1..0 # SKIP no build/hostcuda with NCCL: built by make hostcuda where nvcc and nccl.h are"; exit 0; }
 . "$TRAINER_ROOT/tests/support/slurm.sh"
 gpu_config
-fakes "$TRAINER" net.ini device=cpu run.dir=cpu $exact >out 2>&1 && whole fakes "$TRAINER" >out 2>&1 &&
+fakes "$TRAINER" net.ini device=cpu run.dir=cpu $exact >out 2>&1 && exact="$exact device=cuda" whole fakes "$TRAINER" >out 2>&1 &&
     near cpu whole 1e-4 24
 ok $? "one GPU: the loss of cpu"
 export SLOW=100
-warned=$(gpu_job --nodes=4 -- net.ini $exact)
+warned=$(gpu_job --nodes=4 -- net.ini $exact device=cuda)
 at_step "$warned" 6 && on head scancel --signal=USR1 --batch "$warned"
 ended_well "$warned"
 ok $? "16 GPUs, USR1 to the script: saved, requeued, the bits of one GPU"

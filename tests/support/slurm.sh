@@ -38,10 +38,9 @@ gpu_config() {
     mkdir -p nccl
     run_config
     sed -i '/^layers/,/^\[data/c layers = flatten, linear 16, relu, dropout 0.2, linear 10\n[data]
-        s/^steps = .*/steps = 24/; s/^every = 10/every = 8/; s/^micro_batch = .*/micro_batch = 3/
-        s/^threads/device = cuda\nthreads/' net.ini
+        s/^steps = .*/steps = 24/; s/^every = 10/every = 8/; s/^micro_batch = .*/micro_batch = 3/' net.ini
 }
-# gpu_job: as submit, of train_4node.sh on the fakes of the CUDA libraries
+# gpu_job: as submit, of train_4node.sh on the fakes of the CUDA libraries; device=cuda is among the arguments
 gpu_job() {
     under="$TRAINER_ROOT/tests/hostcuda/run -O $BUILD" job_script=$TRAINER_ROOT/slurm/train_4node.sh submit "$@"
 }

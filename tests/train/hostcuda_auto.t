@@ -5,7 +5,7 @@
 . "${TRAINER_ROOT:?is set by the runner: make test k=train/hostcuda_auto}/tests/support/common.sh"
 [ -e "$BUILD/hostcuda/libtrainer_cuda.so" ] ||
     { echo "1..0 # SKIP no build/hostcuda: built by make hostcuda where nvcc is"; exit 0; }
-unset CUDA_VISIBLE_DEVICES SLURM_JOB_GPUS
+unset CUDA_VISIBLE_DEVICES SLURM_JOB_GPUS TRAINER_DEVICE
 export TRAINER_CUDA_PLAN_CACHE=$PWD/plans
 # on RANKS SETTING...: two steps of a config, a GPU for each rank
 on() {
@@ -31,6 +31,8 @@ ok $? "a wrong product, no allocation: the CPU, with the op"
 CUDA_VISIBLE_DEVICES=0 HOSTCUDA_WRONG_PRODUCT=1 on 1 precision=bf16
 [ $? = 70 ] && grep -q 'error:.*CUDA_VISIBLE_DEVICES.*MATMUL bf16.*device = cpu' out && [ ! -e run/metrics.jsonl ]
 ok $? "the same where GPUs were allocated: code 70, the op"
+DEVICES=1 on 2 && on_cpu && grep -q 'warning:.*cpu.*ranks 0 and 1' out
+ok $? "two ranks on one GPU: the CPU"
 WRONG_RANK=1 on 2 precision=bf16 && on_cpu && grep -q 'warning:.*rank 1.*MATMUL bf16' out
 ok $? "a wrong product on one of two ranks: the CPU on both"
 export TRAINER_CUDA_PLAN_CACHE=none

@@ -38,7 +38,7 @@ for error in cudaErrorHardwareStackError cudaErrorIllegalAddress cudaErrorLaunch
     ok $? "$error, which a kernel can cause: code 70"
 done
 
-# Of NCCL by the numbers of its header: 1 is an unhandled CUDA error, 3 an internal one
+# Of NCCL by the numbers of its header: 1 is an unhandled CUDA error, 4 and 5 are wrong arguments and usage
 # RANK RESULT CODE NAMES...
 nccl() { HOSTCUDA_NCCL_FAULT=async_error,rank=$1,call=6,result=$2 fault 2 "${@:3}"; }
 while read -r error number code blames _; do
@@ -47,11 +47,14 @@ while read -r error number code blames _; do
     nccl 1 "$number" "$code" "$error" 'rank 1 of 2' 'GPU 1 (' && { [ "$blames" = no ] || grep -q "$node" run/verdict; }
     ok $? "$error: code $code"
 done <<<"$table"
-for number in 1 3; do
+for number in 4 5; do
     rm -rf run
     nccl 0 $number 70 && ! grep -q '^node' run/verdict
     ok $? "result $number of NCCL: code 70"
 done
+rm -rf run
+nccl 0 1 75 && ! grep -q '^node' run/verdict
+ok $? "a CUDA error that NCCL does not name: code 75"
 rm -rf run
 HOSTCUDA_FAIL=ncclAllReduce:2:cudaErrorNvlinkUncorrectable@1 fault 2 75 cudaErrorNvlinkUncorrectable "$node" 'GPU 1 ('
 ok $? "a call of NCCL fails because the GPU did: the code of CUDA's error, the rank's GPU"

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "device/device.h"
 #include "run/run.h"
+#include "session/feed.h"
 #include "session/session.h"
 
 #include <jansson.h>
@@ -62,8 +63,8 @@ static void bench_step_note(bench_step_t *b, const tr_step_outcome_t *o) {
 }
 
 static tr_status_t bench_step_time_steps(bench_step_t *b) {
-    /* Without a wait, both sets of inputs are used three times before: the third use captures. */
-    const int64_t most = b->s->device->immediate ? 5 : 8, steps = b->steps;
+    /* Without a wait, each set of inputs is used three times before: the third use captures. */
+    const int64_t most = b->s->device->immediate ? 5 : 3 * tr_feed_sets(b->s) + 2, steps = b->steps;
     const double lr = b->s->optim.lr;
     tr_step_outcome_t o;
     double all = 0;

@@ -181,7 +181,7 @@ static tr_status_t doctor_examine(doctor_t *d, const doctor_options_t *o) {
     doctor_check_speed(d);
     TR_TRY(doctor_check_self_test(d));
     TR_TRY(doctor_check_folder(d));
-    return doctor_check_network(d);
+    return d->has_failed_gpu ? TR_OK : doctor_check_network(d);
 }
 
 /* Prints on rank 0. The error of the first finding that is one, the same on all ranks. */

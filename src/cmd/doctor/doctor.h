@@ -51,6 +51,7 @@ typedef struct {
     tr_device_t *device; /* of the session, else own_device */
     tr_device_t *own_device;
     tr_self_test_t self_test;          /* of this rank's GPU; no rows without one */
+    bool has_failed_gpu;               /* on some rank: it cannot take part in collectives */
     doctor_rank_t *ranks;              /* [info->size] */
     TR_VEC(doctor_finding_t) findings; /* on rank 0 */
     /* network, with at least two ranks; link_count 0: not timed */

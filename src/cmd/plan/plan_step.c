@@ -92,25 +92,27 @@ static tr_status_t plan_step_describe(const tr_graph_t *g, const tr_op_t *op, tr
     return TR_OK;
 }
 
-/* head_loss: up to three products with the logits, and a pass over them that reads them twice and
- * writes their gradient; the logits are in the type of x, in slices. */
+/* head_loss: up to three products with the logits, and a pass over them. Of a training step that
+ * pass reads f32 logits twice and writes their gradient in the type of x; the products read that. */
 static double plan_step_head_sec(const tr_roofline_t *on, const tr_graph_t *g, const tr_op_t *op) {
-    enum { X, W, DX = 2, DW = 3 };
+    enum { X, W, DX = 2, DW = 3, F32 = 4 };
     const double rows_of = (double)tr_shape_of(g, op->in[X])->dim[0],
                  channels = (double)tr_shape_of(g, op->in[X])->dim[1],
                  words = (double)tr_shape_of(g, op->in[W])->dim[0],
                  size = plan_step_bytes(g, op->in[X]) / (rows_of * channels),
-                 logits = rows_of * words * size;
+                 logits = rows_of * words,
+                 operands = plan_step_bytes(g, op->in[X]) + plan_step_bytes(g, op->in[W]);
     tr_step_op_t product = {.group = TR_STEP_HEAD,
                             .unit = TR_UNIT_PRODUCT,
                             .flops = 2 * rows_of * words * channels,
                             .terms = channels,
-                            .bytes = logits + plan_step_bytes(g, op->in[X]) +
-                                     plan_step_bytes(g, op->in[W]),
+                            .bytes = F32 * logits + operands,
                             .launches = 1};
-    const tr_step_op_t softmax = {.group = TR_STEP_HEAD, .bytes = 3 * logits, .launches = 1};
+    const tr_step_op_t softmax = {
+        .group = TR_STEP_HEAD, .bytes = (2 * F32 + size) * logits, .launches = 1};
     double sec = tr_roofline_op_sec(on, &product) + tr_roofline_op_sec(on, &softmax);
     product.terms = words;
+    product.bytes = size * logits + operands;
     if (!tr_is_none(op->out[DX])) sec += tr_roofline_op_sec(on, &product);
     product.terms = rows_of;
     if (!tr_is_none(op->out[DW])) sec += tr_roofline_op_sec(on, &product);

@@ -31,7 +31,7 @@ static void warn_slow(const char *why, const cuda_dnn_attention_t *a) {
 static const char *find_obstacle(const tr_kernel_call_t *call, const cuda_dnn_attention_t *a,
                                  bool kept, int ids) {
     const tr_attention_attr_t *attr = call->attr;
-    if (a->dtype == TR_F32) return "cuDNN's attention has no f32; set precision = bf16";
+    if (a->dtype == TR_F32) return "cuDNN's attention has no f32; set precision = auto";
     if (attr->p > 0 && cuda_present(&call->in[ids]))
         return "cuDNN's attention is used without dropout only; set model.dropout = 0";
     if (kept) return "it keeps its probabilities; set model.attention = flash";

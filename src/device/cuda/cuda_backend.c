@@ -5,6 +5,7 @@
 #else
 #include "cuda_int.h"
 #endif
+#include "cuda_errors.h"
 #include "device/library.h"
 #include <cublasLt.h>
 #include <cudnn.h>
@@ -50,6 +51,8 @@ static const char *cuda_unavailable(void) {
     const cudaError_t error = cudaGetDeviceCount(&count);
     if (error == cudaSuccess && count > 0) return NULL;
     (void)cudaGetLastError();
+    if (error != cudaErrorNoDevice && tr_cuda_error(CUDA_ERRORS_RUNTIME, (int)error).blames)
+        return NULL; /* opening it says so, and that the hardware failed */
     if (error == cudaSuccess || error == cudaErrorNoDevice)
         return "no GPU is visible to this process (see CUDA_VISIBLE_DEVICES, and --gpus of srun)";
     if (error == cudaErrorInsufficientDriver && cudaDriverGetVersion(&driver) == cudaSuccess &&

@@ -23,8 +23,8 @@
 
 tr_status_t tr_cuda_check_at(cudaError_t error, const char *call, const char *file, int line,
                              const char *func) {
-    const cuda_error_t row = tr_cuda_error(CUDA_ERRORS_RUNTIME, (int)error);
     if (error == cudaSuccess) return TR_OK;
+    const cuda_error_t row = tr_cuda_error(CUDA_ERRORS_RUNTIME, (int)error);
     return tr_cuda_error_record(&row, file, line, func, "CUDA: %s failed: %s (%s)", call,
                                 cudaGetErrorString(error), cudaGetErrorName(error));
 }

@@ -16,6 +16,7 @@
 #include "trainer/log.h"
 #include "base/mem.h"
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -64,10 +65,16 @@ static engine_t *engine_of(tr_collectives_t *c) {
 
 /* The row of a result: that of CUDA's error where the GPU has failed or where NCCL says that CUDA
  * did. A GPU that does not work, or that two ranks share, is found while opening. */
-static cuda_error_t cuda_nccl_row(const engine_t *e, ncclResult_t result) {
+static cuda_error_t cuda_nccl_row(const engine_t *e, ncclResult_t result, const char *detail) {
+    static const char said[] = "Cuda failure ";
     const bool is_opening = e->cuda->collectives != &e->base;
-    const cuda_error_t now = tr_cuda_error_now();
+    cuda_error_t now = tr_cuda_error_now();
     const bool is_of_cuda = now.blames || result == ncclUnhandledCudaError;
+    /* NCCL calls CUDA in a thread of its own, whose last error this thread does not see. */
+    const char *place = detail ? strstr(detail, said) : NULL;
+    if (is_of_cuda && now.number == 0 && place)
+        now = tr_cuda_error(CUDA_ERRORS_RUNTIME, atoi(place + sizeof said - 1));
+    if (is_of_cuda && now.number == 0 && !is_opening) now.code = TR_ERR_RETRY;
     cuda_error_t row = is_of_cuda ? now : tr_cuda_error(CUDA_ERRORS_NCCL, (int)result);
     if (is_opening && row.code == TR_ERR_INTERNAL &&
         (result == ncclInvalidUsage || result == ncclUnhandledCudaError))
@@ -78,7 +85,7 @@ static cuda_error_t cuda_nccl_row(const engine_t *e, ncclResult_t result) {
 static tr_status_t fail_nccl(engine_t *e, const group_t *group, ncclResult_t result,
                              const char *call) {
     const char *detail = e->nccl->GetLastError(group->comm);
-    const cuda_error_t row = cuda_nccl_row(e, result);
+    const cuda_error_t row = cuda_nccl_row(e, result, detail);
     e->failed = true;
     return tr_cuda_error_record(
         &row, __FILE__, __LINE__, __func__,
