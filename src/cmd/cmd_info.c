@@ -1,6 +1,7 @@
 /* trainer info: describes this build and this machine. It does not initialise MPI, so that it works
  * where MPI does not. */
 #include "cmd.h"
+#include "base/cores.h"
 #include "device/device.h"
 #include "machine.h"
 
@@ -97,7 +98,7 @@ static void info_print_binding(void) {
     cpu_set_t set;
     CPU_ZERO(&set);
     (void)sched_getaffinity(0, sizeof set, &set);
-    int count = cmd_format_cores(&set, cores, sizeof cores),
+    int count = tr_cores_format(&set, cores, sizeof cores),
         online = (int)sysconf(_SC_NPROCESSORS_ONLN);
     const char *threads = getenv("OMP_NUM_THREADS");
     gethostname(host, sizeof host - 1);

@@ -62,20 +62,6 @@ const char *cmd_library_version(size_t index, char version[128], const char **ou
 
 /* -- cores ------------------------------------------------------------------------------------- */
 
-int cmd_format_cores(const cpu_set_t *set, char *text, size_t bytes) {
-    size_t used = 0;
-    *text = '\0';
-    for (int first = 0, last; first < CPU_SETSIZE; first = last + 1) {
-        last = first;
-        if (!CPU_ISSET(first, set)) continue;
-        while (last + 1 < CPU_SETSIZE && CPU_ISSET(last + 1, set)) last++;
-        if (used < bytes)
-            used += (size_t)snprintf(text + used, bytes - used, first == last ? "%s%d" : "%s%d-%d",
-                                     used ? "," : "", first, last);
-    }
-    return CPU_COUNT(set);
-}
-
 /* Parses a list in the kernel's format: "0-3,8". */
 static bool machine_has_core_of(const char *list, const cpu_set_t *set) {
     for (char *end; *list >= '0' && *list <= '9'; list = *end == ',' ? end + 1 : end) {

@@ -11,8 +11,6 @@ const char *cmd_library_name(size_t index);
 /* Version and path, or "not loaded" and "". Returns `version`. */
 const char *cmd_library_version(size_t index, char version[128], const char **out_path);
 
-/* Writes "0-3,8". Returns the number of cores. */
-int cmd_format_cores(const cpu_set_t *set, char *text, size_t bytes);
 /* Writes the NUMA nodes of these cores, "0,1"; "" if unknown. */
 void cmd_format_numa(const cpu_set_t *set, char *text, size_t bytes);
 

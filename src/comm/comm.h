@@ -11,6 +11,7 @@
 #include "config/config.h"
 #include "device/collectives.h"
 #include "trainer/comm.h"
+#include <sched.h>
 
 /* Values of parallel.engine, in the order of its choices. NCCL: the device's own engine. */
 typedef enum {
@@ -33,6 +34,10 @@ typedef struct {
     int windows; /* tr_windows_t */
 } tr_parallel_settings_t;
 extern const tr_config_table_t tr_parallel_config; /* parallel.* */
+
+/* The cores that each rank of this node could run on when the world was opened, in the order of
+ * their local ranks. Not collective. */
+const cpu_set_t *tr_world_node_cores(const tr_world_t *world);
 
 tr_status_t tr_world_barrier(tr_world_t *world);
 /* Host memory. */

@@ -81,15 +81,13 @@ static tr_status_t find_node(tr_world_t *w, MPI_Comm local) {
 
 static tr_status_t find_cores(tr_world_t *w, MPI_Comm local) {
     tr_world_info_t *info = &w->info;
-    cpu_set_t mine, *masks = NULL;
+    cpu_set_t mine;
     CPU_ZERO(&mine);
     if (sched_getaffinity(0, sizeof mine, &mine) != 0 || CPU_COUNT(&mine) == 0) CPU_SET(0, &mine);
-    TR_TRY(tr_alloc((size_t)info->local_size * sizeof *masks, "affinity masks", &masks));
-    tr_status_t status = gather(local, &mine, sizeof mine, masks);
-    int crowded = status == TR_OK && tr_count_cores(masks, info->local_size, info->local_rank,
-                                                    &info->cores, &info->cores_shared_by);
-    tr_free(&masks);
-    TR_TRY(status);
+    TR_TRY(tr_alloc((size_t)info->local_size * sizeof mine, "affinity masks", &w->node_cores));
+    TR_TRY(gather(local, &mine, sizeof mine, w->node_cores));
+    int crowded = tr_count_cores(w->node_cores, info->local_size, info->local_rank, &info->cores,
+                                 &info->cores_shared_by);
     crowded |= tr_limit_cores(tr_host_cpu_limit(), info);
     TR_MPI(MPI_Allreduce, (MPI_IN_PLACE, &crowded, 1, MPI_INT, MPI_MAX, w->comm));
     info->more_than_cores = crowded;
@@ -158,12 +156,17 @@ void tr_world_close(tr_world_t **world) {
     if (!w->lost && w->comm != MPI_COMM_NULL) MPI_Comm_free(&w->comm);
     if (!w->lost && w->owns_mpi) MPI_Finalize();
     tr_watchdog_stop(w); /* last: it also watches over finalizing */
+    if (!w->lost) tr_free(&w->node_cores);
     if (!w->lost) tr_free(world);
     *world = NULL; /* if a peer was lost, the communication thread may still use it */
 }
 
 const tr_world_info_t *tr_world_info(const tr_world_t *world) {
     return &world->info;
+}
+
+const cpu_set_t *tr_world_node_cores(const tr_world_t *world) {
+    return world->node_cores;
 }
 
 void tr_world_abort(tr_world_t *world, int code) {

@@ -20,6 +20,7 @@ struct tr_world {
     /* a peer or the network is lost: calls fail at once instead of waiting forever */
     bool lost;
     tr_world_info_t info;
+    cpu_set_t *node_cores; /* [info.local_size] */
     tr_heartbeat_t heartbeat;
     _Atomic(tr_watchdog_t *) watchdog; /* NULL: none; also read by the watchdog thread */
 };

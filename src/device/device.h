@@ -17,6 +17,7 @@
 #include "device/kernels.h"
 #include "trainer/device.h"
 #include "trainer/tensor_types.h"
+#include <sched.h>
 
 typedef struct tr_stream tr_stream_t; /* opaque */
 typedef struct tr_event tr_event_t;
@@ -70,7 +71,7 @@ typedef struct {
 
 /* Where a device is. */
 typedef struct {
-    char near_cores[256];  /* CPU cores on its NUMA node, "0-31,64-95"; "" if unknown */
+    cpu_set_t near_cores;  /* CPU cores on its NUMA node; none if unknown */
     int siblings, visible; /* devices of its kind on this node, and visible to this process; 0: ? */
 } tr_device_place_t;
 
@@ -209,6 +210,9 @@ typedef struct {
     const char *(*unavailable)(void);
     /* optional: number of visible devices; NULL: one. Opens none. */
     tr_status_t (*count)(int *out);
+    /* optional: the CPU cores near each of the first `count` visible devices, as
+     * tr_device_place_t.near_cores; zero on entry. Opens none. */
+    void (*near_cores)(int count, cpu_set_t *out);
     tr_status_t (*open)(const tr_device_params_t *params, tr_device_t **out);
     /* optional: driver, libraries and devices of this machine, for `trainer info`. Opens none. */
     tr_status_t (*report)(tr_report_row_fn row, void *self);

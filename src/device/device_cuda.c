@@ -80,6 +80,10 @@ static tr_status_t count(int *out) {
     return loaded->count ? loaded->count(out) : TR_OK;
 }
 
+static void near_cores(int count, cpu_set_t *out) {
+    if (loaded && loaded->near_cores) loaded->near_cores(count, out);
+}
+
 static tr_status_t open_device(const tr_device_params_t *params, tr_device_t **out) {
     if (params->model) TR_TRY(load_stub());
     TR_TRY(fail_unless_loaded());
@@ -96,6 +100,7 @@ const tr_backend_t tr_backend_cuda = {
     .help = "NVIDIA GPUs, by " LIBRARY,
     .unavailable = unavailable,
     .count = count,
+    .near_cores = near_cores,
     .open = open_device,
     .report = cuda_library_report,
 };

@@ -7,21 +7,42 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* If the launcher binds devices, every rank sees only its own. Otherwise the ranks of a node take
- * them in order. */
-static tr_status_t choose_index(const char *name, const tr_world_info_t *place, bool share,
+int tr_nearest_device(const cpu_set_t *near, int count, const cpu_set_t *ranks, int rank) {
+    int chosen = 0, users[TR_NODE_DEVICES] = {0};
+    for (int r = 0; r <= rank; r++) {
+        int most = -1;
+        for (int i = 0; i < count; i++) {
+            cpu_set_t both;
+            CPU_AND(&both, &near[i], &ranks[r]);
+            if (users[i] > r / count || CPU_COUNT(&both) <= most) continue;
+            most = CPU_COUNT(&both);
+            chosen = i;
+        }
+        users[chosen]++;
+    }
+    return chosen;
+}
+
+/* If the launcher binds devices, every rank sees only its own. */
+static tr_status_t choose_index(const char *name, const tr_world_t *world, bool share,
                                 int *out_index) {
+    const tr_world_info_t *place = world ? tr_world_info(world) : NULL;
     const tr_backend_t *backend = NULL;
+    cpu_set_t near[TR_NODE_DEVICES] = {0};
     int count = 1;
+    *out_index = 0;
     TR_TRY(tr_backend_find(name, &backend));
     if (backend->count) TR_TRY(backend->count(&count));
-    *out_index = place && count > 1 ? place->local_rank : 0;
-    if (share && count > 0) *out_index %= count;
-    if (*out_index < count) return TR_OK;
-    return TR_FAIL(TR_ERR_CONFIG,
-                   "device = %s: this node has %d of them, for %d ranks: start at most %d ranks "
-                   "per node, or set cuda.share = yes",
-                   backend->name, count, place->local_size, count);
+    if (!place || count <= 1) return TR_OK;
+    if (count > TR_NODE_DEVICES) count = TR_NODE_DEVICES;
+    if (place->local_rank >= count && !share)
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "device = %s: this node has %d of them, for %d ranks: start at most %d "
+                       "ranks per node, or set cuda.share = yes",
+                       backend->name, count, place->local_size, count);
+    if (backend->near_cores) backend->near_cores(count, near);
+    *out_index = tr_nearest_device(near, count, tr_world_node_cores(world), place->local_rank);
+    return TR_OK;
 }
 
 int tr_cores_of_rank(const tr_world_info_t *place) {
@@ -59,7 +80,7 @@ tr_status_t tr_open_gpu_model(const tr_config_t *config, const char *model, bool
 }
 
 tr_status_t tr_open_device(const tr_config_t *config, const char *name, uint64_t seed, bool tf32,
-                           const tr_world_info_t *place, tr_device_t **out) {
+                           const tr_world_t *world, tr_device_t **out) {
     tr_main_settings_t settings;
     tr_cuda_settings_t cuda;
     char folder[PATH_MAX];
@@ -77,9 +98,9 @@ tr_status_t tr_open_device(const tr_config_t *config, const char *name, uint64_t
                             .tune = cuda.tune,
                             .conv_stats = cuda.conv_stats,
                             .plan_folder = folder};
-    if (automatic) p.threads = place ? tr_cores_of_rank(place) : 0;
+    if (automatic) p.threads = world ? tr_cores_of_rank(tr_world_info(world)) : 0;
     if (!name) name = settings.device;
-    TR_TRY(choose_index(name, place, cuda.share, &p.index));
+    TR_TRY(choose_index(name, world, cuda.share, &p.index));
     TR_TRY(tr_device_open(name, &p, out));
     if ((*out)->threads > 0 && (*out)->threads < settings.threads)
         TR_WARN("threads = %d: OpenMP allows at most %d; raise OMP_THREAD_LIMIT or unset it",

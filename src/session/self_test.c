@@ -299,11 +299,10 @@ static tr_status_t choose_test(tr_session_t *s, tr_device_t *device) {
 
 /* This rank's GPU, tested unless nothing will run. */
 static tr_status_t choose_open(tr_session_t *s, tr_device_t **out) {
-    const tr_world_info_t *place = s->world ? tr_world_info(s->world) : NULL;
     const int precision = s->main.precision;
     tr_status_t status =
         tr_session_agree(s, tr_open_device(s->config, "cuda", (uint64_t)s->train.seed,
-                                           precision == TR_PRECISION_TF32, place, out));
+                                           precision == TR_PRECISION_TF32, s->world, out));
     if (status == TR_OK && s->world) status = tr_check_own_device(s->world, s->config, *out);
     if (status == TR_OK && !s->params.plans_only) status = choose_test(s, *out);
     if (status == TR_OK) return TR_OK;

@@ -43,9 +43,9 @@ static tr_status_t session_open_device(tr_session_t *s) {
     if (s->params.gpu) return tr_open_gpu_model(s->config, s->params.gpu, tf32, &s->device);
     if (!s->params.build && strcmp(s->main.device, "auto") == 0)
         TR_TRY(tr_device_choose(s, &s->device));
-    return s->device
-               ? TR_OK
-               : tr_open_device(s->config, NULL, (uint64_t)s->train.seed, tf32, w, &s->device);
+    return s->device ? TR_OK
+                     : tr_open_device(s->config, NULL, (uint64_t)s->train.seed, tf32, s->world,
+                                      &s->device);
 }
 
 /* Sets up the session. Collective if there is a world: errors are those of all ranks. */

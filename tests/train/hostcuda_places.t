@@ -27,6 +27,22 @@ core=$(($(nproc --all) + 100))
 HOSTCUDA_DEVICES=2 HOSTCUDA_NEAR=$core doctor 2
 grep -q "near cores $core" out && grep -q 'rank 0' out
 ok $? "doctor: a rank whose cores are far from its GPU"
+# Two cores that this test may use; each rank has one, and the GPUs are near them in the other order.
+read -r low high < <(python3 -c 'import os; print(*sorted(os.sched_getaffinity(0))[:2])')
+cat >pin <<SH
+#!/bin/sh
+[ "\$OMPI_COMM_WORLD_LOCAL_RANK" = 0 ] && core=$low || core=${high-}
+exec taskset -c "\$core" "\$@"
+SH
+chmod +x pin
+if [ -n "${high-}" ]; then
+    HOSTCUDA_DEVICES=2 HOSTCUDA_NEAR=$high,$low HOSTCUDA_TRACE=trace fakes "$MPIEXEC" -np 2 --bind-to none ./pin \
+        "$TRAINER" doctor run.dir=d device=cuda >out 2>&1 && ! grep -q 'warning *gpus' out &&
+        grep -qx 'cudaSetDevice 1' trace.0 && grep -qx 'cudaSetDevice 0' trace.1
+    ok $? "each rank takes the GPU near its cores"
+else
+    skip "each rank takes the GPU near its cores" "one core"
+fi
 cat >bind <<'SH'
 #!/bin/sh
 CUDA_VISIBLE_DEVICES=$OMPI_COMM_WORLD_LOCAL_RANK exec "$@"

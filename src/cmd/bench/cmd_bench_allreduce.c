@@ -75,10 +75,9 @@ static tr_status_t bench_allreduce_write_json(const bench_allreduce_t *b, const 
 
 static tr_status_t bench_allreduce_measure(bench_allreduce_t *b, const tr_config_t *config,
                                            const bench_allreduce_options_t *o) {
-    const tr_world_info_t *info = tr_world_info(b->world);
     tr_parallel_settings_t parallel;
     tr_config_read(config, &tr_parallel_config, &parallel);
-    const tr_status_t opened = tr_open_device(config, NULL, 0, false, info, &b->device);
+    const tr_status_t opened = tr_open_device(config, NULL, 0, false, b->world, &b->device);
     TR_TRY(tr_world_agree(b->world, opened));
     TR_TRY(tr_check_own_device(b->world, config, b->device));
     TR_TRY(tr_world_collectives(b->world, b->device, &parallel, &b->collectives));

@@ -131,7 +131,8 @@ static tr_status_t bench_attention_run(void *options) {
                             "model.n_embd = %lld is not a multiple of model.n_head = %lld",
                             (long long)b.channels, (long long)b.heads),
                     done);
-    TR_TRY_GOTO(tr_open_device(config, NULL, 0, b.precision == TR_PRECISION_TF32, info, &b.device), done);
+    TR_TRY_GOTO(tr_open_device(config, NULL, 0, b.precision == TR_PRECISION_TF32, world, &b.device),
+                done);
     TR_TRY_GOTO(tr_precision_resolve(world, b.device, &b.precision), done);
     for (int64_t tokens = FIRST_TOKENS; tokens <= o->max_tokens; tokens *= 2, b.rows++) {
         b.tokens[b.rows] = tokens;

@@ -2,7 +2,7 @@
  * trainer doctor [CONFIG.ini] [--json FILE] [key=value ...]: checks whether training can run here.
  */
 #include "doctor.h"
-#include "cmd/machine.h"
+#include "base/cores.h"
 #include "trainer/log.h"
 
 #include <jansson.h>
@@ -63,7 +63,7 @@ static void doctor_print(const doctor_t *d) {
     for (int r = 0; d->ranks && r < d->info->size; r++) {
         const doctor_rank_t *rank = &d->ranks[r];
         char cores[256];
-        cmd_format_cores(&rank->cores, cores, sizeof cores);
+        tr_cores_format(&rank->cores, cores, sizeof cores);
         printf("%5d %-12s %-16s %-5s %7d %9.1f %8.1f  %s: %s\n", rank->rank, rank->host, cores,
                rank->numa[0] ? rank->numa : "-", rank->threads, rank->flops / 1e9,
                rank->bytes / 1e9, rank->device, rank->description);
@@ -91,7 +91,7 @@ static json_t *doctor_ranks_json(const doctor_t *d) {
         const doctor_rank_t *rank = &d->ranks[r];
         json_t *report = json_object();
         char cores[256], name[128], value[512];
-        cmd_format_cores(&rank->cores, cores, sizeof cores);
+        tr_cores_format(&rank->cores, cores, sizeof cores);
         for (const char *line = rank->report; *line;) {
             const int split = (int)strcspn(line, "\t"), whole = (int)strcspn(line, "\n");
             snprintf(name, sizeof name, "%.*s", split, line);
@@ -167,7 +167,7 @@ static tr_status_t doctor_examine(doctor_t *d, const doctor_options_t *o) {
         doctor_find(d, "config", DOCTOR_OK, TR_OK, NULL, "%s can be planned on %d rank%s; data: %s",
                     d->path, info->size, info->size > 1 ? "s" : "", d->s->info.description);
     } else {
-        if (tr_world_agree(d->world, tr_open_device(d->config, NULL, 0, false, info,
+        if (tr_world_agree(d->world, tr_open_device(d->config, NULL, 0, false, d->world,
                                                     &d->own_device)) != TR_OK) {
             doctor_find_error(d, "device");
             return TR_OK;

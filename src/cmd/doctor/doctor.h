@@ -32,7 +32,7 @@ typedef struct {
     char trainer[64], mpi[128], hdf5[64], onednn[64];
     char report[2048]; /* of the device: lines "name\tvalue\n" */
     cpu_set_t cores;
-    char near_cores[256];  /* of its GPU; "" if it has none, or unknown */
+    cpu_set_t near_cores;  /* of its GPU; none if it has none, or unknown */
     int siblings, visible; /* GPUs of its node, and those that it sees; 0: none, or unknown */
     int rank, node, local_rank, threads;
     int node_cores;      /* cores of its node that this job may use */

@@ -1,24 +1,12 @@
 /* Checks of GPUs: whether ranks run near theirs, and see those of the other ranks. */
 #include "doctor.h"
-#include "cmd/machine.h"
-
-#include <stdlib.h>
-#include <string.h>
+#include "base/cores.h"
 
 /* Whether the rank has none of the cores near its GPU. */
 static bool doctor_gpus_is_far(const doctor_rank_t *rank) {
-    cpu_set_t near, both;
-    CPU_ZERO(&near);
-    /* a list as the kernel writes it: "0-3,8" */
-    const char *list = rank->near_cores;
-    for (char *end; *list >= '0' && *list <= '9'; list = *end == ',' ? end + 1 : end) {
-        const long first = strtol(list, &end, 10),
-                   last = *end == '-' ? strtol(end + 1, &end, 10) : first;
-        for (long core = first; core <= last && core < CPU_SETSIZE; core++)
-            CPU_SET((size_t)core, &near);
-    }
-    CPU_AND(&both, &near, &rank->cores);
-    return CPU_COUNT(&near) > 0 && CPU_COUNT(&both) == 0;
+    cpu_set_t both;
+    CPU_AND(&both, &rank->near_cores, &rank->cores);
+    return CPU_COUNT(&rank->near_cores) > 0 && CPU_COUNT(&both) == 0;
 }
 
 /* Of several ranks on a node, one that sees only a part of the node's GPUs. */
@@ -42,14 +30,15 @@ void doctor_check_gpus(doctor_t *d) {
         if (doctor_gpus_is_blind(d, rank) && blind.count++ == 0) blind.first = rank;
     }
     if (far.first) {
-        char cores[128];
-        cmd_format_cores(&far.first->cores, cores, sizeof cores);
+        char cores[128], near[128];
+        tr_cores_format(&far.first->cores, cores, sizeof cores);
+        tr_cores_format(&far.first->near_cores, near, sizeof near);
         doctor_find(d, "gpus", DOCTOR_WARNING, TR_OK,
-                    "Bind each rank to cores near its GPU: --gpu-bind=closest or --cpu-bind with "
-                    "srun, --map-by numa with mpirun.",
+                    "Spread the ranks over the NUMA nodes: --cpu-bind=ldoms with srun, --map-by "
+                    "numa with mpirun. Each rank then takes the nearest free GPU that it sees.",
                     "rank %d on %s runs on cores %s, and its GPU is near cores %s; ranks far from "
                     "their GPU: %d",
-                    far.first->rank, far.first->host, cores, far.first->near_cores, far.count);
+                    far.first->rank, far.first->host, cores, near, far.count);
     }
     if (blind.first)
         doctor_find(d, "gpus", DOCTOR_WARNING, TR_OK,

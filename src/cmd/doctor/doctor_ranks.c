@@ -1,6 +1,7 @@
 /* Checks of the ranks: cores, threads, versions, speed. */
 #include "doctor.h"
 #include "cmd/machine.h"
+#include "base/cores.h"
 #include "base/stats.h"
 #include "base/host.h"
 
@@ -60,7 +61,7 @@ tr_status_t doctor_gather_ranks(doctor_t *d) {
     if (ops->place) {
         tr_device_place_t place = {0};
         ops->place(d->device, &place);
-        memcpy(mine->near_cores, place.near_cores, sizeof mine->near_cores);
+        mine->near_cores = place.near_cores;
         mine->siblings = place.siblings;
         mine->visible = place.visible;
     }
@@ -120,7 +121,7 @@ static void doctor_ranks_find_problem(doctor_t *d, problem_t problem, const node
                        "--map-by slot:PE=N, or mpirun --bind-to none.",
     };
     char cores[128], more[48] = "";
-    cmd_format_cores(problem == SHARED_CORES ? &n->shared : &n->cores, cores, sizeof cores);
+    tr_cores_format(problem == SHARED_CORES ? &n->shared : &n->cores, cores, sizeof cores);
     if (nodes > 1) snprintf(more, sizeof more, ", and likewise on %d more", nodes - 1);
     const char *host = n->first->host;
     if (problem == SHARED_CORES)

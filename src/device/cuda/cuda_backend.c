@@ -122,6 +122,7 @@ const tr_backend_t tr_library_backend = {
     .help = "NVIDIA GPUs, by cuBLASLt, cuDNN and kernels of its own",
     .unavailable = cuda_unavailable,
     .count = cuda_count,
+    .near_cores = tr_cuda_nvml_near_cores,
     .open = tr_cuda_open,
     .report = cuda_report,
 };

@@ -3,6 +3,7 @@
  * that are needed are declared here after NVML's reference manual.
  */
 #include "cuda_int.h"
+#include "base/cores.h"
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
@@ -88,25 +89,16 @@ static void add_processes(const nvml_t *nvml, nvml_device_t gpu, char *text, siz
 
 /* -- where a GPU is ---------------------------------------------------------------------------- */
 
-enum { MOST_GPUS = 32, MOST_LINKS = 18, CORE_WORDS = 16, WORD_BITS = 64 };
+enum { MOST_GPUS = 32, MOST_LINKS = 18, WORD_BITS = 64 };
 enum { P2P_READ = 0, P2P_NVLINK = 2 }; /* nvmlGpuP2PCapsIndex_t */
 
-/* Writes "0-31,64-95"; "" if unknown. */
-static void format_cores(const nvml_t *nvml, nvml_device_t gpu, char *text, size_t bytes) {
-    unsigned long set[CORE_WORDS] = {0};
-    size_t used = 0;
-    *text = '\0';
-    if (ASK(nvml, DeviceGetCpuAffinity, gpu, CORE_WORDS, set) != 0) return;
-    for (int first = 0, last; first < CORE_WORDS * WORD_BITS; first = last + 1) {
-        last = first;
-        if (!(set[first / WORD_BITS] >> first % WORD_BITS & 1)) continue;
-        while (last + 1 < CORE_WORDS * WORD_BITS &&
-               set[(last + 1) / WORD_BITS] >> (last + 1) % WORD_BITS & 1)
-            last++;
-        if (used < bytes)
-            used += (size_t)snprintf(text + used, bytes - used, first == last ? "%s%d" : "%s%d-%d",
-                                     used ? "," : "", first, last);
-    }
+/* None if unknown. */
+static void find_cores(const nvml_t *nvml, nvml_device_t gpu, cpu_set_t *out) {
+    unsigned long words[CPU_SETSIZE / WORD_BITS] = {0};
+    CPU_ZERO(out);
+    if (ASK(nvml, DeviceGetCpuAffinity, gpu, CPU_SETSIZE / WORD_BITS, words) != 0) return;
+    for (size_t core = 0; core < CPU_SETSIZE; core++)
+        if (words[core / WORD_BITS] >> core % WORD_BITS & 1) CPU_SET(core, out);
 }
 
 /* Writes "18"; "?" if unknown. */
@@ -156,8 +148,20 @@ void tr_cuda_nvml_place(const tr_device_t *device, tr_device_place_t *out) {
     if (cudaGetDeviceCount(&out->visible) != cudaSuccess) out->visible = 0;
     if (nvml_load(&nvml)) return;
     if (ASK(&nvml, DeviceGetHandleByPciBusId_v2, device->bus_id, &gpu) == 0)
-        format_cores(&nvml, gpu, out->near_cores, sizeof out->near_cores);
+        find_cores(&nvml, gpu, &out->near_cores);
     if (nvml.DeviceGetCount_v2(&count) == 0) out->siblings = (int)count;
+    (void)nvml.Shutdown();
+}
+
+void tr_cuda_nvml_near_cores(int count, cpu_set_t *out) {
+    nvml_t nvml;
+    nvml_device_t gpu = NULL;
+    char bus_id[32];
+    if (nvml_load(&nvml)) return;
+    for (int i = 0; i < count; i++)
+        if (cudaDeviceGetPCIBusId(bus_id, sizeof bus_id, i) == cudaSuccess &&
+            ASK(&nvml, DeviceGetHandleByPciBusId_v2, bus_id, &gpu) == 0)
+            find_cores(&nvml, gpu, &out[i]);
     (void)nvml.Shutdown();
 }
 
@@ -170,6 +174,7 @@ static void report_gpu(const nvml_t *nvml, unsigned index, tr_report_row_fn row,
     unsigned mig = 0, pending = 0;
     nvml_memory_t memory = {0};
     nvml_device_t gpu = NULL;
+    cpu_set_t near;
     const int error = nvml->DeviceGetHandleByIndex_v2(index, &gpu);
     snprintf(label, sizeof label, "GPU %u", index);
     if (error != 0) {
@@ -186,7 +191,8 @@ static void report_gpu(const nvml_t *nvml, unsigned index, tr_report_row_fn row,
              uuid, (double)memory.free / 0x1p30, (double)memory.total / 0x1p30,
              mig ? ", partitioned (MIG)" : "", users);
     row(self, label, text);
-    format_cores(nvml, gpu, cores, sizeof cores);
+    find_cores(nvml, gpu, &near);
+    (void)tr_cores_format(&near, cores, sizeof cores);
     format_links(nvml, gpu, links, sizeof links);
     snprintf(text, sizeof text, "near cores %s; %s NVLinks up", *cores ? cores : "?", links);
     row(self, "", text);

@@ -233,11 +233,18 @@ EXPORT nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned *now, uns
     *now = *pending = hostcuda_env("HOSTCUDA_MIG", 0) != 0;
     return NVML_SUCCESS;
 }
+/* The core of this device in HOSTCUDA_NEAR=CORE,...; the last one also of those after it. */
+static long listed_core(int index) {
+    const char *list = getenv("HOSTCUDA_NEAR");
+    if (!list || !*list) return -1;
+    for (const char *next; index > 0 && (next = strchr(list, ',')); index--) list = next + 1;
+    return strtol(list, NULL, 10);
+}
+
 /* The cores of this machine, half of them near the first half of the devices (HOSTCUDA_NUMA=1),
  * else all near all. */
 static void near_cores(int index, unsigned words, unsigned long *set) {
-    const long cores = sysconf(_SC_NPROCESSORS_ONLN),
-               near = (long)hostcuda_env("HOSTCUDA_NEAR", -1);
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN), near = listed_core(index);
     if (near >= 0) {
         memset(set, 0, words * sizeof *set);
         set[near / 64] |= 1ul << near % 64;
