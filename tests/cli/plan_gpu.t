@@ -58,6 +58,9 @@ if [ -e "$BUILD/hostcuda/libtrainer_cuda.so" ]; then
             of "p['precision'] == '${kind#*:}'" || break
     done
     ok $? "precision = auto: bf16, and fp16 on a T4"
+    fakes "$TRAINER" plan small.ini --gpu t4 precision=fp32 --json plan.json >out 2>&1 &&
+        names out 'pinned & 64.0 MiB' && of "p['memory_bytes']['limit'] == 15640000000 * 7 // 8"
+    ok $? "an eighth of a T4 stays free, as on one that is there; the pinned memory"
     fake gpt.ini && grep -q 'predicted, not measured' out && cp plan.json one.json &&
         of "p['step']['kind'] == 'prediction' and len(p['step']['assumptions']) > 8" &&
         of "abs(sum(p['step']['groups_ms'].values()) - p['step']['step_ms']) < 1e-6" &&

@@ -89,8 +89,7 @@ tr_status_t plan_session(const tr_config_t *config, int ranks, bool any_size, tr
     return tr_session_create(config, NULL, &params, out);
 }
 
-/* What ranks pin at the start, besides their batches. */
-static void plan_print_pinned(const tr_session_t *s) {
+void plan_print_pinned(const tr_session_t *s) {
     const tr_memory_plan_t m = tr_graph_memory(s->g);
     char checkpoint[32], piece[32];
     if (s->device->host_visible) return;

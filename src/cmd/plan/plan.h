@@ -26,6 +26,8 @@ typedef enum { PLAN_N_LAYER, PLAN_N_EMBD, PLAN_MICRO_BATCH } plan_largest_t;
  * allow more memory than this device has. Not collective. */
 tr_status_t plan_session(const tr_config_t *config, int ranks, bool any_size, tr_session_t **out);
 
+/* Prints what ranks pin at the start, besides their batches; nothing on the CPU. */
+void plan_print_pinned(const tr_session_t *s);
 /* plan --nodes: prints the predicted step times, or writes them to o->json. */
 tr_status_t plan_nodes(const tr_config_t *config, const plan_options_t *o);
 /* plan --stages: the memory of each stage of a step, in fp32 and in bf16. Sets precision. */

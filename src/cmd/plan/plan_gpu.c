@@ -100,6 +100,7 @@ static void plan_gpu_print(const gpu_plan_t *p, const plan_options_t *o) {
     printf("  the plan %s the %s that cuda.memory_limit allows\n",
            m.total <= p->s->device->memory_bytes ? "fits in" : "DOES NOT FIT in",
            tr_format_bytes((double)p->s->device->memory_bytes, text));
+    plan_print_pinned(p->s);
     plan_step_print(&p->step);
     printf("\nops that CUDA's libraries compute (count: ops with the same plan; the first is "
            "named)\n%5s %-20s %-24s %-26s %12s  %s\n",

@@ -296,9 +296,8 @@ static void cuda_describe(cuda_device_t *cuda, const struct cudaDeviceProp *p) {
              (double)p->totalGlobalMem / 0x1p30, p->major, p->minor);
 }
 
-static size_t cuda_memory_limit(double share, size_t available) {
-    const size_t reserve =
-        available / 8 < MEMORY_RESERVE ? available / 8 : MEMORY_RESERVE;
+size_t tr_cuda_memory_limit(double share, size_t available) {
+    const size_t reserve = available / 8 < MEMORY_RESERVE ? available / 8 : MEMORY_RESERVE;
     const size_t most = (size_t)((share > 0 ? share : MEMORY_SHARE) * (double)available);
     return most < available - reserve ? most : available - reserve;
 }
@@ -329,7 +328,7 @@ tr_status_t tr_cuda_open(const tr_device_params_t *params, tr_device_t **out) {
     tr_cuda_errors_gpu(params->index, cuda->base.bus_id, cuda->base.uuid);
     cuda->base.tf32 = params->tf32 && properties.major >= 8;
     cuda->base.conv_stats = params->conv_stats;
-    cuda->base.memory_bytes = cuda_memory_limit(params->memory_share, available);
+    cuda->base.memory_bytes = tr_cuda_memory_limit(params->memory_share, available);
     const tr_status_t status = tr_cuda_open_plans(cuda, params->plan_folder);
     if (status == TR_OK)
         *out = &cuda->base;

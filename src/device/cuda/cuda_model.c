@@ -91,7 +91,7 @@ static void model_describe(cuda_device_t *cuda, const tr_gpu_kind_t *kind, bool 
     device->fast_bf16 = kind->bf16 > 0;
     device->fast_f16 = true;
     device->capability = kind->capability;
-    device->memory_bytes = (size_t)(share * (double)kind->memory_bytes);
+    device->memory_bytes = tr_cuda_memory_limit(share, (size_t)kind->memory_bytes);
     cuda->multiprocessors = kind->multiprocessors;
     tr_snprintf(device->description, sizeof device->description,
                 "%s, %.1f GiB, compute capability %d.%d, planned without the GPU%s", kind->title,
@@ -112,7 +112,7 @@ tr_status_t tr_cuda_open_model(const tr_device_params_t *params, tr_device_t **o
     cuda->model = model;
     cuda->base.tf32 = params->tf32 && kind->tf32 > 0;
     cuda->base.conv_stats = params->conv_stats;
-    model_describe(cuda, kind, bound, params->memory_share > 0 ? params->memory_share : 0.95);
+    model_describe(cuda, kind, bound, params->memory_share);
     if (!bound) TR_TRY_GOTO(describe_to_cudnn(kind, model), fail);
     TR_TRY_GOTO(tr_cuda_open_plans(cuda, params->plan_folder), fail);
     *out = &cuda->base;
