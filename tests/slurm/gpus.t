@@ -7,7 +7,8 @@
     { echo "1..0 # SKIP no build/hostcuda with NCCL: built by make hostcuda where nvcc and nccl.h are"; exit 0; }
 . "$TRAINER_ROOT/tests/support/slurm.sh"
 gpu_config
-fakes "$TRAINER" net.ini device=cpu run.dir=cpu $exact >out 2>&1 && exact="$exact device=cuda" whole fakes "$TRAINER" >out 2>&1 &&
+fakes "$TRAINER" net.ini device=cpu run.dir=cpu $exact >out 2>&1 &&
+    exact="$exact device=cuda" whole fakes "$TRAINER" >out 2>&1 &&
     near cpu whole 1e-4 24
 ok $? "one GPU: the loss of cpu"
 export SLOW=100

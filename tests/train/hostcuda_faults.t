@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # TEST timeout=300
-# Errors of CUDA and NCCL, each planted on the fakes: the exit code, and the node and the GPU in the verdict. The
-# table is src/device/cuda/cuda_errors.def, which docs/slurm.md shows.
+# Errors of CUDA and NCCL, planted on the fakes, one of each kind (TEST_ALL=1: each): the exit code, and the node and
+# the GPU in the verdict. The table is src/device/cuda/cuda_errors.def, which docs/slurm.md shows.
 . "${TRAINER_ROOT:?is set by the runner: make test k=train/hostcuda_faults}/tests/support/common.sh"
 [ -e "$BUILD/hostcuda/libtrainer_cuda.so" ] && nm "$BUILD/hostcuda/libtrainer_cuda.so" | grep -q tr_cuda_nccl ||
     { echo "1..0 # SKIP no build/hostcuda with NCCL: built by make hostcuda where nvcc and nccl.h are"; exit 0; }
@@ -25,14 +25,18 @@ gpu='GPU 0 (0000:.*GPU-'
 table=$("$TRAINER_ROOT/tools/make-fault-table" | tr -d '`|')
 [ "$(wc -l <<<"$table")" -ge 11 ]
 ok $? "the table is read"
+# wanted KIND: the first row of a kind, or all
+kinds=
+wanted() { all || [[ " $kinds " != *" $1 "* ]] && kinds="$kinds $1"; }
 while read -r error _ code blames _; do
     case $error in nccl*) continue ;; esac
+    wanted "cuda,$code,$blames" || continue
     [ "$blames" = yes ] && named=$node || named="$error"
     rm -rf run
     HOSTCUDA_FAIL=cudaGraphLaunch:2:$error fault 1 "$code" "$named" "$error" "$gpu"
     ok $? "$error: code $code"
 done <<<"$table"
-for error in cudaErrorHardwareStackError cudaErrorIllegalAddress cudaErrorLaunchFailure; do
+for error in $(cases cudaErrorIllegalAddress cudaErrorHardwareStackError cudaErrorLaunchFailure); do
     rm -rf run
     HOSTCUDA_FAIL=cudaGraphLaunch:2:$error fault 1 70 "$error" && ! grep -q '^node' run/verdict
     ok $? "$error, which a kernel can cause: code 70"
@@ -43,11 +47,12 @@ done
 nccl() { HOSTCUDA_NCCL_FAULT=async_error,rank=$1,call=6,result=$2 fault 2 "${@:3}"; }
 while read -r error number code blames _; do
     case $error in cuda*) continue ;; esac
+    wanted "nccl,$code,$blames" || continue
     rm -rf run
     nccl 1 "$number" "$code" "$error" 'rank 1 of 2' 'GPU 1 (' && { [ "$blames" = no ] || grep -q "$node" run/verdict; }
     ok $? "$error: code $code"
 done <<<"$table"
-for number in 4 5; do
+for number in $(cases 4 5); do
     rm -rf run
     nccl 0 $number 70 && ! grep -q '^node' run/verdict
     ok $? "result $number of NCCL: code 70"
