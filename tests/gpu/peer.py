@@ -57,7 +57,7 @@ def autocast(cache=True):
 def make_gpt(get):
     vocab, batch, context = int(get("model.vocab_size", 50257)), int(get("data.batch_size", 8)), int(get("model.context", 1024))
     model = torch_gpt.GPT(int(get("model.n_layer", 12)), int(get("model.n_head", 12)), int(get("model.n_embd", 768)), context,
-                          (vocab + 127) // 128 * 128)
+                          (vocab + 127) // 128 * 128, float(get("model.dropout", 0)), get("model.bias", "yes") == "yes")
     x, y = (torch.randint(vocab, (batch, context), device=DEVICE) for _ in range(2))
     return model.to(DEVICE), x, lambda out: torch.nn.functional.cross_entropy(out.flatten(0, 1), y.flatten())
 

@@ -33,12 +33,12 @@ if command -v python3 >/dev/null; then
     echo '{"kind": "gpu_bench", "runs": [{"name": "mnist_mlp"}]}' >bench.json
     fakes "$TRAINER_ROOT/tests/gpu/bench" mnist_mlp --dry --build "$BUILD" --out . --python no-python >out 2>&1 &&
         grep -Eq \
-            '^\| fp32 \| [0-9.]+ \| [0-9]+ \| [0-9.]+ \| not measured: no-python .* \| - \| 1.50  \| [0-9.]+ %' \
+            '^\| fp32( \| [0-9.]+){3} \| [0-9]+ \([0-9.]+\) \| not measured: no-python .* \| - \| 1.50  \| [0-9.]+ %' \
             bench.md &&
         grep -Eq '^\| fp32 \| [0-9.]+ % (met|MISSED) ' bench.md && grep -Eq '^\| matmul \| 5 \|' bench.md &&
         [ "$(grep -c '^## mnist_mlp, batch 8' bench.md)" = 1 ] &&
         [ "$(grep -c '"name": "mnist_mlp"' bench.json)" = 2 ]
-    ok $? "tests/gpu/bench: a report, appended to what is there; no ratio without PyTorch"
+    ok $? "tests/gpu/bench: a report, appended to what is there; predicted and measured; no ratio without PyTorch"
 fi
 "$TRAINER" bench step x.ini --devices cpu,tpu >out 2>&1
 [ $? = 78 ] && names out "'tpu'"

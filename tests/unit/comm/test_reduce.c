@@ -11,6 +11,7 @@
 #include <cmocka.h>
 #include "../../support/ok.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "device/collectives.h"
@@ -23,6 +24,7 @@ static tr_device_t *device;
 static tr_stream_t *stream;
 static tr_collectives_t *coll;
 static void *scratch; /* 256 bytes on the device */
+static int gpus = 1 << 20; /* of all ranks; those with the same number modulo gpus share one */
 static void *shared;  /* freed after the engine is closed; NULL: none */
 
 static bool is_cuda(void) {
@@ -423,7 +425,7 @@ static int run_on(const char *name, int engine) {
         cmocka_unit_test(test_captured),
     };
     static const char *const engines[] = {"auto", "nccl", "thread", "poll"};
-    const int index = strcmp(name, "cuda") == 0 ? info->local_rank : 0;
+    const int index = strcmp(name, "cuda") == 0 ? info->local_rank % gpus : 0;
     char title[64];
     snprintf(title, sizeof title, "%s, %s", name, engines[engine]);
     if (tr_device_open(name, &(tr_device_params_t){.threads = 1, .index = index, .seed = 5},
@@ -448,7 +450,7 @@ static int run_on(const char *name, int engine) {
     return failed;
 }
 
-/* test_reduce cuda: on GPUs, one a rank, or the fakes of tests/hostcuda. */
+/* test_reduce cuda [GPUS]: on GPUs, one a rank, or the fakes of tests/hostcuda; GPUS: so many for all. */
 int main(int argc, char **argv) {
     if (tr_world_open(NULL, &world) != TR_OK) {
         fprintf(stderr, "%s\n", tr_error_last()->message);
@@ -456,6 +458,7 @@ int main(int argc, char **argv) {
     }
     info = tr_world_info(world);
     int failed = 0;
+    if (argc > 2 && atoi(argv[2]) > 0) gpus = atoi(argv[2]);
     if (argc > 1 && strcmp(argv[1], "cuda") == 0)
         failed = run_on("cuda", TR_ENGINE_NCCL);
     else
