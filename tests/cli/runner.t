@@ -61,7 +61,7 @@ clear; unit f '//TEST ranks=2' 'true'; ! run && names out "'ranks=2'"; ok $? "a 
 clear; unit g ''; ! run && names out 'make test-programs'; ok $? "a test that is not built"
 clear
 unit h '' \
-    'touch "$TMPDIR/x" && mkdir -m 0 y && [ "$PWD" = "$TMPDIR" ] && [ -z "${OMP_NUM_THREADS-}${TRAINER_DEVICE-}" ]'
+    'touch "$TMPDIR/x" && mkdir -m 0 y && [ "$PWD" = "$TMPDIR" ] && [ "${OMP_NUM_THREADS-}${TRAINER_DEVICE-}" = cpu ]'
 mkdir -p own && OMP_NUM_THREADS=3 TRAINER_DEVICE=x TMPDIR=$PWD/own run && [ -z "$(ls own)" ]
 ok $? "a folder of its own that is gone afterwards, and no settings from outside"
 

@@ -4,6 +4,7 @@
 . "${TRAINER_ROOT:?is set by the runner: make test k=train/hostcuda_conv_stats}/tests/support/common.sh"
 [ -e "$BUILD/hostcuda/libtrainer_cuda.so" ] ||
     { echo "1..0 # SKIP no build/hostcuda: built by make hostcuda where nvcc is"; exit 0; }
+unset TRAINER_DEVICE # the configuration has it
 cat >net.ini <<'INI'
 device = cuda
 threads = 1
