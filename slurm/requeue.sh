@@ -2,7 +2,8 @@
 # requeue.sh: what the job scripts of this folder share. It is sourced; `train_job "$@"` does the whole job:
 #
 #   1. stages the data, if STAGE_DIR is set
-#   2. starts trainer, and passes USR1 (the warning of --signal=B:USR1@SECONDS) on to it: trainer saves and stops
+#   2. starts trainer, and passes USR1 (the warning of --signal=B:USR1@SECONDS) on to it: trainer saves and stops. In a
+#      short job the warning comes too early, and is held back until a fifth of the time limit is left
 #   3. decides by trainer's verdict, or by the exit code where there is none, whether to requeue the job
 #
 # A requeued job continues from its newest checkpoint, because the run folder is named after the job:
@@ -122,21 +123,66 @@ exclude() {
 
 # -- the job ----------------------------------------------------------------------------------------------------------------
 
+# Slurm's warning comes up to a minute early, and at once in a job that is shorter than that.
+WARNING_SECONDS=360
+
+# job_times: sets start and end, in seconds since 1970; end is empty for a job without a time limit
+job_times() {
+    local from until
+    end=
+    read -r from until < <(squeue -h -j "$SLURM_JOB_ID" -o '%S %e')
+    [ -n "${until-}" ] && start=$(date -d "$from" +%s 2>/dev/null) || return 0
+    end=$(date -d "$until" +%s 2>/dev/null) || end=
+}
+
+# last_of RUN KEY: its number in the last line of sessions.jsonl that has it
+last_of() { sed -n "s/.*\"$2\": *\([0-9.]*\).*/\1/p" "$1/sessions.jsonl" 2>/dev/null | tail -n 1; }
+
+# limit_is_enough: whether a session can come further than its first step; says the numbers if not
+limit_is_enough() {
+    local first write need
+    [ -n "$end" ] || return 0
+    first=$(last_of "$run_dir" first_step_sec) write=$(last_of "$run_dir" checkpoint_write_sec)
+    [ -n "$first" ] || return 0
+    # as trainer's own margin before run.until: two checkpoints and 10 s
+    need=$(awk -v f="$first" -v w="${write:-0}" 'BEGIN { printf "%.0f", 2 * f + 2 * w + 10 }')
+    [ $((end - start)) -lt "$need" ] || return 0
+    say "the time limit is $((end - start)) s, and a session of this run needs $need s: twice the ${first} s until its first" \
+        "step, and 10 s and two checkpoints of ${write:-0} s to stop. Submit the same command with a longer --time; the run" \
+        "continues from its newest checkpoint"
+    return 1
+}
+
+# warn PID: passes USR1 on to trainer. The first one is held back if it may be Slurm's warning and comes too early.
+warn() {
+    local left limit
+    if [ -n "$end" ] && [ -z "$holder" ]; then
+        left=$((end - $(date +%s))) limit=$((end - start))
+        if [ $left -le $WARNING_SECONDS ] && [ $((5 * left)) -gt $limit ]; then
+            say "USR1 $left s before the end of $limit s: it is held back until $((limit / 5)) s are left; a second USR1 is not"
+            (sleep $((left - limit / 5)); kill -USR1 "$1") 2>/dev/null &
+            holder=$!
+            return
+        fi
+    fi
+    say "USR1: trainer saves and stops"
+    kill -USR1 "$1" 2>/dev/null
+}
+
 # Slurm before 23.02 does not say in the environment when the job will end, and run.until needs it.
 pass_end_time() {
-    local end
-    [ -z "${SLURM_JOB_END_TIME-}${TRAINER_RUN_UNTIL-}" ] || return 0
-    end=$(squeue -h -j "$SLURM_JOB_ID" -o %e) && export TRAINER_RUN_UNTIL="$end"
+    [ -z "${SLURM_JOB_END_TIME-}${TRAINER_RUN_UNTIL-}" ] && [ -n "$end" ] || return 0
+    export TRAINER_RUN_UNTIL="$end"
 }
 
 # run_trainer ARGUMENTS...: until it ends; sets code
 run_trainer() {
     local pid
-    terminated=
+    terminated='' holder=''
     launch "$@" &
     pid=$!
     # A signal ends a wait: wait again until the launcher is gone.
-    trap 'say "USR1: trainer saves and stops"; kill -USR1 $pid 2>/dev/null' USR1
+    trap 'warn $pid' USR1
     trap 'terminated=1' TERM
     while :; do
         wait $pid
@@ -144,6 +190,7 @@ run_trainer() {
         kill -0 $pid 2>/dev/null || break
         [ -z "$terminated" ] || { await_verdict $pid; break; }
     done
+    [ -z "$holder" ] || kill "$holder" 2>/dev/null
 }
 
 # After TERM there is only KillWait (30 s), of which mpirun takes more than its ranks: their verdict is enough.
@@ -167,12 +214,15 @@ train_job() { # ARGUMENTS of the job script...
     mkdir -p "$(dirname "$verdict_file")"
     rm -f "$verdict_file"
     step_before=$(newest_step "$run_dir")
+    job_times
     pass_end_time
+    limit_is_enough || exit 78
     word=
     [ -z "$STAGE_DIR" ] || { stage "$@" || exit; word=data.train=$staged; }
     say "session ${SLURM_RESTART_COUNT:-0} on $SLURM_JOB_NODELIST, run folder $run_dir"
     run_trainer "$@" ${word:+"$word"}
     decide "$code"
+    [ ! -s "$verdict_file" ] || [ ! -d "$run_dir" ] || cp "$verdict_file" "$run_dir/verdict"
     if [ "$verdict" = again ] && was_cancelled; then
         say "cancelled: not requeued"
     elif [ "$verdict" = again ]; then

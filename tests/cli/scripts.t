@@ -48,4 +48,39 @@ grep -q '^no 78 ' bad/weak-n1-r1/verdict &&
     "$TRAINER" report bad/weak-n*-r*/ --out bad/report >out 2>&1 &&
     [ "$(grep -c '"code": 78' bad/report/summary.json)" = 2 ]
 ok $? "the report lists it"
+# Short jobs, with the functions of requeue.sh and a squeue of our own.
+# in_job AGO LEFT COMMAND...: in a job that began AGO seconds ago and has LEFT seconds
+in_job() {
+    (
+        . "$slurm/requeue.sh"
+        begun=$(date -d "-$1 sec" +%FT%T) over=$(date -d "$2 sec" +%FT%T)
+        squeue() { echo "$begun $over"; }
+        SLURM_JOB_ID=1 run_dir=short holder=
+        job_times
+        shift 2
+        "$@"
+    ) >out 2>&1
+}
+# warned TIMES: how many USR1 reach a process, of which the first is held back for ever
+warned() {
+    local victim
+    bash -c 'trap "echo got" USR1; echo ready; while :; do sleep 0.1; done' &
+    victim=$!
+    sleep 0.5
+    for _ in $(seq "$1"); do warn "$victim"; sleep 0.3; done
+    kill "$victim" ${holder:+"$holder"}
+}
+in_job 20 220 warned 1 && ! grep -q '^got' out && grep -q '220 s.*240 s.*48 s' out
+ok $? "a job of four minutes: Slurm's warning is held back"
+in_job 20 220 warned 2 && [ "$(grep -c '^got' out)" = 1 ]
+ok $? "a second USR1 is not"
+in_job 200 40 warned 1 && grep -q '^got' out && in_job 30 570 warned 1 && grep -q '^got' out &&
+    in_job 80000 300 warned 1 && grep -q '^got' out
+ok $? "nor one near the end, one that is not Slurm's, or one in a long job"
+mkdir short && echo '{"event":"end","first_step_sec": 90.5,"checkpoint_write_sec":20}' >short/sessions.jsonl
+in_job 0 240 limit_is_enough
+ok $? "a limit that a session fits in"
+in_job 0 200 limit_is_enough
+[ $? = 1 ] && grep -q '200 s.*231 s.*90.5 s.*20 s.*--time' out
+ok $? "a limit that is too short for the next session is refused, with the numbers"
 echo "1..$n"

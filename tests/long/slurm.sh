@@ -57,7 +57,7 @@ event() {
     finish "$name" "$job" "$begin"
 }
 finish() { # NAME JOB BEGIN
-    local sec=- deadline=$((SECONDS + 200)) state=
+    local sec=- deadline=$((SECONDS + ${most:-200})) state=
     while [ $SECONDS -lt $deadline ]; do
         state=$(job_state "$2")
         [ $sec != - ] || ! first_new "$2" || sec=$(since "$3")
@@ -153,6 +153,11 @@ count=$times
     count=$(((times + 3) / 4))
     SLOW='' run 2 net.ini run.dir=whole_long $long
     SLOW=100 WHOLE=whole_long side_by_side 5 event_now "TERM at the time limit, 2 ranks" $limit
+
+    # Slurm's warning, 5 minutes before the limit, comes at once
+    SLOW='' run 2 net.ini run.dir=whole_short $exact train.steps=720
+    SLOW=500 WHOLE=whole_short most=700 event_now "six minutes of training, a limit of four" --time=4 $four $arguments \
+        train.steps=720
 
     # train_4node.sh on fake GPUs, where they were built
     [ ! -e "$BUILD/hostcuda/libtrainer_cuda.so" ] || {
