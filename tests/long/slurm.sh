@@ -168,7 +168,7 @@ count=$times
         event "USR1 to the script, 16 GPUs" warn $gpus
         event "USR1 to the script, 16 GPUs, then 8" warn_and_shrink $gpus
         rank=5 event "\`kill -9\` of rank 5 of 16 with GPUs" kill_rank $gpus
-        event "a node of 4 with GPUs crashes, with a spare node" crash $gpus parallel.timeout=5s
+        event "a node of 4 with GPUs crashes, with a spare node" crash $gpus parallel.timeout=15s
     }
 }
 bad=$(grep -c 'other bits' "$table")
