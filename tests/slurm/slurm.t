@@ -10,7 +10,7 @@ ok $? "four nodes run a task each"
 run_config
 run 2 net.ini run.dir=whole $exact
 ok $? "an uninterrupted run"
-export SLOW=50
+export SLOW=150
 one() { submit --nodes=1 --exclusive --ntasks-per-node=2 -- net.ini $exact; }
 # A GPU fails in the first session only, in a job whose node nobody chose.
 cat >broken_gpu <<END

@@ -34,8 +34,7 @@ submit() {
 }
 # gpu_config: a network that the fakes of the CUDA libraries train fast, as net.ini
 gpu_config() {
-    export HOSTCUDA_DEVICES=4 HOSTCUDA_NCCL_DIR=$PWD/nccl
-    mkdir -p nccl
+    export HOSTCUDA_DEVICES=4 HOSTCUDA_NCCL_DIR=/run # in memory, and the cluster's own: all of its nodes have it
     run_config
     sed -i '/^layers/,/^\[data/c layers = flatten, linear 16, relu, dropout 0.2, linear 10\n[data]
         s/^steps = .*/steps = 24/; s/^every = 10/every = 8/; s/^micro_batch = .*/micro_batch = 3/' net.ini
