@@ -53,7 +53,8 @@ ok $? "the report lists it"
 in_job() {
     (
         . "$slurm/requeue.sh"
-        begun=$(date -d "-$1 sec" +%FT%T) over=$(date -d "$2 sec" +%FT%T)
+        now=$(date +%s)
+        begun=$(date -d "@$((now - $1))" +%FT%T) over=$(date -d "@$((now + $2))" +%FT%T)
         squeue() { echo "$begun $over"; }
         SLURM_JOB_ID=1 run_dir=short holder=
         job_times
@@ -66,11 +67,12 @@ warned() {
     local victim
     bash -c 'trap "echo got" USR1; echo ready; while :; do sleep 0.1; done' &
     victim=$!
-    sleep 0.5
+    until_true grep -q ready out # its trap is set
     for _ in $(seq "$1"); do warn "$victim"; sleep 0.3; done
+    sleep 1
     kill "$victim" ${holder:+"$holder"}
 }
-in_job 20 220 warned 1 && ! grep -q '^got' out && grep -q '220 s.*240 s.*48 s' out
+in_job 20 220 warned 1 && ! grep -q '^got' out && grep -qE 'USR1 2[0-9]+ s .* 240 s.* 48 s' out
 ok $? "a job of four minutes: Slurm's warning is held back"
 in_job 20 220 warned 2 && [ "$(grep -c '^got' out)" = 1 ]
 ok $? "a second USR1 is not"
