@@ -1,7 +1,6 @@
 /* Kernel calls on two devices, from the same inputs. */
 #include "compare.h"
 #include "base/rng.h"
-#include "device/loss_scale.h"
 #include "device/plan_cache.h"
 #include "graph/ops/op_int.h"
 #include "graph_int.h"
@@ -41,12 +40,6 @@ static size_t operand_bytes(tr_kernel_call_t *call, int i) {
 
 /* -- kinds of calls ---------------------------------------------------------------------------- */
 
-static bool kernel_is_product(tr_kernel_id_t k) {
-    return k == TR_K_MATMUL || k == TR_K_CONV_FWD || k == TR_K_CONV_BWD_DATA ||
-           k == TR_K_CONV_BWD_WEIGHTS || k == TR_K_CONV_STATS_FWD || k == TR_K_HEAD_LOSS ||
-           k == TR_K_ATTENTION_FWD || k == TR_K_ATTENTION_BWD;
-}
-
 /* Linear in its first `n` inputs. */
 static int kernel_linear_inputs(tr_kernel_id_t k) {
     if (k == TR_K_COLUMN_SUM) return 1;
@@ -54,6 +47,11 @@ static int kernel_linear_inputs(tr_kernel_id_t k) {
                    k == TR_K_CONV_BWD_WEIGHTS || k == TR_K_CONV_STATS_FWD
                ? 2
                : 0;
+}
+
+static bool kernel_is_product(tr_kernel_id_t k) {
+    return kernel_linear_inputs(k) == 2 || k == TR_K_HEAD_LOSS || k == TR_K_ATTENTION_FWD ||
+           k == TR_K_ATTENTION_BWD;
 }
 
 /* Half-precision outputs may differ by a few roundings, f32 ones of a half-precision call by those
@@ -301,6 +299,13 @@ static tr_status_t reference_run(comparison_t *c, const char **skipped) {
         if (adds >> k & 1)
             TR_TRY(reference_add(c, &c->here.out[k], c->before[TR_KERNEL_MAX_IN + k]));
     return TR_OK;
+}
+
+bool tr_comparison_is_worse(const tr_comparison_t *a, const tr_comparison_t *b) {
+    const double least = 1e-9; /* a tolerance of 0 */
+    if (a->skipped || b->skipped) return b->skipped && !a->skipped;
+    return isnan(a->difference) ||
+           a->difference * fmax(b->tolerance, least) > b->difference * fmax(a->tolerance, least);
 }
 
 /* -- a program --------------------------------------------------------------------------------- */

@@ -23,6 +23,8 @@ typedef struct {
 } tr_comparison_t;
 typedef TR_VEC(tr_comparison_t) tr_comparisons_t;
 
+/* Whether `a` differs more than `b` for its tolerance; of what was not compared: never. */
+bool tr_comparison_is_worse(const tr_comparison_t *a, const tr_comparison_t *b);
 static inline bool tr_comparison_failed(const tr_comparison_t *c) {
     return !c->skipped && !(c->difference <= c->tolerance);
 }

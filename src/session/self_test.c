@@ -107,12 +107,7 @@ const tr_comparison_t *tr_self_test_worst(const tr_self_test_t *test) {
     const tr_comparison_t *worst = NULL;
     for (size_t i = 0; i < test->rows.count; i++) {
         const tr_comparison_t *row = &test->rows.data[i];
-        if (row->skipped) continue;
-        const double share = row->difference / (row->tolerance > 0 ? row->tolerance : 1e-9);
-        if (!worst || isnan(share) ||
-            share > worst->difference / (worst->tolerance > 0 ? worst->tolerance : 1e-9))
-            worst = row;
-        if (isnan(share)) break;
+        if (!row->skipped && (!worst || tr_comparison_is_worse(row, worst))) worst = row;
     }
     return worst;
 }
@@ -271,11 +266,6 @@ static const char *gpus_allocated(void) {
     return NULL;
 }
 
-static tr_status_t choose_usable(void) {
-    const tr_backend_t *cuda = NULL;
-    return tr_backend_find("cuda", &cuda);
-}
-
 /* Rank 0 first: the others find its plans in the plan cache. */
 static tr_status_t choose_test(tr_session_t *s, tr_device_t *device) {
     const bool is_root = s->params.rank == 0;
@@ -312,10 +302,11 @@ static tr_status_t choose_open(tr_session_t *s, tr_device_t **out) {
 }
 
 tr_status_t tr_device_choose(tr_session_t *s, tr_device_t **out) {
+    const tr_backend_t *cuda = NULL;
     int64_t allocated = gpus_allocated() != NULL && !s->params.plans_only;
     *out = NULL;
     if (s->world) TR_TRY(tr_world_allreduce_int(s->world, &allocated, 1, TR_REDUCE_MAX));
-    tr_status_t status = tr_session_agree(s, choose_usable());
+    tr_status_t status = tr_session_agree(s, tr_backend_find("cuda", &cuda));
     const bool usable = status == TR_OK;
     if (usable) status = choose_open(s, out);
     if (status == TR_OK) return TR_OK;

@@ -209,7 +209,8 @@ static tr_status_t state_broadcast_staged(tr_session_t *s, char *device, size_t 
             TR_TRY_GOTO(ops->copy(s->device, stream, host, piece, n, TR_COPY_TO_HOST), done);
         TR_TRY_GOTO(tr_graph_sync(s->g), done);
         TR_TRY_GOTO(tr_world_broadcast(s->world, host, n, 0), done);
-        TR_TRY_GOTO(ops->copy(s->device, stream, piece, host, n, TR_COPY_TO_DEVICE), done);
+        if (!is_root)
+            TR_TRY_GOTO(ops->copy(s->device, stream, piece, host, n, TR_COPY_TO_DEVICE), done);
         TR_TRY_GOTO(tr_graph_sync(s->g), done);
     }
 done:

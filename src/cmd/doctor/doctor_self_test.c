@@ -2,21 +2,14 @@
 #include "doctor.h"
 #include "base/json_text.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 /* Calls of one kernel and type, with the one that differs most for its tolerance. */
 typedef struct {
     const tr_comparison_t *worst;
-    int calls, skipped;
+    int calls;
 } group_t;
-
-static bool comparison_is_worse(const tr_comparison_t *a, const tr_comparison_t *b) {
-    if (a->skipped || b->skipped) return b->skipped && !a->skipped;
-    return isnan(a->difference) ||
-           a->difference * fmax(b->tolerance, 1e-9) > b->difference * fmax(a->tolerance, 1e-9);
-}
 
 /* The group of row i; false: an earlier row has shown it. */
 static bool group_at(const tr_comparisons_t *rows, size_t i, group_t *out) {
@@ -27,8 +20,7 @@ static bool group_at(const tr_comparisons_t *rows, size_t i, group_t *out) {
         if (row->kernel != first->kernel || row->dtype != first->dtype) continue;
         if (k < i) return false;
         out->calls++;
-        out->skipped += row->skipped != NULL;
-        if (comparison_is_worse(row, out->worst)) out->worst = row;
+        if (tr_comparison_is_worse(row, out->worst)) out->worst = row;
     }
     return true;
 }
