@@ -13,6 +13,10 @@
 # goes into the job's ExcNodeList if the partition has enough other nodes.
 EMPTY_SESSIONS=3
 
+# This job for squeue and scontrol: the job of the last task of an array has the number of the array.
+job_id=${SLURM_JOB_ID-}
+[ -z "${SLURM_ARRAY_TASK_ID-}" ] || job_id=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID
+
 say() { echo "$(date '+%F %T') job ${SLURM_JOB_ID-}: $*"; }
 
 # setting KEY ARGUMENTS...: KEY's value among the arguments KEY=VALUE, else in the environment as TRAINER_KEY
@@ -88,7 +92,7 @@ count_empty() {
 }
 
 # A TERM before the time limit: scancel, or a preemption, after which Slurm itself requeues the job.
-was_cancelled() { [ -n "$terminated" ] && [ "$(squeue -h -j "$SLURM_JOB_ID" -o %r)" != TimeLimit ]; }
+was_cancelled() { [ -n "$terminated" ] && [ "$(squeue -h -j "$job_id" -o %r)" != TimeLimit ]; }
 
 requeue() {
     if [ "$empty" -ge $EMPTY_SESSIONS ]; then
@@ -96,7 +100,7 @@ requeue() {
         return 1
     fi
     trap '' TERM # Slurm sends it to this script when it requeues the job
-    scontrol requeue "$SLURM_JOB_ID" || { say "scontrol requeue failed: submit the same command again to continue"; return 1; }
+    scontrol requeue "$job_id" || { say "scontrol requeue failed: submit the same command again to continue"; return 1; }
     exclude "$(sed -n 's/^node //p' "$verdict_file" 2>/dev/null)"
 }
 
@@ -109,12 +113,12 @@ exclude() {
         say "$node was lost, but there are not enough other nodes to exclude it"
         return
     fi
-    facts=$(scontrol show job -o "$SLURM_JOB_ID")
+    facts=$(scontrol show job -o "$job_id")
     case $facts in *ReqNodeList=\(null\)*) ;; *) say "$node was lost, but the job asks for certain nodes"; return ;; esac
     list=$(sed -n 's/.* ExcNodeList=\([^ ]*\).*/\1/p' <<<"$facts")
     [ "$list" != '(null)' ] || list=
     for try in 1 2 3 4 5 6 7 8 9 10; do
-        scontrol update JobId="$SLURM_JOB_ID" ExcNodeList="$list${list:+,}$node" 2>/dev/null &&
+        scontrol update JobId="$job_id" ExcNodeList="$list${list:+,}$node" 2>/dev/null &&
             { say "$node is excluded"; return; }
         sleep 0.5
     done
@@ -130,7 +134,7 @@ WARNING_SECONDS=360
 job_times() {
     local from until
     end=
-    read -r from until < <(squeue -h -j "$SLURM_JOB_ID" -o '%S %e')
+    read -r from until < <(squeue -h -j "$job_id" -o '%S %e')
     [ -n "${until-}" ] && start=$(date -d "$from" +%s 2>/dev/null) || return 0
     end=$(date -d "$until" +%s 2>/dev/null) || end=
 }

@@ -14,6 +14,6 @@
 here=$(dirname "$0")
 # sbatch runs a copy of this file: Slurm knows where the original is.
 [ -e "$here/requeue.sh" ] ||
-    here=$(dirname "$(scontrol show job "$SLURM_JOB_ID" | sed -n 's/^ *Command=\([^ ]*\).*/\1/p')")
+    here=$(dirname "$(scontrol show job "$SLURM_JOB_ID" | sed -n '/Command=/{s/^ *Command=\([^ ]*\).*/\1/p;q}')")
 . "$here/env.sh" && . "$here/common.sh" && . "$here/requeue.sh" || exit 2
 train_job "$@"

@@ -18,7 +18,8 @@ typedef enum {
     TR_RNG_AUGMENT,   /* counter: step, sample id, transform */
     TR_RNG_SYNTHETIC, /* synthetic data; counter: sample id */
     TR_RNG_TEST,
-    TR_RNG_SAMPLE /* tokens of generated texts; counter: text, position */
+    TR_RNG_SAMPLE, /* tokens of generated texts; counter: text, position */
+    TR_RNG_SWEEP   /* values of keys in a sweep; stream: key; counter: draw */
 } tr_rng_purpose_t;
 
 /*

@@ -232,6 +232,15 @@ const char *tr_config_get(const tr_config_t *config, const char *key) {
     return entry ? entry->text : NULL;
 }
 
+const char *tr_config_key(const tr_config_t *config, size_t index) {
+    return index < config->entries.count ? config->entries.data[index].key : NULL;
+}
+
+const tr_config_field_t *tr_config_field(const tr_config_t *config, const char *key) {
+    const entry_t *entry = config_find(config, key);
+    return entry ? entry->field : NULL;
+}
+
 bool tr_config_is_set(const tr_config_t *config, const char *key) {
     const entry_t *entry = config_find(config, key);
     return entry && strcmp(entry->text, entry->field->fallback) != 0;

@@ -10,6 +10,11 @@
  * */
 tr_status_t tr_config_serialize(const tr_config_t *config, tr_str_t *out);
 
+/* The key at `index`, in the order of the tables; NULL after the last. Owned by the config. */
+const char *tr_config_key(const tr_config_t *config, size_t index);
+/* The row of a key; NULL for an unknown key. */
+const tr_config_field_t *tr_config_field(const tr_config_t *config, const char *key);
+
 /*
  * Appends the help of all keys (key NULL), of a section, or of one key ("data.batch_size").
  * TR_ERR_USAGE with the nearest name for an unknown key.

@@ -25,10 +25,17 @@ broken=
         "$TRAINER_ROOT/configs/mnist_mlp.ini" device=cuda threads=1 train.steps=30 checkpoint.every=5 \
         data.format=synthetic data.synthetic_samples=64 \
         data.batch_size=8 data.micro_batch=8 run.dir=broken)
+# A sweep of two members with two ranks, of which the first is warned
+SRUN_OPTIONS="--export=ALL,LD_PRELOAD=$fail_lib" FAIL_RANK=0 FAIL_SLOW="metrics.jsonl:$SLOW" on head \
+    "$TRAINER_ROOT/slurm/sweep_array.sh" net.ini $exact train.seed=1,2 --out sweep -- --gpus-per-node=0 \
+    --ntasks-per-node=2 --cpus-per-task=1 --time=10 >out 2>&1
+array=$(sed -n 's/^job \([0-9]*\): 2 members.*/\1/p' out)
+ok $((${array:-0} == 0)) "a sweep is submitted as an array"
 warned=$(one) term=$(one) killed=$(one) mpirun=$(LAUNCHER=mpirun one)
 
 # At the same time: scancel may take longer than a job.
 acts=()
+until_lines sweep/001/metrics.jsonl 12 && on head scancel --signal=USR1 --batch "${array}_1" & acts+=($!)
 at_step "$warned" 12 && on head scancel --signal=USR1 --batch "$warned" & acts+=($!)
 at_step "$mpirun" 12 && on head scancel --signal=USR1 --batch "$mpirun" & acts+=($!)
 at_step "$term" 12 && on head scancel --signal=TERM "$term" && on head scancel --signal=TERM "$term" & acts+=($!)
@@ -58,4 +65,9 @@ grep -q 'verdict: again' out
 ok $? "by the verdict or the code"
 ended_well "$mpirun"
 ok $? "USR1 to the script with mpirun: saved, requeued, the same bits"
+over "${array}_1" && over "${array}_2"
+cat sweep/00?.log >out
+[ "$(cat sweep/00?/verdict | grep -cx done)" = 2 ] && [ "$(grep -c ': session [01] on ' sweep/001.log)" = 2 ] &&
+    [ "$(grep -c ': session [01] on ' sweep/002.log)" = 1 ] && grep -q 'resuming from' sweep/001.log && same sweep/001
+ok $? "a member is warned: it alone is requeued, the same bits"
 echo "1..$n"

@@ -134,9 +134,7 @@ static tr_status_t plan_print(const tr_config_t *config, const plan_options_t *o
     return TR_OK;
 }
 
-/* Messages about the data are the same for every number of ranks. `self` has the lines already
- * printed, each with its newline. */
-static void plan_say_once(void *self, tr_log_level_t level, const char *line) {
+void plan_say_once(void *self, tr_log_level_t level, const char *line) {
     tr_str_t *said = self;
     for (size_t at = 0; at < said->length; at += strlen(said->text + at) + 1)
         if (strcmp(said->text + at, line) == 0) return;

@@ -4,6 +4,7 @@
 
 #include "cmd/cmd.h"
 #include "session/session.h"
+#include "trainer/log.h"
 
 typedef struct {
     const char *path, *json;
@@ -26,6 +27,9 @@ typedef enum { PLAN_N_LAYER, PLAN_N_EMBD, PLAN_MICRO_BATCH } plan_largest_t;
  * allow more memory than this device has. Not collective. */
 tr_status_t plan_session(const tr_config_t *config, int ranks, bool any_size, tr_session_t **out);
 
+/* A log sink: prints each line once, because several plans say the same about the data. `self`: a
+ * tr_str_t of the lines already printed, each with its terminator. */
+void plan_say_once(void *self, tr_log_level_t level, const char *line);
 /* Prints what ranks pin at the start, besides their batches; nothing on the CPU. */
 void plan_print_pinned(const tr_session_t *s);
 /* plan --nodes: prints the predicted step times, or writes them to o->json. */
