@@ -23,7 +23,8 @@ verdicts() { head -qn1 "$1"/0*/verdict | cut -d' ' -f-2 | paste -sd,; }
 
 # -- members
 call 0 sweep net.ini optimizer.lr=0.1,0.01 train.seed=1,2 model.layers='linear 4' \
-    model.layers='linear 8, relu, linear 4' --out grid && [ "$(settings grid optimizer.lr)" = "0.1 0.1 0.1 0.1 0.01 0.01 0.01 0.01" ] &&
+    model.layers='linear 8, relu, linear 4' --out grid &&
+    [ "$(settings grid optimizer.lr)" = "0.1 0.1 0.1 0.1 0.01 0.01 0.01 0.01" ] &&
     [ "$(settings grid train.seed)" = "1 1 2 2 1 1 2 2" ] &&
     [ "$(verdicts grid)" = "$(printf 'done,%.0s' {1..7})done" ] &&
     grep -q '^layers = "*linear 4' grid/003/config.ini && grep -qx 'keep = 1' grid/003/config.ini
@@ -100,7 +101,8 @@ ok $? "and is trained when it is free"
 
 if [ -e "$BUILD/hostcuda/libtrainer_cuda.so" ] && [ "$(nproc)" -gt 1 ]; then
     HOSTCUDA_DEVICES=1 fakes "$TRAINER" sweep net.ini device=cuda train.seed=1,2 --jobs 2 --out gpus >out 2>err
-    [ $? = 2 ] && HOSTCUDA_DEVICES=2 fakes "$TRAINER" sweep net.ini device=cuda train.seed=1,2 --jobs 2 --out gpus >out 2>err &&
+    [ $? = 2 ] &&
+    HOSTCUDA_DEVICES=2 fakes "$TRAINER" sweep net.ini device=cuda train.seed=1,2 --jobs 2 --out gpus >out 2>err &&
         [ "$(verdicts gpus)" = done,done ]
     ok $? "each member has its own GPU"
 fi
