@@ -278,8 +278,8 @@ static tr_status_t runner_result(const runner_t *r) {
                        r->failed, count, r->done);
     if (r->elsewhere > 0)
         return TR_FAIL(TR_ERR_RETRY,
-                       "sweep: %d of %d members are done, %d are trained by other processes; the "
-                       "same command waits for nothing and trains what is left",
+                       "sweep: %d of %d members are done, and other processes train %d; run the "
+                       "same command again later",
                        r->done, count, r->elsewhere);
     return TR_OK;
 }
