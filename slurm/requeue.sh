@@ -3,7 +3,7 @@
 #
 #   1. stages the data, if STAGE_DIR is set
 #   2. starts trainer, and passes USR1 (the warning of --signal=B:USR1@SECONDS) on to it: trainer saves and stops. In a
-#      short job the warning comes too early, and is held back until a fifth of the time limit is left
+#      short job the warning comes too early, and is held back until a sixth of the time limit is left
 #   3. decides by trainer's verdict, or by the exit code where there is none, whether to requeue the job
 #
 # A requeued job continues from its newest checkpoint, because the run folder is named after the job:
@@ -162,9 +162,9 @@ warn() {
     local left limit
     if [ -n "$end" ] && [ -z "$holder" ]; then
         left=$((end - $(date +%s))) limit=$((end - start))
-        if [ $left -le $WARNING_SECONDS ] && [ $((5 * left)) -gt $limit ]; then
-            say "USR1 $left s before the end of $limit s: it is held back until $((limit / 5)) s are left; a second USR1 is not"
-            (sleep $((left - limit / 5)); kill -USR1 "$1") 2>/dev/null &
+        if [ $left -le $WARNING_SECONDS ] && [ $((6 * left)) -gt $limit ]; then
+            say "USR1 $left s before the end of $limit s: it is held back until $((limit / 6)) s are left; a second USR1 is not"
+            (sleep $((left - limit / 6)); kill -USR1 "$1") 2>/dev/null &
             holder=$!
             return
         fi

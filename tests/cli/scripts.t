@@ -72,7 +72,7 @@ warned() {
     sleep 1
     kill "$victim" ${holder:+"$holder"}
 }
-in_job 20 220 warned 1 && ! grep -q '^got' out && grep -qE 'USR1 2[0-9]+ s .* 240 s.* 48 s' out
+in_job 20 220 warned 1 && ! grep -q '^got' out && grep -qE 'USR1 2[0-9]+ s .* 240 s.* 40 s' out
 ok $? "a job of four minutes: Slurm's warning is held back"
 in_job 20 220 warned 2 && [ "$(grep -c '^got' out)" = 1 ]
 ok $? "a second USR1 is not"

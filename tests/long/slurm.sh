@@ -116,6 +116,14 @@ event_now() {
     is_wanted "$name" || return 0
     job=$(submit "$@") || return
     finish "$name" "$job" "$(now)"
+    last_job=$job
+}
+# first_session_steps JOB LEAST
+first_session_steps() {
+    local steps
+    steps=$(sed -n 's/.*"last_step": *\([0-9]*\).*/\1/p' "$(run_of "$1")/sessions.jsonl" | head -n 1)
+    echo "job $1: the first session made $steps steps"
+    [ "$steps" -ge "$2" ] || echo "wrong: fewer than $2 steps" | tee -a short
 }
 
 four="--nodes=4 --ntasks-per-node=1"
@@ -158,6 +166,8 @@ count=$times
     SLOW='' run 2 net.ini run.dir=whole_short $exact train.steps=720
     SLOW=500 WHOLE=whole_short most=700 event_now "six minutes of training, a limit of four" --time=4 $four $arguments \
         train.steps=720
+    # at least 0.8 of the limit: of 240 s, in steps of 0.5 s
+    ! is_wanted "six minutes" || first_session_steps "$last_job" 384
 
     # train_4node.sh on fake GPUs, where they were built
     [ ! -e "$BUILD/hostcuda/libtrainer_cuda.so" ] || {
@@ -173,4 +183,4 @@ count=$times
 }
 bad=$(grep -c 'other bits' "$table")
 echo "slurm: $(wc -l <"$table") jobs, $bad ended in other bits, load $(cut -d' ' -f1-3 /proc/loadavg), $SECONDS s"
-[ "$bad" = 0 ]
+[ "$bad" = 0 ] && [ ! -e short ]
