@@ -23,6 +23,10 @@ double tr_json_number(const json_t *object, const char *key) {
     return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
+const char *tr_record_key(const tr_record_t *r, const char *key) {
+    return json_string_value(json_object_get(r->config, key));
+}
+
 static int64_t json_integer_of(const json_t *object, const char *key) {
     return json_integer_value(json_object_get(object, key));
 }
@@ -39,7 +43,7 @@ static tr_status_t copy_utf8(const char *text, char **out) {
     return tr_str_take(&copy, out);
 }
 
-/* -- summary and verdict ----------------------------------------------------------------------- */
+/* -- summary ----------------------------------------------------------------------------------- */
 
 static tr_status_t record_read_summary(tr_record_t *r) {
     char path[4096];
@@ -57,33 +61,29 @@ static tr_status_t record_read_summary(tr_record_t *r) {
     return TR_OK;
 }
 
-/* Reads values from config.ini, the resolved configuration. */
-typedef struct {
-    char *verdict;
-    int64_t batch;
-} settings_t;
+/* -- the resolved configuration ---------------------------------------------------------------- */
 
-static tr_status_t settings_take_key(void *self, const char *section, const char *key,
-                                     const char *value, int line) {
-    settings_t *s = self;
+static tr_status_t config_take_key(void *config, const char *section, const char *key,
+                                   const char *value, int line) {
+    char name[256], *copy = NULL;
     (void)line;
-    if (strcmp(section, "data") == 0 && strcmp(key, "batch_size") == 0)
-        (void)tr_parse_int(value, &s->batch);
-    if (strcmp(section, "run") != 0 || strcmp(key, "verdict") != 0 || !*value) return TR_OK;
-    tr_free(&s->verdict);
-    return tr_strdup(value, &s->verdict);
-}
-
-static tr_status_t settings_ignore_problem(void *self, int line, const char *message) {
-    (void)self, (void)line, (void)message;
+    tr_snprintf(name, sizeof name, "%s%s%s", section, *section ? "." : "", key);
+    TR_TRY(copy_utf8(value, &copy));
+    json_object_set_new(config, name, json_string(copy));
+    tr_free(&copy);
     return TR_OK;
 }
 
-static tr_status_t record_read_settings(const tr_record_t *r, settings_t *out) {
-    const tr_ini_events_t events = {out, settings_take_key, settings_ignore_problem};
+static tr_status_t config_ignore_problem(void *config, int line, const char *message) {
+    (void)config, (void)line, (void)message;
+    return TR_OK;
+}
+
+static tr_status_t record_read_config(tr_record_t *r) {
     char path[4096], *text = NULL;
     int64_t bytes;
-    *out = (settings_t){0};
+    r->config = json_object();
+    const tr_ini_events_t events = {r->config, config_take_key, config_ignore_problem};
     TR_TRY(tr_path_join(r->path, "config.ini", path));
     if (tr_read_text(path, MAX_TEXT_BYTES, &text, &bytes) != TR_OK) return TR_OK;
     const tr_status_t status = tr_ini_parse(text, (size_t)bytes, &events);
@@ -91,9 +91,12 @@ static tr_status_t record_read_settings(const tr_record_t *r, settings_t *out) {
     return status;
 }
 
+/* -- verdict ----------------------------------------------------------------------------------- */
+
 /* From the verdict file, the one named by run.verdict or the one in the run folder; without one, from
  * the last session and the summary. */
-static tr_status_t record_read_verdict(tr_record_t *r, const char *named) {
+static tr_status_t record_read_verdict(tr_record_t *r) {
+    const char *named = tr_record_key(r, "run.verdict");
     char path[4096], *text = NULL, *reason = NULL;
     int64_t bytes;
     struct stat found;
@@ -107,7 +110,7 @@ static tr_status_t record_read_verdict(tr_record_t *r, const char *named) {
                 said                   ? said
                 : json_is_object(last) ? "running or killed"
                                        : "-");
-    if (named && strlen(named) < sizeof path && stat(named, &found) == 0)
+    if (named && *named && strlen(named) < sizeof path && stat(named, &found) == 0)
         strcpy(path, named);
     else
         TR_TRY(tr_path_join(r->path, "verdict", path));
@@ -150,7 +153,6 @@ bool tr_is_run(const char *path) {
 
 tr_status_t tr_record_read(const char *path, tr_record_t *out) {
     tr_record_t *r = out;
-    settings_t settings = {0};
     char *folder = NULL;
     tr_status_t status;
     *r = (tr_record_t){.path = path};
@@ -160,7 +162,7 @@ tr_status_t tr_record_read(const char *path, tr_record_t *out) {
     TR_TRY_GOTO(copy_utf8(*name ? name : folder, &r->name), done);
     TR_TRY_GOTO(record_read_summary(r), done);
     TR_TRY_GOTO(tr_record_read_lines(r), done);
-    TR_TRY_GOTO(record_read_settings(r, &settings), done);
+    TR_TRY_GOTO(record_read_config(r), done);
 
     /* The facts of the summary; a run that has none yet has some in its last session. */
     const char *kind = json_string_value(json_object_get(r->summary, "kind"));
@@ -173,13 +175,13 @@ tr_status_t tr_record_read(const char *path, tr_record_t *out) {
     r->micro_batch = json_integer_of(r->summary, "micro_batch");
     if (!r->ranks) r->ranks = json_integer_of(start, "ranks");
     if (!r->nodes) r->nodes = (int64_t)json_array_size(json_object_get(start, "hosts"));
-    if (!r->batch) r->batch = settings.batch;
+    const char *batch = tr_record_key(r, "data.batch_size");
+    if (!r->batch && batch) (void)tr_parse_int(batch, &r->batch);
 
     TR_TRY_GOTO(tr_record_take_times(r), done);
-    TR_TRY_GOTO(record_read_verdict(r, settings.verdict), done);
+    TR_TRY_GOTO(record_read_verdict(r), done);
 done:
     tr_free(&folder);
-    tr_free(&settings.verdict);
     if (status != TR_OK) tr_record_free(r);
     return status;
 }
@@ -187,6 +189,7 @@ done:
 void tr_record_free(tr_record_t *r) {
     tr_free(&r->name);
     tr_free(&r->reason);
+    json_decref(r->config);
     json_decref(r->summary);
     json_decref(r->training);
     json_decref(r->validation);

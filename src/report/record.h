@@ -1,5 +1,6 @@
 /*
- * Reads a run folder for the report: summary.json, metrics.jsonl, sessions.jsonl, the verdict.
+ * Reads a run folder for the report: config.ini, summary.json, metrics.jsonl, sessions.jsonl, the
+ * verdict.
  * Files may be missing or incomplete, for example after a crash or from an older version; the
  * missing parts of the record are then unknown. The folder is not modified. Not collective.
  */
@@ -37,6 +38,7 @@ typedef struct {
 typedef struct {
     const char *path; /* as given; borrowed */
     char *name;       /* the last part of the path; valid UTF-8 */
+    json_t *config;   /* {"data.batch_size": "32", ...} of config.ini; empty if there is none */
     json_t *summary;  /* an object, empty if there is none */
     /* Arrays of the lines of metrics.jsonl, in order. */
     json_t *training, *validation;
@@ -59,6 +61,8 @@ bool tr_is_run(const char *path);
 tr_status_t tr_record_read(const char *path, tr_record_t *out);
 void tr_record_free(tr_record_t *record);
 
+/* The value of a key in config.ini; NULL if there is none. Owned by the record. */
+const char *tr_record_key(const tr_record_t *record, const char *key);
 /* The number object[key]; NaN if there is none. */
 double tr_json_number(const json_t *object, const char *key);
 /* The median of the finite values; NaN if there are none. Reorders `values`. */

@@ -1,0 +1,19 @@
+/* The runs that a command names. Not collective. */
+#ifndef TR_REPORT_RUNS_H
+#define TR_REPORT_RUNS_H
+
+#include "record.h"
+#include "base/mem.h"
+
+typedef struct {
+    TR_VEC(tr_record_t) records;
+    TR_VEC(char *) paths; /* of the records found in a folder; owned */
+} tr_runs_t;
+
+/* Reads run folders and the runs in other folders. A run that is named twice counts once. Folders of
+ * reports, and files, are left out with a warning. TR_ERR_NOINPUT: a path is missing, or there is no
+ * run. TR_ERR_DATA: see tr_record_read. `paths` must outlive `out`; tr_runs_free it. */
+tr_status_t tr_runs_read(char *const *paths, size_t count, tr_runs_t *out);
+void tr_runs_free(tr_runs_t *runs);
+
+#endif
