@@ -5,12 +5,14 @@
 
 #include <string.h>
 
+#define MAX_SECTIONS 4
+
 static const char head[] =
     "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
     "<meta name=\"viewport\" content=\"width=device-width\">\n<title>Training report</title>\n"
     "<style>\n"
     "body { font: 15px/1.5 system-ui, sans-serif; color: #222; background: #fff; "
-    "max-width: 1160px; margin: 2em auto; padding: 0 1em; }\n"
+    "max-width: 1280px; margin: 2em auto; padding: 0 1em; }\n"
     "h1 { font-size: 1.6em; margin-bottom: 0; } h2 { font-size: 1.25em; margin-top: 2em; "
     "border-bottom: 1px solid #ccc; } h3 { font-size: 1em; margin-bottom: .3em; }\n"
     "table { display: block; overflow-x: auto; border-collapse: collapse; font-size: 13px; "
@@ -18,8 +20,11 @@ static const char head[] =
     "th { text-align: right; font-weight: 600; vertical-align: bottom; }\n"
     "th, td { padding: .2em .7em; border-bottom: 1px solid #e4e4e4; }\n"
     "td { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }\n"
-    "th:first-child, td:first-child, td.text { text-align: left; }\n"
+    "th:first-child, td:first-child, th.text, td.text { text-align: left; }\n"
+    "tr.best td { font-weight: 600; background: #eef5ea; }\n"
     "td.long { text-align: left; white-space: normal; }\n"
+    "p { max-width: 1060px; } table.compared { font-size: 12px; } "
+    "table.compared th, table.compared td { padding: .2em .45em; }\n"
     ".plots { display: flex; flex-wrap: wrap; gap: 1em; }\n"
     ".plots svg, .plots svg * { font-family: system-ui, sans-serif; }\n"
     ".words { background: #f3f6fa; border-left: 4px solid #4878a8; padding: .6em 1em; }\n"
@@ -36,7 +41,8 @@ static const char kinds[] =
     "nothing was run.</p>\n";
 
 static void page_append_state(const tr_record_t *r, tr_str_t *out) {
-    tr_html_element(out, "td class=\"text\"", r->verdict);
+    const tr_run_state_t state = tr_run_state(r);
+    tr_html_element(out, "td class=\"text\"", state.text);
     if (r->code >= 0)
         tr_str_printf(out, "<td>%d</td>", r->code);
     else
@@ -46,7 +52,7 @@ static void page_append_state(const tr_record_t *r, tr_str_t *out) {
 static void page_append_runs(const tr_study_t *study, tr_str_t *out) {
     tr_html_element(out, "h2", "All runs");
     tr_html_table(out, "run|kind|nodes|ranks|batch|micro-batch|threads|precision|device|step, "
-                       "median (ms)|samples/s|verdict|code");
+                       "median (ms)|samples/s|state|code");
     for (size_t i = 0; i < study->count; i++) {
         const tr_record_t *r = &study->records[i];
         static const char *const keys[] = {"precision", "device"};
@@ -75,7 +81,7 @@ static void page_append_failed(const tr_study_t *study, tr_str_t *out) {
     for (size_t i = 0; i < study->count; i++) failed += !study->records[i].is_complete;
     if (failed == 0) return;
     tr_html_element(out, "h2", "Runs that are not complete");
-    tr_html_table(out, "run|verdict|code|reason");
+    tr_html_table(out, "run|state|code|reason");
     for (size_t i = 0; i < study->count; i++) {
         const tr_record_t *r = &study->records[i];
         if (r->is_complete) continue;
@@ -88,9 +94,10 @@ static void page_append_failed(const tr_study_t *study, tr_str_t *out) {
     tr_str_append(out, "</table>\n");
 }
 
-/* Each run outside a sweep has a section. */
+/* Each run outside a sweep has a section, unless there are many and they are compared. */
 static void page_append_sections(const tr_study_t *study, tr_plotter_t *plotter, tr_str_t *out) {
     bool has_sweep = false;
+    if (study->comparison && study->count > MAX_SECTIONS) return;
     for (size_t i = 0; i < study->sweeps->count; i++)
         has_sweep = has_sweep || study->sweeps->data[i].mode != TR_MODE_NONE;
     for (size_t i = 0; i < study->sweeps->count; i++) {
@@ -116,6 +123,7 @@ tr_status_t tr_page_write(const tr_study_t *study, tr_str_t *out) {
     tr_plotter_t plotter = {0};
     tr_str_t body = {0};
     char now[32];
+    if (study->comparison) tr_page_compare(study, &plotter, &body);
     page_append_sections(study, &plotter, &body);
     tr_clock_iso8601(now);
     tr_str_append(out, head);
@@ -124,7 +132,7 @@ tr_status_t tr_page_write(const tr_study_t *study, tr_str_t *out) {
                   study->count == 1 ? "" : "s", now);
     tr_html_text(out, study->version);
     tr_str_append(out, "</p>\n");
-    tr_str_append(out, kinds);
+    if (study->sweeps->count > 0) tr_str_append(out, kinds);
     if (plotter.is_off) tr_html_element(out, "p class=\"note\"", plotter.why);
     if (body.text) tr_str_append_bytes(out, body.text, body.length);
     page_append_failed(study, out);

@@ -10,8 +10,7 @@
 
 /* -- plots ------------------------------------------------------------------------------------- */
 
-/* Appends "step value\n" with the mean of each group of lines; returns their number. */
-static int run_append_curve(const json_t *lines, const char *key, tr_str_t *out) {
+int tr_page_curve(const json_t *lines, const char *key, tr_str_t *out) {
     const size_t count = json_array_size(lines), group = 1 + count / MAX_POINTS;
     int points = 0;
     for (size_t begin = 0; begin < count; begin += group) {
@@ -36,9 +35,9 @@ static const char *curve_style(int points) {
 static void run_draw_loss(const tr_record_t *r, tr_plotter_t *plotter, tr_str_t *out) {
     tr_str_t s = {0};
     tr_str_append(&s, "set xlabel 'step'\nset ylabel 'loss'\n$train << EOD\n");
-    const int train = run_append_curve(r->training, "loss", &s);
+    const int train = tr_page_curve(r->training, "loss", &s);
     tr_str_append(&s, "EOD\n$valid << EOD\n");
-    const int valid = run_append_curve(r->validation, "valid_loss", &s);
+    const int valid = tr_page_curve(r->validation, "valid_loss", &s);
     tr_str_append(&s, "EOD\nplot ");
     if (train)
         tr_str_printf(&s, "$train using 1:2 with %s lw 2 lc rgb '#4878a8' title 'train'",
@@ -53,7 +52,7 @@ static void run_draw_loss(const tr_record_t *r, tr_plotter_t *plotter, tr_str_t 
 static void run_draw_throughput(const tr_record_t *r, tr_plotter_t *plotter, tr_str_t *out) {
     tr_str_t s = {0};
     tr_str_append(&s, "set xlabel 'step'\nset ylabel 'samples/s'\nset yrange [0:*]\n$d << EOD\n");
-    const int points = run_append_curve(r->training, "samples_per_sec", &s);
+    const int points = tr_page_curve(r->training, "samples_per_sec", &s);
     tr_str_printf(&s, "EOD\nplot $d using 1:2 with %s lw 2 lc rgb '#4878a8' title 'throughput'\n",
                   curve_style(points));
     if (points) tr_plot_draw(plotter, s.text, out);

@@ -13,7 +13,7 @@ extern char **environ;
 
 /* noenhanced: no character of a label is markup. */
 static const char head[] =
-    "set terminal svg size 560,300 noenhanced background rgb 'white' font 'sans-serif,12' name "
+    "set terminal svg size %d,%d noenhanced background rgb 'white' font 'sans-serif,12' name "
     "'plot%d'\n"
     "set encoding utf8\nset decimalsign '.'\nset border 3 lc rgb '#555555'\n"
     "set tics nomirror textcolor rgb '#333333'\nset grid lc rgb '#dddddd' lt 1\n"
@@ -70,7 +70,7 @@ void tr_plot_draw(tr_plotter_t *p, const char *script, tr_str_t *out) {
     tr_str_t svg = {0}, text = {0};
     FILE *input = NULL, *errors = NULL;
     if (p->is_off) return;
-    tr_str_printf(&text, head, p->drawn++);
+    tr_str_printf(&text, head, p->width ? p->width : 560, p->height ? p->height : 300, p->drawn++);
     tr_str_append(&text, script);
     input = tmpfile();
     errors = tmpfile();

@@ -7,6 +7,7 @@
 
 /* {0} initially. Switched off when gnuplot fails for the first time. */
 typedef struct {
+    int width, height; /* of a plot; 0: 560 x 300 */
     int drawn;
     bool is_off;
     char why[256]; /* why there are no plots, one line */

@@ -15,11 +15,18 @@ static tr_status_t report_write(const tr_runs_report_settings_t *settings,
                  {"summary.json", tr_tables_json},
                  {"index.html", tr_page_write}};
     tr_sweeps_t sweeps = {0};
+    tr_comparison_t comparison = {.note = ""};
     tr_str_t text = {0};
-    const tr_study_t study = {records, count, &sweeps, settings->version};
+    tr_study_t study = {records, count, &sweeps, NULL, settings->version};
+    bool has_scaling = false;
     tr_status_t status;
     TR_TRY_GOTO(tr_sweeps_make(records, count, &sweeps), done);
     if (settings->predicted) TR_TRY_GOTO(tr_sweeps_predict(&sweeps, settings->predicted), done);
+    for (size_t i = 0; i < sweeps.count; i++) has_scaling |= sweeps.data[i].mode != TR_MODE_NONE;
+    if (count > 1 && !has_scaling) {
+        TR_TRY_GOTO(tr_comparison_make(records, count, NULL, false, &comparison), done);
+        study.comparison = &comparison;
+    }
     TR_TRY_GOTO(tr_out_folder_make(settings->out), done);
     for (size_t i = 0; i < TR_COUNT(files); i++) {
         TR_TRY_GOTO(files[i].compose(&study, &text), done);
@@ -28,6 +35,7 @@ static tr_status_t report_write(const tr_runs_report_settings_t *settings,
     }
 done:
     tr_str_free(&text);
+    tr_comparison_free(&comparison);
     tr_sweeps_free(&sweeps);
     return status;
 }

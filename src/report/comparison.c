@@ -1,0 +1,465 @@
+/* Groups and ranks runs. */
+#include "comparison.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/stats.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* -- keys -------------------------------------------------------------------------------------- */
+
+static const char *const seed_keys[] = {"train.seed", "data.fold"};
+
+static bool key_is_seed(const char *key) {
+    return strcmp(key, seed_keys[0]) == 0 || strcmp(key, seed_keys[1]) == 0;
+}
+
+/* Keys that say only where things are. */
+static bool key_is_place(const char *key) {
+    return strncmp(key, "run.", 4) == 0 || strcmp(key, "cuda.plan_cache") == 0 ||
+           strcmp(key, "resume") == 0;
+}
+
+/* Older versions lack some keys: those count as equal. */
+static bool value_is_equal(const char *a, const char *b) {
+    double x, y;
+    return !a || !b || strcmp(a, b) == 0 ||
+           (tr_parse_float(a, &x) && tr_parse_float(b, &y) && x == y);
+}
+
+static bool key_is_equal(const tr_entry_t *a, const tr_entry_t *b, const char *key) {
+    return value_is_equal(tr_record_key(a->record, key), tr_record_key(b->record, key));
+}
+
+static bool entry_is_alike(const tr_entry_t *a, const tr_entry_t *b) {
+    const char *key;
+    json_t *value;
+    if (!json_object_size(a->record->config) || !json_object_size(b->record->config)) return false;
+    json_object_foreach(a->record->config, key, value) {
+        if (!key_is_place(key) && !key_is_seed(key) && !key_is_equal(a, b, key)) return false;
+    }
+    return true;
+}
+
+/* Keys with several values, in the order of config.ini; those of seeds apart. */
+static tr_status_t comparison_find_keys(tr_comparison_t *c) {
+    const tr_entry_t *first = NULL;
+    const char *key;
+    json_t *value;
+    for (size_t i = 0; i < c->entries.count && !first; i++)
+        if (json_object_size(c->entries.data[i].record->config)) first = &c->entries.data[i];
+    if (!first) return TR_OK;
+    json_object_foreach(first->record->config, key, value) {
+        bool differs = false;
+        for (size_t i = 0; i < c->entries.count; i++)
+            differs = differs || !key_is_equal(first, &c->entries.data[i], key);
+        if (!differs || key_is_place(key)) continue;
+        if (key_is_seed(key))
+            TR_TRY(tr_vec_push(&c->seeds, key));
+        else
+            TR_TRY(tr_vec_push(&c->keys, key));
+    }
+    return TR_OK;
+}
+
+const char *tr_comparison_short(const tr_comparison_t *c, const char *key) {
+    const char *dot = strchr(key, '.'), *name = dot ? dot + 1 : key;
+    for (size_t i = 0; i < c->keys.count; i++) {
+        const char *other = c->keys.data[i], *at = strchr(other, '.');
+        if (strcmp(other, key) != 0 && strcmp(at ? at + 1 : other, name) == 0) return key;
+    }
+    return name;
+}
+
+/* The bytes at the start that all values of a key share, to the end of a word. */
+static size_t value_shared_bytes(const tr_comparison_t *c, const char *key, const char *text) {
+    size_t shared = strlen(text);
+    for (size_t i = 0; i < c->entries.count; i++) {
+        const char *other = tr_record_key(c->entries.data[i].record, key);
+        size_t same = 0;
+        while (other && other[same] && same < shared && other[same] == text[same]) same++;
+        if (other) shared = same;
+    }
+    while (shared > 0 && !strchr(" ,/\n", text[shared - 1])) shared--;
+    return shared;
+}
+
+void tr_comparison_value(const tr_comparison_t *c, const tr_entry_t *entry, const char *key,
+                         tr_str_t *out) {
+    enum { LONG = 24 };
+    const char *text = tr_record_key(entry->record, key);
+    char plain[32], brief[32];
+    double number;
+    if (!text || !*text) {
+        tr_str_append(out, text ? "\"\"" : "-");
+    } else if (tr_parse_float(text, &number)) {
+        int digits = 0;
+        tr_snprintf(plain, sizeof plain, "%.6g", number);
+        do /* 3e-4, not 3.000000e-04 */
+            tr_snprintf(brief, sizeof brief, "%.*e", digits, number);
+        while (tr_strtod(brief, NULL) != tr_strtod(plain, NULL) && ++digits < 7);
+        char *e = strchr(brief, 'e');
+        const int power = atoi(e + 1);
+        tr_snprintf(e, sizeof brief - (size_t)(e - brief), "e%d", power);
+        tr_str_append(out, fabs(number) < 1 && strlen(brief) <= strlen(plain) ? brief : plain);
+    } else {
+        const size_t shared = strlen(text) > LONG ? value_shared_bytes(c, key, text) : 0;
+        const size_t shown = tr_utf8_bytes(text + shared, LONG);
+        tr_str_append(out, shared ? ".." : "");
+        for (size_t i = 0; i < shown; i++)
+            tr_str_append_bytes(out, text[shared + i] == '\n' ? " " : text + shared + i, 1);
+        tr_str_append(out, text[shared + shown] ? ".." : "");
+    }
+}
+
+/* -- figures ----------------------------------------------------------------------------------- */
+
+static bool text_ends(const char *text, const char *end) {
+    const size_t a = strlen(text), b = strlen(end);
+    return a >= b && strcmp(text + a - b, end) == 0;
+}
+
+/* False: nobody ranks by it. */
+static bool figure_direction(const char *key, bool *out_up) {
+    static const struct {
+        const char *end;
+        bool is_up;
+    } ends[] = {{"per_sec", true}, {"accuracy", true}, {"r2", true},     {"tflops", true},
+                {"mfu", true},     {"loss", false},    {"_sec", false},  {"_ms", false},
+                {"_p95", false},   {"_bytes", false},  {"stall", false}, {"perplexity", false},
+                {"exposed", false}};
+    for (size_t i = 0; i < TR_COUNT(ends); i++) {
+        if (!text_ends(key, ends[i].end)) continue;
+        *out_up = ends[i].is_up;
+        return true;
+    }
+    return false;
+}
+
+static double entry_figure(const tr_record_t *r, const char *key, double *out_step) {
+    bool is_up = false;
+    double best = NAN;
+    const json_t *line;
+    size_t i;
+    *out_step = NAN;
+    (void)figure_direction(key, &is_up);
+    json_array_foreach(r->validation, i, line) {
+        const double value = tr_json_number(line, key);
+        if (!isfinite(value) || (is_up ? value <= best : value >= best)) continue;
+        best = value;
+        *out_step = tr_json_number(line, "step");
+    }
+    if (isfinite(best)) return best;
+    if (strcmp(key, "samples_per_sec") == 0) return r->times.samples_per_sec;
+    for (i = json_array_size(r->training); i-- > 0;) {
+        const double value = tr_json_number(json_array_get(r->training, i), key);
+        if (isfinite(value)) return value;
+    }
+    return tr_json_number(r->summary, key);
+}
+
+static bool comparison_has(const tr_comparison_t *c, const char *key) {
+    double step;
+    for (size_t i = 0; i < c->entries.count; i++)
+        if (isfinite(entry_figure(c->entries.data[i].record, key, &step))) return true;
+    return false;
+}
+
+bool tr_comparison_is_valid(const tr_comparison_t *c, const char *figure) {
+    double step = NAN;
+    for (size_t i = 0; i < c->entries.count && !isfinite(step); i++)
+        (void)entry_figure(c->entries.data[i].record, figure, &step);
+    return isfinite(step);
+}
+
+static tr_status_t fail_unknown_figure(const tr_comparison_t *c, const char *by) {
+    json_t *known = json_object();
+    tr_str_t names = {0};
+    const char *key;
+    json_t *value;
+    for (size_t i = 0; i < c->entries.count; i++) {
+        const tr_record_t *r = c->entries.data[i].record;
+        json_object_update(known, r->summary);
+        json_object_update(known, json_array_get(r->training, 0));
+        json_object_update(known, json_array_get(r->validation, 0));
+    }
+    json_object_foreach(known, key, value) {
+        bool is_up;
+        if (figure_direction(key, &is_up) && comparison_has(c, key))
+            tr_str_printf(&names, "%s%s", names.length ? ", " : "", key);
+    }
+    const tr_status_t status =
+        TR_FAIL(TR_ERR_USAGE,
+                "--by %s: expected a number by which these runs can be ranked. There are: %s.", by,
+                names.text ? names.text : "none yet");
+    tr_str_free(&names);
+    json_decref(known);
+    return status;
+}
+
+/* -- what makes losses comparable -------------------------------------------------------------- */
+
+enum { OF_ALL = 7, OF_TRAIN = 1, OF_VALID = 2, OF_TEST = 4 };
+static const struct {
+    const char *key;
+    int scope;
+    const char *learned;           /* its name in the checkpoint, which knows what auto became */
+    const char *if_key, *if_value; /* matters only if this key has this value */
+} loss_keys[] = {
+    {"model.loss", OF_ALL, NULL, NULL, NULL},
+    {"model.label_smoothing", OF_ALL, NULL, NULL, NULL},
+    {"model.huber_delta", OF_ALL, NULL, "model.loss", "huber"},
+    {"model.class_weights", OF_ALL, NULL, NULL, NULL},
+    {"data.target_mean", OF_ALL, "target_mean", NULL, NULL},
+    {"data.target_std", OF_ALL, "target_std", NULL, NULL},
+    {"tokenizer", OF_ALL, "tokenizer", NULL, NULL},
+    {"data.format", OF_ALL, NULL, NULL, NULL},
+    {"data.y", OF_ALL, NULL, NULL, NULL},
+    {"data.synthetic_samples", OF_ALL, NULL, "data.format", "synthetic"},
+    {"data.synthetic_shape", OF_ALL, NULL, "data.format", "synthetic"},
+    {"data.valid", OF_VALID, NULL, NULL, NULL},
+    {"data.valid_fraction", OF_VALID, NULL, NULL, NULL},
+    {"data.limit", OF_VALID | OF_TEST, NULL, NULL, NULL},
+    {"train.valid_samples", OF_VALID, NULL, NULL, NULL},
+    {"data.train", OF_VALID, NULL, "data.valid", ""},
+    {"data.train", OF_TEST, NULL, "data.test", ""},
+    {"data.train", OF_TRAIN, NULL, NULL, NULL},
+    {"data.test", OF_TEST, NULL, NULL, NULL},
+};
+
+/* The key in which the losses of the runs that have `figure` differ, with the runs; NULL: none.
+ * Folds are made to be averaged, so what follows from them does not count. */
+static const char *comparison_loss_differs(const tr_comparison_t *c, const char *figure,
+                                           const tr_entry_t *out[2]) {
+    const int scope = strstr(figure, "valid")  ? OF_VALID
+                      : strstr(figure, "test") ? OF_TEST
+                                               : OF_TRAIN;
+    const tr_entry_t *a = NULL;
+    double step;
+    for (size_t i = 0; i < c->entries.count; i++) {
+        const tr_entry_t *b = &c->entries.data[i];
+        if (!isfinite(entry_figure(b->record, figure, &step))) continue;
+        if (!a) a = b;
+        out[0] = a, out[1] = b;
+        const bool same_fold = key_is_equal(a, b, "data.fold");
+        for (size_t k = 0; k < TR_COUNT(loss_keys); k++) {
+            const char *key = loss_keys[k].key, *learned = loss_keys[k].learned,
+                       *x =
+                           learned ? json_string_value(json_object_get(a->learned, learned)) : NULL,
+                       *y =
+                           learned ? json_string_value(json_object_get(b->learned, learned)) : NULL,
+                       *gate = loss_keys[k].if_key ? tr_record_key(a->record, loss_keys[k].if_key)
+                                                   : NULL;
+            if (!(loss_keys[k].scope & scope)) continue;
+            if (gate && strcmp(gate, loss_keys[k].if_value) != 0) continue;
+            const bool is_equal = x && y && same_fold ? strcmp(x, y) == 0 : key_is_equal(a, b, key);
+            if (!is_equal) return key;
+        }
+        const char *x = json_string_value(json_object_get(a->record->summary, "valid_dataset")),
+                   *y = json_string_value(json_object_get(b->record->summary, "valid_dataset"));
+        if (scope == OF_VALID && same_fold && !value_is_equal(x, y)) return "valid_dataset";
+    }
+    return NULL;
+}
+
+static void comparison_note_difference(tr_comparison_t *c, const char *key,
+                                       const tr_entry_t *pair[2]) {
+    tr_str_t values[2] = {{0}, {0}};
+    const bool has_values = tr_record_key(pair[0]->record, key) != NULL;
+    for (int i = 0; i < 2 && has_values; i++) {
+        tr_str_append(&values[i], " has ");
+        tr_comparison_value(c, pair[i], key, &values[i]);
+    }
+    tr_snprintf(
+        c->note, sizeof c->note, "The losses cannot be compared, because %s differs: %s%s, %s%s.",
+        key, pair[0]->record->name, has_values && values[0].text ? values[0].text : "",
+        pair[1]->record->name, has_values && values[1].text ? values[1].text : " has another");
+    tr_str_free(&values[0]);
+    tr_str_free(&values[1]);
+}
+
+/* Chooses figure 0. */
+static tr_status_t comparison_choose(tr_comparison_t *c, const char *by, bool is_strict) {
+    static const char *const instead[] = {"valid_accuracy", "valid_r2"};
+    const char *wanted = by                                ? by
+                         : comparison_has(c, "valid_loss") ? "valid_loss"
+                         : comparison_has(c, "loss")       ? "loss"
+                                                           : NULL;
+    const tr_entry_t *pair[2];
+    bool is_up;
+    c->has_losses = true;
+    if (!wanted) return TR_OK;
+    if (!figure_direction(wanted, &is_up) || !comparison_has(c, wanted))
+        return fail_unknown_figure(c, wanted);
+    const bool is_loss = text_ends(wanted, "loss") || text_ends(wanted, "perplexity");
+    const char *other = is_loss ? comparison_loss_differs(c, wanted, pair) : NULL;
+    if (!is_loss) c->has_losses = !comparison_loss_differs(c, "valid_loss", pair);
+    if (other) {
+        c->has_losses = false;
+        comparison_note_difference(c, other, pair);
+        wanted = NULL;
+        for (size_t i = 0; i < TR_COUNT(instead) && !by && !wanted; i++)
+            if (comparison_has(c, instead[i])) wanted = instead[i];
+    }
+    if (!wanted && is_strict)
+        return TR_FAIL(TR_ERR_DATA,
+                       "%s Compare runs that have the same %s, or rank by another number, such as "
+                       "--by valid_accuracy or --by samples_per_sec.",
+                       c->note, other);
+    if (!wanted) return TR_OK;
+    c->figure[c->figures++] = wanted;
+    return figure_direction(wanted, &c->is_up) ? TR_OK : TR_ERR_INTERNAL;
+}
+
+/* The others that the table shows. */
+static void comparison_add_figures(tr_comparison_t *c) {
+    static const char *const keys[] = {
+        "valid_loss",     "valid_accuracy", "valid_r2",           "loss",
+        "best_test_loss", "test_loss",      "best_test_accuracy", "test_accuracy",
+        "best_test_r2",   "test_r2",        "samples_per_sec"};
+    for (size_t i = 0; i < TR_COUNT(keys); i++) {
+        const bool best_is_shown = i > 0 && strncmp(keys[i], "test_", 5) == 0 && c->figures > 0 &&
+                                   strcmp(c->figure[c->figures - 1], keys[i - 1]) == 0;
+        bool is_shown = best_is_shown || !comparison_has(c, keys[i]);
+        for (int f = 0; f < c->figures; f++) is_shown |= strcmp(c->figure[f], keys[i]) == 0;
+        if (!is_shown) c->figure[c->figures++] = keys[i];
+    }
+}
+
+/* -- runs -------------------------------------------------------------------------------------- */
+
+static double entry_sec(const tr_record_t *r, const tr_run_state_t *state) {
+    const json_t *session, *last = json_array_get(r->training, json_array_size(r->training) - 1);
+    double sec = 0;
+    size_t i;
+    json_array_foreach(r->sessions, i, session) {
+        const double wall = tr_json_number(json_object_get(session, "end"), "wall_sec"),
+                     begin = tr_json_number(json_object_get(session, "start"), "unix_time"),
+                     end = state->kind == TR_RUN_RUNNING ? tr_clock_unix_sec()
+                                                         : tr_json_number(last, "unix_time");
+        if (isfinite(wall))
+            sec += wall;
+        else if (i + 1 == json_array_size(r->sessions) && end > begin)
+            sec += end - begin;
+    }
+    return i > 0 ? sec : tr_json_number(r->summary, "wall_sec");
+}
+
+static void entry_count_steps(tr_entry_t *e) {
+    const tr_record_t *r = e->record;
+    const json_t *line = json_array_get(r->training, json_array_size(r->training) - 1),
+                 *session = json_array_get(r->sessions, json_array_size(r->sessions) - 1);
+    const char *steps = tr_record_key(r, "train.steps"), *epochs = tr_record_key(r, "train.epochs");
+    const double step = tr_json_number(line, "step"), epoch = tr_json_number(line, "epoch");
+    double all;
+    e->steps = fmax(step, tr_json_number(json_object_get(session, "end"), "last_step"));
+    if (isnan(e->steps)) e->steps = tr_json_number(r->summary, "steps");
+    e->of_steps = NAN;
+    if (steps && tr_parse_float(steps, &all) && all > 0)
+        e->of_steps = all;
+    else if (epochs && tr_parse_float(epochs, &all) &&
+             epoch > 0) /* full steps: the last one, too */
+        e->of_steps = ceil(all * step / epoch - 1e-6);
+}
+
+static tr_status_t comparison_add(tr_comparison_t *c, const tr_record_t *r) {
+    tr_entry_t e = {.record = r, .state = tr_run_state(r)};
+    char path[4096];
+    if (tr_exists_in(r->path, "checkpoints/latest/state.json", path)) {
+        json_t *state = json_load_file(path, 0, NULL);
+        e.learned = json_incref(json_object_get(state, "data"));
+        json_decref(state);
+    }
+    e.sec = entry_sec(r, &e.state);
+    entry_count_steps(&e);
+    const tr_status_t status = tr_vec_push(&c->entries, e);
+    if (status != TR_OK) json_decref(e.learned);
+    return status;
+}
+
+static tr_status_t comparison_group(tr_comparison_t *c) {
+    for (size_t i = 0; i < c->entries.count; i++) {
+        size_t g = 0;
+        while (
+            g < c->groups.count &&
+            !entry_is_alike(&c->entries.data[c->groups.data[g].runs.data[0]], &c->entries.data[i]))
+            g++;
+        if (g == c->groups.count) {
+            const tr_group_t none = {.counted = 0};
+            TR_TRY(tr_vec_push(&c->groups, none));
+        }
+        TR_TRY(tr_vec_push(&c->groups.data[g].runs, i));
+    }
+    return TR_OK;
+}
+
+bool tr_group_counts(const tr_comparison_t *c, const tr_group_t *g, const tr_entry_t *entry) {
+    for (size_t i = 0; i < g->runs.count; i++)
+        if (c->entries.data[g->runs.data[i]].state.kind == TR_RUN_DONE)
+            return entry->state.kind == TR_RUN_DONE;
+    return true;
+}
+
+static void group_finish(tr_comparison_t *c, tr_group_t *g) {
+    for (int f = 0; f < c->figures; f++) {
+        tr_stats_t stats = {0};
+        for (size_t i = 0; i < g->runs.count; i++) {
+            const tr_entry_t *e = &c->entries.data[g->runs.data[i]];
+            if (isfinite(e->figure[f]) && tr_group_counts(c, g, e))
+                tr_stats_add(&stats, 1, &e->figure[f], 1);
+        }
+        if (f == 0) g->counted = (int)stats.count;
+        g->mean[f] = stats.count ? stats.mean : NAN;
+        g->deviation[f] = stats.count > 1 ? sqrt(stats.squares / (double)(stats.count - 1)) : NAN;
+    }
+}
+
+/* Insertion: it is stable, and there are few groups. */
+static void comparison_rank(tr_comparison_t *c) {
+    tr_group_t *g = c->groups.data;
+    for (size_t i = 1; i < c->groups.count && c->figures > 0; i++)
+        for (size_t k = i; k > 0; k--) {
+            const double a = g[k - 1].mean[0], b = g[k].mean[0];
+            if (!isfinite(b) || (isfinite(a) && (c->is_up ? a >= b : a <= b))) break;
+            const tr_group_t swapped = g[k];
+            g[k] = g[k - 1];
+            g[k - 1] = swapped;
+        }
+    for (size_t i = 0; i < c->groups.count; i++)
+        for (size_t k = 0; k < g[i].runs.count; k++) c->entries.data[g[i].runs.data[k]].group = i;
+}
+
+tr_status_t tr_comparison_make(const tr_record_t *records, size_t count, const char *by,
+                               bool is_strict, tr_comparison_t *out) {
+    tr_comparison_t *c = out;
+    tr_status_t status;
+    *c = (tr_comparison_t){0};
+    for (size_t i = 0; i < count; i++) TR_TRY_GOTO(comparison_add(c, &records[i]), done);
+    TR_TRY_GOTO(comparison_find_keys(c), done);
+    TR_TRY_GOTO(comparison_group(c), done);
+    TR_TRY_GOTO(comparison_choose(c, by, is_strict), done);
+    c->is_ranked = c->figures > 0;
+    comparison_add_figures(c);
+    for (size_t i = 0; i < count; i++) {
+        tr_entry_t *e = &c->entries.data[i];
+        double step;
+        for (int f = 0; f < c->figures; f++)
+            e->figure[f] = entry_figure(e->record, c->figure[f], f == 0 ? &e->best_step : &step);
+    }
+    for (size_t i = 0; i < c->groups.count; i++) group_finish(c, &c->groups.data[i]);
+    if (c->is_ranked) comparison_rank(c);
+done:
+    if (status != TR_OK) tr_comparison_free(c);
+    return status;
+}
+
+void tr_comparison_free(tr_comparison_t *c) {
+    for (size_t i = 0; i < c->entries.count; i++) json_decref(c->entries.data[i].learned);
+    for (size_t i = 0; i < c->groups.count; i++) tr_vec_free(&c->groups.data[i].runs);
+    tr_vec_free(&c->entries);
+    tr_vec_free(&c->groups);
+    tr_vec_free(&c->keys);
+    tr_vec_free(&c->seeds);
+}
