@@ -16,10 +16,10 @@ static bool key_is_seed(const char *key) {
     return strcmp(key, seed_keys[0]) == 0 || strcmp(key, seed_keys[1]) == 0;
 }
 
-/* Keys that say only where things are. */
+/* Keys that say only where things are and how often they are written. */
 static bool key_is_place(const char *key) {
     return strncmp(key, "run.", 4) == 0 || strcmp(key, "cuda.plan_cache") == 0 ||
-           strcmp(key, "resume") == 0;
+           strncmp(key, "log.", 4) == 0 || strcmp(key, "resume") == 0;
 }
 
 /* Older versions lack some keys: those count as equal. */
@@ -66,10 +66,13 @@ static tr_status_t comparison_find_keys(tr_comparison_t *c) {
 
 const char *tr_comparison_short(const tr_comparison_t *c, const char *key) {
     const char *dot = strchr(key, '.'), *name = dot ? dot + 1 : key;
+    if (strcmp(name, "steps") == 0) return key; /* those done have this name */
     for (size_t i = 0; i < c->keys.count; i++) {
         const char *other = c->keys.data[i], *at = strchr(other, '.');
         if (strcmp(other, key) != 0 && strcmp(at ? at + 1 : other, name) == 0) return key;
     }
+    for (int f = 0; f < c->figures; f++)
+        if (strcmp(c->figure[f], name) == 0) return key;
     return name;
 }
 
@@ -165,6 +168,19 @@ static bool comparison_has(const tr_comparison_t *c, const char *key) {
     for (size_t i = 0; i < c->entries.count; i++)
         if (isfinite(entry_figure(c->entries.data[i].record, key, &step))) return true;
     return false;
+}
+
+/* Whether all runs that have the one have the other. */
+static bool comparison_all_have(const tr_comparison_t *c, const char *key, const char *other) {
+    double step;
+    bool any = false;
+    for (size_t i = 0; i < c->entries.count; i++) {
+        const tr_record_t *r = c->entries.data[i].record;
+        if (!isfinite(entry_figure(r, key, &step))) continue;
+        if (!isfinite(entry_figure(r, other, &step))) return false;
+        any = true;
+    }
+    return any;
 }
 
 bool tr_comparison_is_valid(const tr_comparison_t *c, const char *figure) {
@@ -267,15 +283,16 @@ static const char *comparison_loss_differs(const tr_comparison_t *c, const char 
 static void comparison_note_difference(tr_comparison_t *c, const char *key,
                                        const tr_entry_t *pair[2]) {
     tr_str_t values[2] = {{0}, {0}};
-    const bool has_values = tr_record_key(pair[0]->record, key) != NULL;
-    for (int i = 0; i < 2 && has_values; i++) {
-        tr_str_append(&values[i], " has ");
+    for (int i = 0; i < 2 && tr_record_key(pair[0]->record, key); i++)
         tr_comparison_value(c, pair[i], key, &values[i]);
-    }
-    tr_snprintf(
-        c->note, sizeof c->note, "The losses cannot be compared, because %s differs: %s%s, %s%s.",
-        key, pair[0]->record->name, has_values && values[0].text ? values[0].text : "",
-        pair[1]->record->name, has_values && values[1].text ? values[1].text : " has another");
+    if (values[0].text && values[1].text)
+        tr_snprintf(c->note, sizeof c->note,
+                    "The losses cannot be compared, because %s differs: %s has %s, %s has %s.", key,
+                    pair[0]->record->name, values[0].text, pair[1]->record->name, values[1].text);
+    else
+        tr_snprintf(c->note, sizeof c->note,
+                    "The losses cannot be compared, because %s of %s and %s differs.", key,
+                    pair[0]->record->name, pair[1]->record->name);
     tr_str_free(&values[0]);
     tr_str_free(&values[1]);
 }
@@ -299,14 +316,20 @@ static tr_status_t comparison_choose(tr_comparison_t *c, const char *by, bool is
     if (other) {
         c->has_losses = false;
         comparison_note_difference(c, other, pair);
+        const char *loss = wanted;
         wanted = NULL;
-        for (size_t i = 0; i < TR_COUNT(instead) && !by && !wanted; i++)
-            if (comparison_has(c, instead[i])) wanted = instead[i];
+        for (size_t i = 0; i < TR_COUNT(instead) && !wanted; i++)
+            if (comparison_all_have(c, loss, instead[i])) wanted = instead[i];
+        if (wanted && by)
+            return TR_FAIL(TR_ERR_DATA,
+                           "%s Compare runs that have the same %s, or rank by another "
+                           "number: --by %s.",
+                           c->note, other, wanted);
     }
     if (!wanted && is_strict)
         return TR_FAIL(TR_ERR_DATA,
                        "%s Compare runs that have the same %s, or rank by another number, such as "
-                       "--by valid_accuracy or --by samples_per_sec.",
+                       "--by samples_per_sec.",
                        c->note, other);
     if (!wanted) return TR_OK;
     c->figure[c->figures++] = wanted;

@@ -159,7 +159,7 @@ static int table_width(const table_t *t) {
 
 /* Shortens names, then leaves out columns. */
 static void table_fit(table_t *t, int columns) {
-    static const column_kind_t order[] = {COL_FIGURE, COL_TIME, COL_STEPS, COL_STEP};
+    static const column_kind_t order[] = {COL_FIGURE, COL_TIME, COL_STEPS, COL_STEP, COL_KEY};
     const int over = table_width(t) - columns, name = t->column[0].width;
     if (over > 0 && name > NAME_LEAST)
         t->column[0].width = name - over > NAME_LEAST ? name - over : NAME_LEAST;
