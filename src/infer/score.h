@@ -1,14 +1,11 @@
 /*
- * Scores of a trained model over a data set: counts for classification, errors for regression. Each
- * rank adds its batches; the ranks are summed once. Counts are integers and therefore equal for any
- * number of ranks.
+ * Scores of a trained classifier over a data set. Each rank adds its batches; the ranks are summed
+ * once. Counts are integers and therefore equal for any number of ranks.
  */
 #ifndef TR_INFER_SCORE_H
 #define TR_INFER_SCORE_H
 
 #include "comm/comm.h"
-
-/* -- classes ----------------------------------------------------------------------------------- */
 
 #define TR_CONFUSION_MAX 2048 /* most classes with a confusion matrix: 32 MiB */
 
@@ -49,30 +46,5 @@ typedef struct {
 /* The most frequent confusions of two classes, at most `max`, in descending order, then by class.
  * Returns their number. */
 size_t tr_class_confusions(const tr_class_counts_t *counts, size_t max, tr_class_pair_t *out);
-
-/* -- targets of a regression ------------------------------------------------------------------- */
-
-/* Per target: sums of |error| and error^2, mean of the target and sum of squared differences from
- * it. */
-typedef struct {
-    int64_t targets, samples;
-    double *absolute, *squared, *mean, *spread; /* [targets] */
-} tr_target_sums_t;
-
-tr_status_t tr_target_sums_create(int64_t targets, tr_target_sums_t **out);
-void tr_target_sums_destroy(tr_target_sums_t **sums);
-/* predicted, truth (rows, targets). Skips rows with weight 0. */
-void tr_target_sums_add(tr_target_sums_t *sums, const float *predicted, const float *truth,
-                        const float *weight, int64_t rows);
-/* Sums over all ranks. Collective; world NULL: does nothing. */
-tr_status_t tr_target_sums_reduce(tr_target_sums_t *sums, tr_world_t *world);
-
-/* r2 = 1 - squared errors / spread of the target; NaN for a constant target. */
-typedef struct {
-    double mse, mae, r2;
-} tr_target_score_t;
-tr_target_score_t tr_target_score(const tr_target_sums_t *sums, int64_t target);
-/* Over all targets; r2 is the mean of those that have one. */
-tr_target_score_t tr_target_mean(const tr_target_sums_t *sums);
 
 #endif

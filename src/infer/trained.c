@@ -189,14 +189,9 @@ typedef struct {
 
 static tr_status_t add_batch(void *self, tr_session_t *s, const tr_batch_t *batch) {
     pass_t *p = self;
-    tr_trained_scores_t *scores = p->scores;
     TR_TRY(tr_tensor_read(s->g, s->result.output, p->output));
-    if (scores->classes)
-        tr_class_counts_add(scores->classes, p->output, batch->field[p->y], batch->weight,
-                            s->order.micro_batch);
-    else
-        tr_target_sums_add(scores->targets, p->output, batch->field[p->y], batch->weight,
-                           s->order.micro_batch);
+    tr_class_counts_add(p->scores->classes, p->output, batch->field[p->y], batch->weight,
+                        s->order.micro_batch);
     return TR_OK;
 }
 
@@ -204,14 +199,13 @@ static tr_status_t trained_prepare(const tr_session_t *s, pass_t *p) {
     const tr_shape_t *shape = tr_shape_of(s->g, s->result.output);
     const int64_t width = tr_shape_elems(shape) / s->order.micro_batch;
     p->y = tr_field_find(&s->info, "y");
-    if (p->y < 0 || shape->ndim != 2)
+    if (p->y < 0 || s->info.classes <= 0 || shape->ndim != 2)
         return TR_FAIL(TR_ERR_CONFIG,
                        "eval requires a model with one output and one y per sample; model.type = "
                        "%s is not such a model",
                        s->model.type);
     TR_TRY(tr_alloc((size_t)tr_shape_elems(shape) * sizeof *p->output, "outputs", &p->output));
-    return s->info.classes > 0 ? tr_class_counts_create(width, &p->scores->classes)
-                               : tr_target_sums_create(width, &p->scores->targets);
+    return tr_class_counts_create(width, &p->scores->classes);
 }
 
 tr_status_t tr_trained_evaluate(tr_trained_t *t, tr_split_t split, tr_trained_scores_t *out) {
@@ -219,16 +213,19 @@ tr_status_t tr_trained_evaluate(tr_trained_t *t, tr_split_t split, tr_trained_sc
     *out = (tr_trained_scores_t){0};
     if (t->s->info.tokens > 0) /* a language model: a loss, and no output of the whole sample */
         return tr_session_evaluate(t->s, split, NULL, NULL, NULL, &out->outcome);
+    if (t->s->targets > 0) {
+        TR_TRY(tr_session_evaluate(t->s, split, NULL, NULL, NULL, &out->outcome));
+        out->targets = t->s->target_sums;
+        return TR_OK;
+    }
     tr_status_t status = trained_prepare(t->s, &p);
     if (status == TR_OK)
         status = tr_session_evaluate(t->s, split, add_batch, &p, NULL, &out->outcome);
     tr_free(&p.output);
     TR_TRY(status);
-    return out->classes ? tr_class_counts_reduce(out->classes, t->world)
-                        : tr_target_sums_reduce(out->targets, t->world);
+    return tr_class_counts_reduce(out->classes, t->world);
 }
 
 void tr_trained_scores_free(tr_trained_scores_t *scores) {
     tr_class_counts_destroy(&scores->classes);
-    tr_target_sums_destroy(&scores->targets);
 }

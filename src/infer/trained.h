@@ -44,7 +44,7 @@ tr_status_t tr_trained_is_classifier(const tr_trained_t *trained, bool *out);
 typedef struct {
     tr_eval_outcome_t outcome;
     tr_class_counts_t *classes; /* of a classifier, else NULL */
-    tr_target_sums_t *targets;  /* of a regression, else NULL */
+    const tr_target_sums_t *targets; /* of a regression, else NULL; borrowed from the session */
 } tr_trained_scores_t;
 /* Collective. Free `out` with tr_trained_scores_free, also after an error. */
 tr_status_t tr_trained_evaluate(tr_trained_t *trained, tr_split_t split, tr_trained_scores_t *out);

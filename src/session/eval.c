@@ -1,5 +1,6 @@
-/* One pass over a split with the eval program. On an asynchronous device, the sums of a batch are
- * read one batch later. They are added here in double, because f32 can count only to 2^24. */
+/* One pass over a split with the eval program. On an asynchronous device, the sums of a batch, and
+ * the outputs of a regression, are read one batch later. They are added here in double, because f32
+ * can count only to 2^24. */
 #include "base/clock.h"
 #include "base/mem.h"
 #include "comm/watchdog.h"
@@ -21,6 +22,7 @@ typedef struct {
     tr_eval_batch_fn each;
     void *self;
     double sums[TR_SUM_COUNT];
+    int y;                /* index of the field "y" */
     int64_t batches;      /* enqueued */
     bool has_more, waits; /* more batches remain; wait after each */
 } eval_pass_t;
@@ -38,7 +40,10 @@ static tr_status_t evaluation_create(tr_session_t *s, tr_split_t split, tr_evalu
     TR_TRY(tr_alloc(sizeof *e, "an evaluation", &e));
     tr_status_t status = tr_session_loader(s, split, true, 0, &e->loader);
     if (status == TR_OK)
-        status = tr_flight_create(s, e->loader, TR_SUM_COUNT * sizeof(float), &e->flight);
+        status = tr_flight_create(s, e->loader,
+                                  (TR_SUM_COUNT + (size_t)(s->order.micro_batch * s->targets)) *
+                                      sizeof(float),
+                                  &e->flight);
     if (status == TR_OK)
         *out = e;
     else
@@ -54,6 +59,9 @@ static tr_status_t eval_take_sums(eval_pass_t *p, int newest) {
     TR_TRY(tr_flight_wait(p->flight, number, newest));
     const float *sums = tr_flight_result(p->flight, number);
     for (int i = 0; i < TR_SUM_COUNT; i++) p->sums[i] += sums[i];
+    if (p->s->targets > 0)
+        tr_target_sums_add(p->s->target_sums, sums + TR_SUM_COUNT, batch->field[p->y],
+                           batch->weight, p->s->order.micro_batch);
     if (p->each) TR_TRY(p->each(p->self, p->s, batch));
     return tr_flight_release(p->flight, newest);
 }
@@ -67,7 +75,10 @@ static tr_status_t eval_run_batch(eval_pass_t *p) {
     const int64_t number = p->batches++;
     TR_TRY(tr_program_run(s->g, s->eval, NULL));
     TR_TRY(tr_feed_used(s->feed));
-    TR_TRY(tr_flight_read(p->flight, s->sums, tr_flight_result(p->flight, number)));
+    float *result = tr_flight_result(p->flight, number);
+    TR_TRY(tr_flight_read(p->flight, s->sums, result));
+    if (s->targets > 0)
+        TR_TRY(tr_flight_read(p->flight, s->result.output, result + TR_SUM_COUNT));
     TR_TRY(tr_flight_mark(p->flight, number));
     TR_TRY(eval_take_sums(p, p->waits ? 0 : 1));
     tr_watchdog_mark(s->world);
@@ -116,9 +127,14 @@ tr_status_t tr_session_evaluate(tr_session_t *s, tr_split_t split, tr_eval_batch
     eval_pass_t pass = {.s = s,
                         .each = each,
                         .self = self,
+                        .y = tr_field_find(&s->info, "y"),
                         .has_more = true,
                         .waits = s->device->immediate || each || s->data.prefetch == 1};
+    tr_target_score_t target = {.mae = NAN, .r2 = NAN};
     bool stopped = false;
+    if (s->target_sums) tr_target_sums_reset(s->target_sums);
+    if (s->targets > 0 && !s->target_sums)
+        TR_TRY(tr_target_sums_create(s->targets, &s->target_sums));
     /* Validations reuse one loader, unless a pass over it was not completed. */
     if (is_validation) s->validation = NULL;
     tr_status_t status = e ? tr_loader_restart(e->loader) : evaluation_create(s, split, &e);
@@ -132,12 +148,18 @@ tr_status_t tr_session_evaluate(tr_session_t *s, tr_split_t split, tr_eval_batch
         tr_evaluation_destroy(&e);
     TR_TRY(status);
     if (s->world) TR_TRY(tr_world_allreduce(s->world, pass.sums, TR_SUM_COUNT, TR_REDUCE_SUM));
+    if (s->targets > 0) {
+        TR_TRY(tr_target_sums_reduce(s->target_sums, s->world));
+        target = tr_target_mean(s->target_sums);
+    }
     const double n = pass.sums[TR_SUM_TERMS];
     *out = (tr_eval_outcome_t){
         .stopped = stopped,
         .terms = n,
         .loss = eval_mean(pass.sums[TR_SUM_LOSS], n),
         .accuracy = s->has_accuracy ? eval_mean(pass.sums[TR_SUM_CORRECT], n) : NAN,
-        .topk = s->has_accuracy && s->model.topk > 1 ? eval_mean(pass.sums[TR_SUM_TOPK], n) : NAN};
+        .topk = s->has_accuracy && s->model.topk > 1 ? eval_mean(pass.sums[TR_SUM_TOPK], n) : NAN,
+        .mae = target.mae,
+        .r2 = s->model.loss == TR_LOSS_BINARY_CROSS_ENTROPY ? NAN : target.r2};
     return TR_OK;
 }

@@ -124,11 +124,24 @@ static tr_status_t programs_build_update(tr_session_t *s) {
     return tr_program_end(s->g);
 }
 
+/* Values per sample of a regression, for its scores; 0: the model does something else. */
+static int64_t programs_targets(const tr_session_t *s) {
+    const int y = tr_field_find(&s->info, "y");
+    if (s->params.prediction || y < 0 || s->info.classes > 0 || tr_is_none(s->result.output))
+        return 0;
+    const tr_shape_t *shape = tr_shape_of(s->g, s->result.output);
+    const int64_t values = tr_shape_elems(&s->info.field[y].shape);
+    const bool is_f32 = s->info.field[y].dtype == TR_F32 &&
+                        tr_tensor_info(s->g, s->result.output)->dtype == TR_F32;
+    return is_f32 && shape->ndim == 2 && shape->dim[1] == values ? values : 0;
+}
+
 static tr_status_t build_eval(tr_session_t *s) {
     TR_TRY(tr_program_begin(s->g, "eval", TR_EVAL, &s->eval));
     TR_TRY(tr_zero_extra_reductions(s->g));
     TR_TRY(build_model(s, &s->result));
     TR_TRY(tr_preprocess_restore(s->g, s->preprocess, &s->result.output));
+    s->targets = programs_targets(s);
     const tr_tensor_t kept[] = {s->result.output, s->result.loss, s->result.correct};
     for (size_t i = 0; i < TR_COUNT(kept); i++)
         if (!tr_is_none(kept[i])) TR_TRY(tr_keep(s->g, kept[i]));

@@ -101,6 +101,7 @@ void tr_session_destroy(tr_session_t **session) {
     tr_session_t *s = *session;
     if (!s) return;
     tr_evaluation_destroy(&s->validation);
+    tr_target_sums_destroy(&s->target_sums);
     tr_feed_destroy(&s->feed);
     tr_session_drop_graph(s);
     if (!s->params.device) tr_device_close(&s->device);

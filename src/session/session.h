@@ -13,6 +13,7 @@
 #include "model/model.h"
 #include "optim/optim.h"
 #include "precision.h"
+#include "target_score.h"
 #include <limits.h>
 
 typedef struct {
@@ -135,6 +136,7 @@ struct tr_session {
     double steps_per_epoch;
     int64_t sample_terms; /* loss terms per sample: 1, or the tokens of a sample */
     bool has_accuracy;    /* the model has the output `correct` */
+    int64_t targets;      /* values that a regression predicts per sample; 0: no regression */
 
     int cores; /* this rank's share of its node's cores */
     tr_device_t *device;
@@ -146,6 +148,7 @@ struct tr_session {
     tr_tensor_t field[TR_DATASET_MAX_FIELDS]; /* inputs, by index in info.field; none: not read */
     tr_feed_t *feed;                          /* after tr_session_start */
     tr_evaluation_t *validation;              /* reused by validations; NULL before the first */
+    tr_target_sums_t *target_sums;            /* of the last evaluation of a regression; else NULL */
     tr_reduce_tree_t *tree;                   /* parallel.reproducible; else NULL */
     tr_tensor_t sums;                         /* reduced (TR_SUM_COUNT) */
     tr_tensor_t loss_scale;                   /* precision = fp16; otherwise none */
@@ -263,6 +266,9 @@ typedef struct {
     bool stopped;                /* aborted: the scores are invalid */
     double terms;                /* as in tr_step_outcome_t */
     double loss, accuracy, topk; /* as in tr_step_outcome_t */
+    /* Of a regression, else NaN: means over the targets, in units of the data even if the loss is
+     * of normalised ones. r2 is NaN too for the probabilities of a binary cross-entropy. */
+    double mae, r2;
 } tr_eval_outcome_t;
 /* Called after every micro-batch; may be NULL. */
 typedef tr_status_t (*tr_eval_batch_fn)(void *self, tr_session_t *s, const tr_batch_t *batch);

@@ -33,6 +33,7 @@ static tr_status_t loop_summarize(loop_t *l, const char *status) {
                                   .best_step = l->state.best_step,
                                   .best_loss = l->state.best_loss,
                                   .best_accuracy = l->state.best_accuracy,
+                                  .best_r2 = l->state.best_r2,
                                   .host_bytes = tr_loader_bytes(l->loader) +
                                                 (snapshot ? tr_snapshot_bytes(snapshot) : 0)};
     return tr_metrics_summary(&l->metrics, &end);
@@ -83,6 +84,7 @@ static tr_status_t loop_validate(loop_t *l, bool *out_is_best) {
     tr_loop_check_valid(l, &v);
     *out_is_best = tr_loop_state_validated(&l->state, v.loss, v.accuracy,
                                            l->saving.settings.best_by == TR_BEST_BY_ACCURACY);
+    if (*out_is_best) l->state.best_r2 = v.r2;
     return tr_metrics_valid(&l->metrics, l->state.step, &v, tr_clock_sec() - start, *out_is_best);
 }
 

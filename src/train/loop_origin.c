@@ -183,6 +183,7 @@ static void loop_continue_counts(loop_t *l) {
     json_t *state = json_loads(l->origin.checkpoint->state_json, 0, NULL);
     const json_t *best = json_object_get(state, "best_valid_loss"),
                  *best_accuracy = json_object_get(state, "best_valid_accuracy"),
+                 *best_r2 = json_object_get(state, "best_valid_r2"),
                  *best_step = json_object_get(state, "best_step");
     tr_config_read(l->config, &tr_main_config, &main);
     to->step = to->saved_step = l->origin.checkpoint->step;
@@ -190,6 +191,7 @@ static void loop_continue_counts(loop_t *l) {
     if (l->origin.is_own || tr_run_has(l->run, main.resume)) {
         if (json_is_number(best)) to->best_loss = json_number_value(best);
         if (json_is_number(best_accuracy)) to->best_accuracy = json_number_value(best_accuracy);
+        if (json_is_number(best_r2)) to->best_r2 = json_number_value(best_r2);
         to->stale = json_integer_value(json_object_get(state, "stale_validations"));
         if (json_is_integer(best_step)) to->best_step = json_integer_value(best_step);
         l->origin.metrics = json_incref(json_object_get(state, "report"));

@@ -30,7 +30,7 @@ static const transition_t transitions[TR_SAVE_STATES][TR_SAVE_EVENTS] = {
 
 tr_loop_state_t tr_loop_state_new(void) {
     return (tr_loop_state_t){
-        .saved_step = -1, .best_loss = INFINITY, .best_accuracy = NAN, .best_step = -1};
+        .saved_step = -1, .best_loss = INFINITY, .best_accuracy = NAN, .best_r2 = NAN, .best_step = -1};
 }
 
 tr_save_action_t tr_loop_state_save(tr_loop_state_t *state, tr_save_event_t event) {

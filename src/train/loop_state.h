@@ -38,7 +38,7 @@ typedef struct {
     int64_t saved_step; /* of the newest checkpoint passed to the writer; -1: none */
     bool valid_pending; /* the validation after `step` is due and not done */
     /* of the best validation so far; INFINITY, NaN and -1 if there is none */
-    double best_loss, best_accuracy;
+    double best_loss, best_accuracy, best_r2; /* the caller sets best_r2 */
     int64_t best_step;
     int64_t stale; /* validations since the best one */
 } tr_loop_state_t;

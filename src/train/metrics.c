@@ -36,8 +36,10 @@ tr_status_t tr_metrics_open(tr_metrics_t *r, tr_session_t *s, tr_run_t *run, int
                         .valid_terms = NAN,
                         .valid_loss = NAN,
                         .valid_accuracy = NAN,
+                        .valid_r2 = NAN,
                         .test_loss = NAN,
-                        .test_accuracy = NAN};
+                        .test_accuracy = NAN,
+                        .test_r2 = NAN};
     r->start_sec = r->window.since = r->epoch.since = tr_clock_sec();
     if (!run) return TR_OK;
     char now[32];
@@ -69,6 +71,7 @@ json_t *tr_metrics_state(const tr_metrics_t *r) {
         sums_json(&r->epoch), "epoch_loss", tr_json_finite(r->epoch_loss), "epoch_accuracy",
         tr_json_finite(r->epoch_accuracy), "valid_loss", tr_json_finite(r->valid_loss),
         "valid_accuracy", tr_json_finite(r->valid_accuracy), "valid_is_new", r->has_new_valid);
+    if (state) json_object_set_new(state, "valid_r2", tr_json_finite(r->valid_r2));
     if (state) tr_metrics_gradient_add(&r->gradient, state);
     return state;
 }
@@ -102,6 +105,7 @@ tr_status_t tr_metrics_resume(tr_metrics_t *r, int64_t step, bool valid_pending,
     r->epoch_accuracy = metrics_number_of(state, "epoch_accuracy");
     r->valid_loss = metrics_number_of(state, "valid_loss");
     r->valid_accuracy = metrics_number_of(state, "valid_accuracy");
+    r->valid_r2 = metrics_number_of(state, "valid_r2");
     r->has_new_valid = json_is_true(json_object_get(state, "valid_is_new"));
     return tr_run_metrics_rewind(r->run, step, !valid_pending);
 }
@@ -251,6 +255,10 @@ static void append_accuracy(const tr_session_t *s, tr_str_t *text, const char *n
     if (step_tokens(s) > 0 && isfinite(loss)) tr_str_printf(text, " perplexity %.4g", exp(loss));
 }
 
+static void append_r2(tr_str_t *text, double r2) {
+    if (!isnan(r2)) tr_str_printf(text, " R2 %.4f", r2);
+}
+
 void tr_metrics_epoch(tr_metrics_t *r, int64_t steps_done) {
     const double n = (double)r->epoch.steps, counted = r->epoch.counted, now = tr_clock_sec();
     tr_str_t *text = &r->text;
@@ -273,8 +281,10 @@ void tr_metrics_epoch(tr_metrics_t *r, int64_t steps_done) {
         else
             tr_str_append(text, "  train loss none: every update was skipped, or no sample has a "
                                 "label");
-        if (r->has_new_valid)
+        if (r->has_new_valid) {
             append_accuracy(r->s, text, "valid", r->valid_terms, r->valid_loss, r->valid_accuracy);
+            append_r2(text, r->valid_r2);
+        }
         if (r->has_new_valid && r->valid_step > 0 && r->valid_step != steps_done)
             tr_str_printf(text, " (step %lld)", (long long)r->valid_step);
         r->has_new_valid = false;
@@ -294,6 +304,7 @@ tr_status_t tr_metrics_valid(tr_metrics_t *r, int64_t steps_done, const tr_eval_
     r->valid_terms = v->terms;
     r->valid_loss = v->loss;
     r->valid_accuracy = v->accuracy;
+    r->valid_r2 = v->r2;
     r->has_new_valid = true;
     r->window.since += seconds; /* evaluations are not part of the step time */
     if (!r->run) return TR_OK;
@@ -301,6 +312,7 @@ tr_status_t tr_metrics_valid(tr_metrics_t *r, int64_t steps_done, const tr_eval_
                              "epoch", (double)steps_done / r->s->steps_per_epoch, "valid_loss",
                              tr_json_finite(v->loss), "valid_accuracy", tr_json_finite(v->accuracy),
                              "valid_sec", tr_json_measured(seconds), "best", is_best);
+    if (!isnan(v->r2)) json_object_set_new(line, "valid_r2", tr_json_finite(v->r2));
     add_perplexity(r->s, "valid_perplexity", v->loss, line);
     write_line(r, line);
     return TR_OK;
@@ -309,9 +321,11 @@ tr_status_t tr_metrics_valid(tr_metrics_t *r, int64_t steps_done, const tr_eval_
 tr_status_t tr_metrics_test(tr_metrics_t *r, const tr_eval_outcome_t *v, double seconds) {
     r->test_loss = v->loss;
     r->test_accuracy = v->accuracy;
+    r->test_r2 = v->r2;
     tr_str_t text = {0};
     if (!r->run) return TR_OK;
     append_accuracy(r->s, &text, "test ", v->terms, v->loss, v->accuracy);
+    append_r2(&text, v->r2);
     if (text.text)
         TR_INFO("%s  (%.0f %s, %.1f s)", text.text + 2, v->terms,
                 step_tokens(r->s) > 0 ? "tokens" : "samples", seconds);
@@ -384,6 +398,11 @@ tr_status_t tr_metrics_summary(tr_metrics_t *r, const tr_metrics_end_t *end) {
     json_object_set_new(o, "memory_base_bytes", json_integer((json_int_t)r->base_bytes));
     json_object_set_new(o, "best_valid_loss", tr_json_finite(end->best_loss));
     json_object_set_new(o, "best_valid_accuracy", tr_json_finite(end->best_accuracy));
+    if (r->s->targets > 0) {
+        json_object_set_new(o, "valid_r2", tr_json_finite(r->valid_r2));
+        json_object_set_new(o, "best_valid_r2", tr_json_finite(end->best_r2));
+        json_object_set_new(o, "test_r2", tr_json_finite(r->test_r2));
+    }
     json_object_set_new(o, "best_step",
                         end->best_step >= 0 ? json_integer(end->best_step) : json_null());
     json_object_set_new(o, "skipped", json_integer(end->skipped));

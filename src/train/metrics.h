@@ -42,7 +42,7 @@ typedef struct {
     double epoch_loss, epoch_accuracy;
     /* NaN if there is none */
     int64_t valid_step; /* of the last validation of this session; 0: none */
-    double valid_terms, valid_loss, valid_accuracy, test_loss, test_accuracy;
+    double valid_terms, valid_loss, valid_accuracy, valid_r2, test_loss, test_accuracy, test_r2;
     bool has_new_valid; /* since the last epoch line */
     /* memory of the process before the planned memory: code, libraries, data sets */
     size_t base_bytes;
@@ -77,7 +77,7 @@ typedef struct {
     int64_t steps;                   /* done */
     int64_t skipped;                 /* updates, by train.on_nan */
     int64_t best_step;               /* -1: unknown */
-    double best_loss, best_accuracy; /* of the best validation; not finite: none */
+    double best_loss, best_accuracy, best_r2; /* of the best validation; not finite: none */
     size_t host_bytes;
 } tr_metrics_end_t;
 /* Writes summary.json. The summary of a completed run is unchanged if no step was added. */

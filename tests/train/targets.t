@@ -38,6 +38,19 @@ scores() {
 }
 run 1 eval net.ini net && scores && cp out one && run 3 eval net.ini net && cmp -s out one
 ok $? "eval scores in units of the data, by the numbers in the checkpoint"
+told() { sed -n "s/^ *\"$2\": \([-0-9.e+]*\),*$/\1/p" "$1/summary.json"; }
+mean=$(awk '$1 == "mean" { print $4 }' one) && [ -n "$mean" ] &&
+    [ "$(printf "%.4f" "$(told net test_r2)")" = "$mean" ]
+ok $? "the run gives the same R2 of its test"
+
+for device in cpu strict; do
+    run 3 net.ini run.dir=$device device=$device data.valid_fraction=0.1 train.epochs=3 train.valid_every=1epoch &&
+        grep -q 'valid loss [-0-9.e]* R2 0\.[0-9]* ' out && grep -q 'test  loss [-0-9.e]* R2 0\.[0-9]* ' out &&
+        last=$(sed -n 's/.*"valid_r2": *\([-0-9.e+]*\).*/\1/p' $device/metrics.jsonl | tail -n 1) &&
+        [ "$(printf %.9g "$last")" = "$(told $device valid_r2)" ] &&
+        awk "BEGIN { exit !($(told $device best_valid_r2) > 0.9) }"
+    ok $? "R2 of validations and the test on $device: $(told $device valid_r2)"
+done
 
 cp net/checkpoints/latest/model.safetensors alone.safetensors &&
     run 1 eval net.ini net/checkpoints/latest && grep -v "^weights" out >two &&

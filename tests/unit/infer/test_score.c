@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "infer/score.h"
+#include "session/target_score.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,0 +1,36 @@
+/*
+ * Scores of a regression over a data set. Each rank adds its batches; the ranks are summed once.
+ */
+#ifndef TR_SESSION_TARGET_SCORE_H
+#define TR_SESSION_TARGET_SCORE_H
+
+#include "comm/comm.h"
+
+/* Per target: sums of |error| and error^2, mean of the target and sum of squared differences from
+ * it. */
+typedef struct {
+    int64_t targets, samples;
+    double *absolute, *squared, *mean, *spread; /* [targets] */
+} tr_target_sums_t;
+
+tr_status_t tr_target_sums_create(int64_t targets, tr_target_sums_t **out);
+void tr_target_sums_destroy(tr_target_sums_t **sums);
+/* As after tr_target_sums_create. */
+void tr_target_sums_reset(tr_target_sums_t *sums);
+/* predicted, truth (rows, targets). Skips rows with weight 0. */
+void tr_target_sums_add(tr_target_sums_t *sums, const float *predicted, const float *truth,
+                        const float *weight, int64_t rows);
+/* Sums over all ranks. Collective; world NULL: does nothing. */
+tr_status_t tr_target_sums_reduce(tr_target_sums_t *sums, tr_world_t *world);
+
+/* r2 = 1 - squared errors / spread of the target, the coefficient of determination; NaN for a
+ * constant target (Draper and Smith, Applied Regression Analysis, 1998, chapter 1). */
+typedef struct {
+    double mse, mae, r2;
+} tr_target_score_t;
+tr_target_score_t tr_target_score(const tr_target_sums_t *sums, int64_t target);
+/* Over all targets; r2 is the mean of those that have one, as `uniform_average` of scikit-learn's
+ * r2_score and of torchmetrics' R2Score. */
+tr_target_score_t tr_target_mean(const tr_target_sums_t *sums);
+
+#endif
