@@ -211,6 +211,7 @@ struct tr_progress_line {
     tr_progress_style_t style;
     pthread_mutex_t lock;  /* log lines come from any thread */
     double drawn_sec;      /* when the line was drawn last; 0: never */
+    double logged_sec;     /* when the last line went to the log files; at first: the start */
     const char *phase;     /* of the line drawn last */
     char line[LINE_BYTES]; /* the text on the terminal; "" none */
 };
@@ -237,6 +238,7 @@ tr_status_t tr_progress_create(int fd, tr_progress_line_t **out) {
     line->taken = tr_log_has_sink();
     line->terminal = line->taken ? -1 : tr_terminal_open(fd);
     line->style = tr_terminal_style();
+    line->logged_sec = tr_clock_sec();
     if (line->terminal >= 0) tr_log_set_sink(write_above, line);
     *out = line;
     return TR_OK;
@@ -272,6 +274,15 @@ void tr_progress_plain(tr_progress_line_t *line, const tr_progress_t *state) {
     out.used = strlen(text);
     progress_put(&out, "\n");
     tr_log_write_bytes(line->fd, text, out.used);
+}
+
+void tr_progress_log(tr_progress_line_t *line, const tr_progress_t *state, double every_sec) {
+    const double now = tr_clock_sec();
+    char text[LINE_BYTES];
+    if (now - line->logged_sec < every_sec || !tr_log_shows(TR_LOG_INFO)) return;
+    line->logged_sec = now;
+    tr_progress_format(state, LINE_BYTES - 1, false, text, sizeof text);
+    tr_log_write_files(TR_LOG_INFO, "%s", text);
 }
 
 void tr_progress_destroy(tr_progress_line_t **destroying) {

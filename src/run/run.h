@@ -75,6 +75,9 @@ void tr_progress_draw(tr_progress_line_t *line, const tr_progress_t *state);
 /* Without a terminal: writes a line, at most one every five seconds and always for the last step.
  * */
 void tr_progress_plain(tr_progress_line_t *line, const tr_progress_t *state);
+/* Writes a line to the log files, at most one every `every_sec` seconds. Cheap enough for every
+ * step. */
+void tr_progress_log(tr_progress_line_t *line, const tr_progress_t *state, double every_sec);
 void tr_progress_destroy(tr_progress_line_t **line);
 /* Formats one line of at most `width` columns, with or without a bar. A pure function, for tests.
  * */

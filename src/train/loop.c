@@ -85,7 +85,8 @@ static tr_status_t loop_validate(loop_t *l, bool *out_is_best) {
     *out_is_best = tr_loop_state_validated(&l->state, v.loss, v.accuracy,
                                            l->saving.settings.best_by == TR_BEST_BY_ACCURACY);
     if (*out_is_best) l->state.best_r2 = v.r2;
-    return tr_metrics_valid(&l->metrics, l->state.step, &v, tr_clock_sec() - start, *out_is_best);
+    return tr_metrics_valid(&l->metrics, l->state.step, &v, tr_clock_sec() - start, *out_is_best,
+                            loop_ends_epoch(l));
 }
 
 /* What follows a step: its checkpoint, its validation, the line of its epoch. The checkpoint is
@@ -216,8 +217,7 @@ tr_status_t tr_train(const tr_config_t *config, tr_world_t *world,
     const bool is_alone = l.info->size > 1 && error.fault[0] && error.origin == TR_ORIGIN_OPEN;
     const bool is_good = status == TR_OK || (status == TR_ERR_RETRY && !is_alone);
     tr_watchdog_phase(world, TR_PHASE_END, l.state.step);
-    if (tr_loop_is_root(&l) && is_good)
-        tr_verdict_write((int)status, error.message, error.node);
+    if (tr_loop_is_root(&l) && is_good) tr_verdict_write((int)status, error.message, error.node);
     if (tr_loop_is_root(&l)) tr_history_end(&l, status);
     tr_signals_restore();
     if (!is_good) {

@@ -11,6 +11,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#define LOG_SEC 60 /* between progress lines in log.txt */
+
 size_t tr_metrics_peak_bytes(void) {
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
@@ -67,11 +69,11 @@ static json_t *sums_json(const tr_metrics_sums_t *sums) {
 
 json_t *tr_metrics_state(const tr_metrics_t *r) {
     json_t *state = json_pack(
-        "{s:o, s:o, s:o, s:o, s:o, s:o, s:b}", "window", sums_json(&r->window), "epoch",
-        sums_json(&r->epoch), "epoch_loss", tr_json_finite(r->epoch_loss), "epoch_accuracy",
-        tr_json_finite(r->epoch_accuracy), "valid_loss", tr_json_finite(r->valid_loss),
-        "valid_accuracy", tr_json_finite(r->valid_accuracy), "valid_is_new", r->has_new_valid);
-    if (state) json_object_set_new(state, "valid_r2", tr_json_finite(r->valid_r2));
+        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "window", sums_json(&r->window), "epoch",
+        sums_json(&r->epoch), "unvalidated", sums_json(&r->unvalidated), "epoch_loss",
+        tr_json_finite(r->epoch_loss), "epoch_accuracy", tr_json_finite(r->epoch_accuracy),
+        "valid_loss", tr_json_finite(r->valid_loss), "valid_accuracy",
+        tr_json_finite(r->valid_accuracy), "valid_r2", tr_json_finite(r->valid_r2));
     if (state) tr_metrics_gradient_add(&r->gradient, state);
     return state;
 }
@@ -99,6 +101,7 @@ tr_status_t tr_metrics_resume(tr_metrics_t *r, int64_t step, bool valid_pending,
     if (!r->run) return TR_OK;
     restore_sums(json_object_get(state, "window"), &r->window);
     restore_sums(json_object_get(state, "epoch"), &r->epoch);
+    restore_sums(json_object_get(state, "unvalidated"), &r->unvalidated);
     r->window.since = tr_clock_sec();
     r->gradient = tr_metrics_gradient_restore(state);
     r->epoch_loss = metrics_number_of(state, "epoch_loss");
@@ -106,7 +109,6 @@ tr_status_t tr_metrics_resume(tr_metrics_t *r, int64_t step, bool valid_pending,
     r->valid_loss = metrics_number_of(state, "valid_loss");
     r->valid_accuracy = metrics_number_of(state, "valid_accuracy");
     r->valid_r2 = metrics_number_of(state, "valid_r2");
-    r->has_new_valid = json_is_true(json_object_get(state, "valid_is_new"));
     return tr_run_metrics_rewind(r->run, step, !valid_pending);
 }
 
@@ -213,6 +215,7 @@ tr_status_t tr_metrics_step(tr_metrics_t *r, int64_t step, double lr, const tr_s
     r->window.since = now;
     add_step(&r->window, o, share, seconds, saving);
     add_step(&r->epoch, o, share, seconds, saving);
+    add_step(&r->unvalidated, o, share, seconds, saving);
     add_step(&r->whole, o, share, seconds, saving);
     const double exposed = known_sec(o->exposed_sec);
     tr_watchdog_add_times(r->s->world, seconds - o->stall_sec - exposed - saving, o->stall_sec,
@@ -222,15 +225,16 @@ tr_status_t tr_metrics_step(tr_metrics_t *r, int64_t step, double lr, const tr_s
     tr_metrics_ranks_step(&r->ranks, seconds);
     const double keep = r->whole.steps < 20 ? 0.8 : 0.98;
     r->smooth_sec = r->smooth_sec > 0 ? keep * r->smooth_sec + (1 - keep) * seconds : seconds;
-    if (share > 0) {
-        r->last_loss = isnan(r->last_loss) ? o->loss : keep * r->last_loss + (1 - keep) * o->loss;
-        r->last_accuracy = isnan(r->last_accuracy)
-                               ? o->accuracy
-                               : keep * r->last_accuracy + (1 - keep) * o->accuracy;
+    const bool ends_window = (step + 1) % r->log_every == 0 || step + 1 == r->s->total_steps;
+    if ((ends_window || !r->has_line) && r->window.counted > 0) {
+        r->last_loss = r->window.loss / r->window.counted;
+        r->last_accuracy = r->window.accuracy / r->window.counted;
     }
     const tr_progress_t p = metrics_progress(r, step, lr);
     tr_progress_draw(r->line, &p);
-    if ((step + 1) % r->log_every != 0 && step + 1 != r->s->total_steps) return TR_OK;
+    tr_progress_log(r->line, &p, LOG_SEC);
+    if (!ends_window) return TR_OK;
+    r->has_line = true;
     tr_progress_plain(r->line, &p);
     write_metrics(r, step, lr, o);
     memset(&r->window, 0, sizeof r->window);
@@ -259,13 +263,28 @@ static void append_r2(tr_str_t *text, double r2) {
     if (!isnan(r2)) tr_str_printf(text, " R2 %.4f", r2);
 }
 
+static void append_train(const tr_session_t *s, tr_str_t *text, const tr_metrics_sums_t *sums) {
+    const double n = sums->counted;
+    if (n > 0)
+        append_accuracy(s, text, "train", n, sums->loss / n, sums->accuracy / n);
+    else
+        tr_str_append(text, "  train loss none: every update was skipped, or no sample has a "
+                            "label");
+}
+
+static void append_valid(const tr_metrics_t *r, tr_str_t *text) {
+    append_accuracy(r->s, text, "valid", r->valid_terms, r->valid_loss, r->valid_accuracy);
+    append_r2(text, r->valid_r2);
+    if (r->valid_is_best) tr_str_append(text, "  best");
+}
+
 void tr_metrics_epoch(tr_metrics_t *r, int64_t steps_done) {
-    const double n = (double)r->epoch.steps, counted = r->epoch.counted, now = tr_clock_sec();
+    const double n = (double)r->epoch.steps, now = tr_clock_sec();
     tr_str_t *text = &r->text;
     char took[32];
     if (n > 0) {
-        r->epoch_loss = r->epoch.loss / counted;
-        r->epoch_accuracy = r->epoch.accuracy / counted;
+        r->epoch_loss = r->epoch.loss / r->epoch.counted;
+        r->epoch_accuracy = r->epoch.accuracy / r->epoch.counted;
     }
     if (r->run && n > 0) {
         /* An epoch that ends within a step counts as whole. Only a run that ends within an epoch
@@ -276,17 +295,8 @@ void tr_metrics_epoch(tr_metrics_t *r, int64_t steps_done) {
         text->length = 0;
         tr_str_printf(text, "epoch %.*f", is_whole ? 0 : 2, is_whole ? floor(epochs) : epochs);
         if (r->s->train.steps == 0) tr_str_printf(text, "/%lld", (long long)r->s->train.epochs);
-        if (counted > 0)
-            append_accuracy(r->s, text, "train", counted, r->epoch_loss, r->epoch_accuracy);
-        else
-            tr_str_append(text, "  train loss none: every update was skipped, or no sample has a "
-                                "label");
-        if (r->has_new_valid) {
-            append_accuracy(r->s, text, "valid", r->valid_terms, r->valid_loss, r->valid_accuracy);
-            append_r2(text, r->valid_r2);
-        }
-        if (r->has_new_valid && r->valid_step > 0 && r->valid_step != steps_done)
-            tr_str_printf(text, " (step %lld)", (long long)r->valid_step);
+        append_train(r->s, text, &r->epoch);
+        if (r->has_new_valid) append_valid(r, text);
         r->has_new_valid = false;
         const double tokens = step_tokens(r->s);
         tr_str_printf(text, "  %s  %.0f %s/s", tr_format_duration(now - r->epoch.since, took),
@@ -299,22 +309,33 @@ void tr_metrics_epoch(tr_metrics_t *r, int64_t steps_done) {
 }
 
 tr_status_t tr_metrics_valid(tr_metrics_t *r, int64_t steps_done, const tr_eval_outcome_t *v,
-                             double seconds, bool is_best) {
-    r->valid_step = steps_done;
+                             double seconds, bool is_best, bool ends_epoch) {
+    const tr_metrics_sums_t train = r->unvalidated;
+    char took[32];
     r->valid_terms = v->terms;
     r->valid_loss = v->loss;
     r->valid_accuracy = v->accuracy;
     r->valid_r2 = v->r2;
-    r->has_new_valid = true;
+    r->valid_is_best = is_best;
+    r->has_new_valid = ends_epoch;
     r->window.since += seconds; /* evaluations are not part of the step time */
+    r->unvalidated = (tr_metrics_sums_t){0};
     if (!r->run) return TR_OK;
     json_t *line = json_pack("{s:I, s:f, s:o, s:o, s:o, s:b}", "step", (json_int_t)steps_done,
                              "epoch", (double)steps_done / r->s->steps_per_epoch, "valid_loss",
                              tr_json_finite(v->loss), "valid_accuracy", tr_json_finite(v->accuracy),
                              "valid_sec", tr_json_measured(seconds), "best", is_best);
+    json_object_set_new(line, "train_loss", tr_json_finite(train.loss / train.counted));
     if (!isnan(v->r2)) json_object_set_new(line, "valid_r2", tr_json_finite(v->r2));
     add_perplexity(r->s, "valid_perplexity", v->loss, line);
     write_line(r, line);
+    if (ends_epoch) return TR_OK;
+    r->text.length = 0;
+    tr_str_printf(&r->text, "step %lld/%lld", (long long)steps_done, (long long)r->s->total_steps);
+    append_train(r->s, &r->text, &train);
+    append_valid(r, &r->text);
+    tr_str_printf(&r->text, "  (%s)", tr_format_duration(seconds, took));
+    if (r->text.text) TR_INFO("%s", r->text.text);
     return TR_OK;
 }
 

@@ -33,22 +33,23 @@ typedef struct {
     tr_metrics_gradient_t gradient;
     tr_metrics_rate_t rate; /* set by the loop */
     int64_t start;          /* number of this start of the program; set by the loop */
-    /* since the last metrics line, the start of the epoch, the start */
-    tr_metrics_sums_t window, epoch, whole;
-    /* smoothed, for the progress line; smooth_sec of a step, 0: none yet */
-    double smooth_sec;
+    /* since the last metrics line, the start of the epoch, the last validation, the start */
+    tr_metrics_sums_t window, epoch, unvalidated, whole;
+    double smooth_sec; /* of a step, for the progress line; 0: none yet */
+    /* means of the last metrics line, for the progress line; before the first, so far */
     double last_loss, last_accuracy;
+    bool has_line; /* a metrics line was written */
     /* training means of the last complete epoch; NaN if there is none */
     double epoch_loss, epoch_accuracy;
     /* NaN if there is none */
-    int64_t valid_step; /* of the last validation of this session; 0: none */
     double valid_terms, valid_loss, valid_accuracy, valid_r2, test_loss, test_accuracy, test_r2;
-    bool has_new_valid; /* since the last epoch line */
+    bool valid_is_best, has_new_valid; /* since the last epoch line */
     /* memory of the process before the planned memory: code, libraries, data sets */
     size_t base_bytes;
     char *started;
     int64_t lines_lost; /* of metrics.jsonl, because the disk was full */
-    tr_str_t text;      /* of an epoch line; reused, so that only the first one allocates */
+    /* of an epoch or a validation; reused, so that only the first one allocates */
+    tr_str_t text;
 } tr_metrics_t;
 
 tr_status_t tr_metrics_open(tr_metrics_t *r, tr_session_t *s, tr_run_t *run, int64_t log_every,
@@ -66,17 +67,18 @@ void tr_metrics_close(tr_metrics_t *r);
 size_t tr_metrics_peak_bytes(void);
 /* After step `step` (counted from 0). */
 tr_status_t tr_metrics_step(tr_metrics_t *r, int64_t step, double lr, const tr_step_outcome_t *o);
+/* Logs the line of a validation, unless ends_epoch: then it is in the line of the epoch. */
 tr_status_t tr_metrics_valid(tr_metrics_t *r, int64_t steps_done, const tr_eval_outcome_t *v,
-                             double seconds, bool is_best);
+                             double seconds, bool is_best, bool ends_epoch);
 /* Logs one line for the epoch that ends with `steps_done`. */
 void tr_metrics_epoch(tr_metrics_t *r, int64_t steps_done);
 tr_status_t tr_metrics_test(tr_metrics_t *r, const tr_eval_outcome_t *v, double seconds);
 typedef struct {
     const char *status;
-    const char *engine;              /* of the collectives; NULL: one rank */
-    int64_t steps;                   /* done */
-    int64_t skipped;                 /* updates, by train.on_nan */
-    int64_t best_step;               /* -1: unknown */
+    const char *engine;                       /* of the collectives; NULL: one rank */
+    int64_t steps;                            /* done */
+    int64_t skipped;                          /* updates, by train.on_nan */
+    int64_t best_step;                        /* -1: unknown */
     double best_loss, best_accuracy, best_r2; /* of the best validation; not finite: none */
     size_t host_bytes;
 } tr_metrics_end_t;

@@ -22,18 +22,22 @@ done
 lines() {
     sed -n 's/.*"step":\([0-9]*\),.*\("loss":[^,]*,"accuracy":[^,]*\),.*/\1 \2/p' "$1/metrics.jsonl"
     grep -o ' epoch [0-9.]* .* %' "$1/log.txt" | tail -n "$2"
+    grep -o ' step [0-9]*/20 .* %.*  (' "$1/log.txt" | sort -u
+    grep -o '"valid_loss".*"train_loss":[^,}]*' "$1/metrics.jsonl" | sed 's/"valid_sec":[^,]*,//'
     grep '"loss"' "$1/summary.json"
 }
-for every in 0 9; do
+# 7: a validation after the checkpoint, of steps before it too.
+for every in 0 9 7; do
     run 2 net.ini run.dir=lines$every $exact log.every=4 train.valid_every=$every &&
         run 2 net.ini run.dir=part$every $exact log.every=4 train.valid_every=$every checkpoint.every=9 \
-            checkpoint.keep=0
+            checkpoint.keep=0 checkpoint.best=no
     back_to part$every 00000009
     run 1 net.ini run.dir=part$every $exact log.every=4 train.valid_every=$every
     [ $? = 0 ] && resumed step-00000009 &&
         lines lines$every 2 >whole.told &&
         lines part$every 2 >part.told &&
-        cat whole.told part.told >>out && cmp -s whole.told part.told && [ "$(wc -l <part.told)" = 8 ]
+        cat whole.told part.told >>out && cmp -s whole.told part.told &&
+        [ "$(wc -l <part.told)" = $((every > 0 ? 13 : 8)) ]
     ok $? "resumed within an epoch, valid_every = $every: its line, the metrics and the summary are of all their steps"
 done
 run 2 net.ini run.dir=fast checkpoint.every=9 checkpoint.keep=0
@@ -93,7 +97,7 @@ ok $? "the log ends with the outcome"
 # reads no output: epochs are long, so that the pipe has room for their lines.
 (
     export OMPI_MCA_odls_base_sigkill_timeout=5 PRTE_MCA_odls_base_sigkill_timeout=5
-    exec "$MPIEXEC" -np 2 "$TRAINER" net.ini run.dir=ctrl-c $exact train.steps=400000 train.valid_every=5 \
+    exec "$MPIEXEC" -np 2 "$TRAINER" net.ini run.dir=ctrl-c $exact train.steps=400000 train.valid_every=500 \
         log.every=10 data.synthetic_samples=6000 >out 2>&1
 ) &
 pid=$!

@@ -151,6 +151,26 @@ static void test_plain_lines_where_there_is_no_terminal(void **state) {
     close(ends[0]);
 }
 
+static void test_the_log_file_gets_a_line_when_one_is_due(void **state) {
+    char path[] = "progress-XXXXXX", text[4096];
+    tr_progress_line_t *line = NULL;
+    const int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    OK(tr_log_add_file(path));
+    OK(tr_progress_create(STDERR_FILENO, &line));
+    tr_progress_log(line, &middle, 60);
+    assert_int_equal(read_pipe(fd, text, sizeof text), 0);
+    tr_progress_log(line, &middle, 0);
+    tr_progress_log(line, &middle, 60);
+    read_pipe(fd, text, sizeof text);
+    assert_non_null(strstr(text, " info  epoch  3/10  1234/2340  loss"));
+    assert_ptr_equal(strchr(text, '\n'), text + strlen(text) - 1);
+    tr_progress_destroy(&line);
+    tr_log_close_files();
+    close(fd);
+    unlink(path);
+}
+
 static void take_line(void *self, tr_log_level_t level, const char *line) {
     ++*(int *)self;
 }
@@ -218,6 +238,7 @@ int main(void) {
         cmocka_unit_test(test_colours_and_line_art_take_no_columns),
         cmocka_unit_test(test_columns_stay_where_they_are),
         cmocka_unit_test(test_odd_values),
+        cmocka_unit_test(test_the_log_file_gets_a_line_when_one_is_due),
         cmocka_unit_test(test_plain_lines_where_there_is_no_terminal),
         cmocka_unit_test(test_a_program_that_takes_the_lines_keeps_them),
         cmocka_unit_test(test_log_lines_stand_above_the_bar),
