@@ -78,5 +78,9 @@ tr_status_t tr_dataset_open(const tr_data_settings_t *settings, tr_split_t split
 tr_status_t tr_dataset_open_inputs(const tr_data_settings_t *settings, tr_split_t split,
                                    tr_dataset_t **out);
 void tr_dataset_close(tr_dataset_t **dataset);
+/* Whether two splits are the same samples, or one is a part of the other (data.valid_fraction):
+ * files of the same name, size and time, or data sets of a program with the same fingerprint.
+ * false if one is NULL. Not collective. */
+bool tr_dataset_shares(const tr_dataset_t *a, const tr_dataset_t *b);
 
 #endif

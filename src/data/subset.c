@@ -127,3 +127,18 @@ tr_status_t tr_dataset_part(tr_dataset_t *whole, double fraction, bool is_valid,
     *out = &self->base;
     return TR_OK;
 }
+
+/* What a part is a part of. */
+static const tr_dataset_t *part_whole(const tr_dataset_t *dataset) {
+    return dataset->ops == &part_ops ? ((const subset_t *)dataset)->whole : dataset;
+}
+
+bool tr_dataset_shares(const tr_dataset_t *a, const tr_dataset_t *b) {
+    if (!a || !b) return false;
+    if (a->ops == &part_ops && b->ops == &part_ops &&
+        ((const subset_t *)a)->is_valid != ((const subset_t *)b)->is_valid)
+        return false;
+    const tr_dataset_info_t *of_a = &part_whole(a)->info, *of_b = &part_whole(b)->info;
+    return of_a->fingerprint == of_b->fingerprint && of_a->samples == of_b->samples &&
+           strcmp(of_a->description, of_b->description) == 0;
+}

@@ -3,6 +3,7 @@
  * can count only to 2^24. */
 #include "base/clock.h"
 #include "base/mem.h"
+#include "baseline.h"
 #include "comm/watchdog.h"
 #include "ema.h"
 #include "flight.h"
@@ -21,6 +22,7 @@ typedef struct {
     tr_flight_t *flight;
     tr_eval_batch_fn each;
     void *self;
+    tr_baseline_t *baseline; /* NULL: none */
     double sums[TR_SUM_COUNT];
     int y;                /* index of the field "y" */
     int64_t batches;      /* enqueued */
@@ -62,6 +64,7 @@ static tr_status_t eval_take_sums(eval_pass_t *p, int newest) {
     if (p->s->targets > 0)
         tr_target_sums_add(p->s->target_sums, sums + TR_SUM_COUNT, batch->field[p->y],
                            batch->weight, p->s->order.micro_batch);
+    if (p->baseline) tr_baseline_add(p->baseline, batch);
     if (p->each) TR_TRY(p->each(p->self, p->s, batch));
     return tr_flight_release(p->flight, newest);
 }
@@ -138,6 +141,7 @@ tr_status_t tr_session_evaluate(tr_session_t *s, tr_split_t split, tr_eval_batch
     /* Validations reuse one loader, unless a pass over it was not completed. */
     if (is_validation) s->validation = NULL;
     tr_status_t status = e ? tr_loader_restart(e->loader) : evaluation_create(s, split, &e);
+    if (status == TR_OK && !is_validation) status = tr_baseline_create(s, &pass.baseline);
     if (status == TR_OK) {
         pass.flight = e->flight;
         status = eval_run_pass(&pass, asked, &stopped);
@@ -146,11 +150,11 @@ tr_status_t tr_session_evaluate(tr_session_t *s, tr_split_t split, tr_eval_batch
         s->validation = e;
     else
         tr_evaluation_destroy(&e);
-    TR_TRY(status);
-    if (s->world) TR_TRY(tr_world_allreduce(s->world, pass.sums, TR_SUM_COUNT, TR_REDUCE_SUM));
-    if (s->targets > 0) {
-        TR_TRY(tr_target_sums_reduce(s->target_sums, s->world));
-        target = tr_target_mean(s->target_sums);
+    if (status == TR_OK && s->world)
+        status = tr_world_allreduce(s->world, pass.sums, TR_SUM_COUNT, TR_REDUCE_SUM);
+    if (status == TR_OK && s->targets > 0) {
+        status = tr_target_sums_reduce(s->target_sums, s->world);
+        if (status == TR_OK) target = tr_target_mean(s->target_sums);
     }
     const double n = pass.sums[TR_SUM_TERMS];
     *out = (tr_eval_outcome_t){
@@ -161,5 +165,7 @@ tr_status_t tr_session_evaluate(tr_session_t *s, tr_split_t split, tr_eval_batch
         .topk = s->has_accuracy && s->model.topk > 1 ? eval_mean(pass.sums[TR_SUM_TOPK], n) : NAN,
         .mae = target.mae,
         .r2 = s->model.loss == TR_LOSS_BINARY_CROSS_ENTROPY ? NAN : target.r2};
-    return TR_OK;
+    if (status == TR_OK) status = tr_baseline_score(pass.baseline, out);
+    tr_baseline_destroy(&pass.baseline);
+    return status;
 }

@@ -269,6 +269,9 @@ typedef struct {
     /* Of a regression, else NaN: means over the targets, in units of the data even if the loss is
      * of normalised ones. r2 is NaN too for the probabilities of a binary cross-entropy. */
     double mae, r2;
+    /* What a model that ignores its inputs would score on these samples; NaN: unknown, and in
+     * validations of a training run. */
+    double baseline_accuracy, baseline_loss;
 } tr_eval_outcome_t;
 /* Called after every micro-batch; may be NULL. */
 typedef tr_status_t (*tr_eval_batch_fn)(void *self, tr_session_t *s, const tr_batch_t *batch);

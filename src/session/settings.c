@@ -144,7 +144,8 @@ static const tr_config_field_t checkpoint_fields[] = {
     TR_FIELD_ENUM(
         tr_checkpoint_settings_t, best_by, "valid_loss", "valid_loss|valid_accuracy",
         "How the best checkpoint is chosen: by the lowest validation loss, or by the highest "
-        "validation accuracy. train.patience uses the same measure.",
+        "validation accuracy, and of equal ones by the lowest loss. train.patience uses the same "
+        "measure; equal accuracies count as no improvement.",
         TR_RESUME_NOTE),
     TR_FIELD_DURATION(tr_checkpoint_settings_t, patience, "10min", 0, 1e6,
                       "How long to retry the final checkpoint if it cannot be written (for "

@@ -186,12 +186,9 @@ static tr_status_t loop_finish(loop_t *l) {
     TR_TRY(tr_loop_save_last(l));
     if (l->state.step < l->s->total_steps) /* an early stop */
         tr_metrics_epoch(&l->metrics, l->state.step);
-    const double start = tr_clock_sec();
-    tr_watchdog_phase(l->world, TR_PHASE_EVALUATION, l->state.step);
     if (l->s->dataset[TR_SPLIT_TEST]) {
-        TR_TRY(tr_session_evaluate(l->s, TR_SPLIT_TEST, NULL, NULL, tr_signals_pending, &test));
+        TR_TRY(tr_loop_test(l, &test));
         if (test.stopped) return loop_stopped(l);
-        TR_TRY(tr_metrics_test(&l->metrics, &test, tr_clock_sec() - start));
     }
     tr_loop_warn_of_skipped(l);
     TR_TRY(tr_loop_check_result(l, l->s->dataset[TR_SPLIT_TEST] ? &test : NULL));

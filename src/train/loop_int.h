@@ -109,6 +109,15 @@ void tr_loop_check_valid(loop_t *l, const tr_eval_outcome_t *valid);
  * there was none), is not finite. Collective. */
 tr_status_t tr_loop_check_result(const loop_t *l, const tr_eval_outcome_t *test);
 
+/* loop_test.c */
+/* Whether the best checkpoint or the early stop is decided on the samples of the test. */
+bool tr_loop_test_selects(const loop_t *l);
+/* After the last checkpoint: tests the last step and then, if it is another one, the best
+ * checkpoint, whose weights the graph then holds. A best checkpoint that cannot be read is a
+ * warning. *out: the scores of the last step; stopped: a signal ended one of the tests.
+ * Collective. */
+tr_status_t tr_loop_test(loop_t *l, tr_eval_outcome_t *out);
+
 /* loop_save.c. Except for the last two, only rank 0 does anything. */
 /* Writes the state.json of the current step to saving.state_text. */
 tr_status_t tr_loop_describe_state(loop_t *l);

@@ -131,14 +131,14 @@ static void loop_log_plan(const loop_t *l) {
             (long long)s->total_steps, (double)s->total_steps / s->steps_per_epoch,
             (double)s->total_steps == s->steps_per_epoch ? "" : "s",
             tr_format_bytes((double)tr_graph_memory(s->g).total, memory));
-    /* The same type, size and time of files, or the same fingerprint of a program's data sets. */
-    const tr_dataset_t *valid = s->dataset[TR_SPLIT_VALID], *test = s->dataset[TR_SPLIT_TEST];
-    if (l->valid.steps > 0 && valid && test && valid->info.fingerprint == test->info.fingerprint &&
-        valid->info.samples == test->info.samples &&
-        strcmp(valid->info.description, test->info.description) == 0)
+    const tr_dataset_t *valid = s->dataset[TR_SPLIT_VALID];
+    if (tr_loop_test_selects(l))
         TR_INFO("validation and test use the same data, %s, and the best checkpoint is selected on "
-                "it; data.valid_fraction = 0.1 holds out a part of the training data instead",
-                valid->info.description);
+                "it; %s",
+                valid->info.description,
+                s->data.valid_fraction > 0 ? "set data.test to other data"
+                                           : "data.valid_fraction = 0.1 holds out a part of the "
+                                             "training data instead");
     if (!valid && l->valid.steps > 0)
         TR_INFO("no validation data: set data.valid, or data.valid_fraction = 0.1 to hold out a "
                 "tenth of the "

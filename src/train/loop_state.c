@@ -57,12 +57,15 @@ void tr_loop_state_step_done(tr_loop_state_t *state, bool valid_due) {
 
 bool tr_loop_state_validated(tr_loop_state_t *state, double loss, double accuracy,
                              bool by_accuracy) {
-    const bool is_best = by_accuracy ? accuracy > state->best_accuracy ||
-                                           (isnan(state->best_accuracy) && !isnan(accuracy))
-                                     : loss < state->best_loss;
+    const bool is_better = by_accuracy ? accuracy > state->best_accuracy ||
+                                             (isnan(state->best_accuracy) && !isnan(accuracy))
+                                       : loss < state->best_loss,
+               breaks_tie =
+                   by_accuracy && accuracy == state->best_accuracy && loss < state->best_loss;
     state->valid_pending = false;
-    state->stale = is_best ? 0 : state->stale + 1;
-    if (!is_best) return false;
+    /* train.patience waits for a better accuracy: a loss that still falls would never end the run. */
+    state->stale = is_better ? 0 : state->stale + 1;
+    if (!is_better && !breaks_tie) return false;
     state->best_loss = loss;
     state->best_accuracy = accuracy;
     state->best_step = state->step;

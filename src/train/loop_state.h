@@ -40,7 +40,7 @@ typedef struct {
     /* of the best validation so far; INFINITY, NaN and -1 if there is none */
     double best_loss, best_accuracy, best_r2; /* the caller sets best_r2 */
     int64_t best_step;
-    int64_t stale; /* validations since the best one */
+    int64_t stale; /* validations since the last better one; a tie that was broken is none */
 } tr_loop_state_t;
 
 /* No step, no checkpoint, no validation. */
@@ -56,7 +56,7 @@ bool tr_loop_state_is_writing(const tr_loop_state_t *state);
 /* Call after each step. valid_due: a validation follows it. */
 void tr_loop_state_step_done(tr_loop_state_t *state, bool valid_due);
 /* Call after a validation. Returns whether it is the best so far: by accuracy the first that is not
- * NaN or a larger one, otherwise a smaller loss. */
+ * NaN, a larger one, or the same with a smaller loss; otherwise a smaller loss. */
 bool tr_loop_state_validated(tr_loop_state_t *state, double loss, double accuracy,
                              bool by_accuracy);
 

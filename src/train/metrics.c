@@ -41,7 +41,12 @@ tr_status_t tr_metrics_open(tr_metrics_t *r, tr_session_t *s, tr_run_t *run, int
                         .valid_r2 = NAN,
                         .test_loss = NAN,
                         .test_accuracy = NAN,
-                        .test_r2 = NAN};
+                        .test_r2 = NAN,
+                        .best_test_loss = NAN,
+                        .best_test_accuracy = NAN,
+                        .best_test_r2 = NAN,
+                        .baseline_test_accuracy = NAN,
+                        .baseline_test_loss = NAN};
     r->start_sec = r->window.since = r->epoch.since = tr_clock_sec();
     if (!run) return TR_OK;
     char now[32];
@@ -244,17 +249,22 @@ tr_status_t tr_metrics_step(tr_metrics_t *r, int64_t step, double lr, const tr_s
 
 /* -- epochs and evaluations -------------------------------------------------------------------- */
 
+/* Losses of a regression may have any magnitude. */
+static void append_loss(tr_str_t *text, double loss) {
+    const bool is_plain = loss == 0 || (fabs(loss) >= 1e-3 && fabs(loss) < 1e4);
+    tr_str_printf(text, is_plain ? "loss %.4f" : "loss %.3e", loss);
+}
+
 static void append_accuracy(const tr_session_t *s, tr_str_t *text, const char *name, double terms,
                             double loss, double accuracy) {
     if (terms == 0)
         tr_str_printf(text, "  %s loss none: no sample has a label", name);
     else if (!isfinite(loss))
         tr_str_printf(text, "  %s loss not finite", name);
-    else /* regression losses may have any magnitude */
-        tr_str_printf(text,
-                      loss != 0 && (fabs(loss) < 1e-3 || fabs(loss) >= 1e4) ? "  %s loss %.3e"
-                                                                            : "  %s loss %.4f",
-                      name, loss);
+    else {
+        tr_str_printf(text, "  %s ", name);
+        append_loss(text, loss);
+    }
     if (!isnan(accuracy)) tr_str_printf(text, " accuracy %.2f %%", 100 * accuracy);
     if (step_tokens(s) > 0 && isfinite(loss)) tr_str_printf(text, " perplexity %.4g", exp(loss));
 }
@@ -339,19 +349,42 @@ tr_status_t tr_metrics_valid(tr_metrics_t *r, int64_t steps_done, const tr_eval_
     return TR_OK;
 }
 
-tr_status_t tr_metrics_test(tr_metrics_t *r, const tr_eval_outcome_t *v, double seconds) {
-    r->test_loss = v->loss;
-    r->test_accuracy = v->accuracy;
-    r->test_r2 = v->r2;
+static void say_test(tr_metrics_t *r, const tr_test_t *test, const char *name) {
+    const tr_eval_outcome_t *v = &test->scores;
     tr_str_t text = {0};
-    if (!r->run) return TR_OK;
-    append_accuracy(r->s, &text, "test ", v->terms, v->loss, v->accuracy);
+    append_accuracy(r->s, &text, name, v->terms, v->loss, v->accuracy);
     append_r2(&text, v->r2);
+    if (!isnan(v->baseline_accuracy))
+        tr_str_printf(&text, " (most frequent class: %.2f %%)", 100 * v->baseline_accuracy);
+    if (!isnan(v->baseline_loss)) {
+        tr_str_append(&text, " (predicting the mean: ");
+        append_loss(&text, v->baseline_loss);
+        tr_str_append(&text, ")");
+    }
     if (text.text)
-        TR_INFO("%s  (%.0f %s, %.1f s)", text.text + 2, v->terms,
-                step_tokens(r->s) > 0 ? "tokens" : "samples", seconds);
+        TR_INFO("%s  (%.0f %s, %.1f s)%s", text.text + 2, v->terms,
+                step_tokens(r->s) > 0 ? "tokens" : "samples", test->seconds,
+                test->is_selected ? " (selected on these samples)" : "");
     tr_str_free(&text);
-    return TR_OK;
+}
+
+void tr_metrics_test(tr_metrics_t *r, const tr_test_t *last, const tr_test_t *best) {
+    char name[64];
+    if (!r->run) return;
+    r->test_loss = last->scores.loss;
+    r->test_accuracy = last->scores.accuracy;
+    r->test_r2 = last->scores.r2;
+    r->best_test_r2 = best ? best->scores.r2 : NAN;
+    r->baseline_test_loss = last->scores.baseline_loss;
+    r->baseline_test_accuracy = last->scores.baseline_accuracy;
+    r->best_test_loss = best ? best->scores.loss : NAN;
+    r->best_test_accuracy = best ? best->scores.accuracy : NAN;
+    r->test_selected = last->is_selected || (best && best->is_selected);
+    if (!best || best == last) return say_test(r, last, "test ");
+    snprintf(name, sizeof name, "test of the best (step %lld) ", (long long)best->step);
+    say_test(r, best, name);
+    snprintf(name, sizeof name, "test of the last (step %lld) ", (long long)last->step);
+    say_test(r, last, name);
 }
 
 /* -- summary ----------------------------------------------------------------------------------- */
@@ -423,9 +456,15 @@ tr_status_t tr_metrics_summary(tr_metrics_t *r, const tr_metrics_end_t *end) {
         json_object_set_new(o, "valid_r2", tr_json_finite(r->valid_r2));
         json_object_set_new(o, "best_valid_r2", tr_json_finite(end->best_r2));
         json_object_set_new(o, "test_r2", tr_json_finite(r->test_r2));
+        json_object_set_new(o, "best_test_r2", tr_json_finite(r->best_test_r2));
     }
     json_object_set_new(o, "best_step",
                         end->best_step >= 0 ? json_integer(end->best_step) : json_null());
+    json_object_set_new(o, "best_test_loss", tr_json_finite(r->best_test_loss));
+    json_object_set_new(o, "best_test_accuracy", tr_json_finite(r->best_test_accuracy));
+    json_object_set_new(o, "baseline_test_loss", tr_json_finite(r->baseline_test_loss));
+    json_object_set_new(o, "baseline_test_accuracy", tr_json_finite(r->baseline_test_accuracy));
+    json_object_set_new(o, "test_selected", json_boolean(r->test_selected));
     json_object_set_new(o, "skipped", json_integer(end->skipped));
     tr_metrics_gradient_add(&r->gradient, o);
     tr_metrics_rate_add(&r->rate, (double)r->whole.steps / sec, o);

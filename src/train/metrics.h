@@ -43,6 +43,9 @@ typedef struct {
     double epoch_loss, epoch_accuracy;
     /* NaN if there is none */
     double valid_terms, valid_loss, valid_accuracy, valid_r2, test_loss, test_accuracy, test_r2;
+    double best_test_loss, best_test_accuracy, best_test_r2;
+    double baseline_test_accuracy, baseline_test_loss;
+    bool test_selected; /* the tested weights were selected on the test samples */
     bool valid_is_best, has_new_valid; /* since the last epoch line */
     /* memory of the process before the planned memory: code, libraries, data sets */
     size_t base_bytes;
@@ -72,7 +75,16 @@ tr_status_t tr_metrics_valid(tr_metrics_t *r, int64_t steps_done, const tr_eval_
                              double seconds, bool is_best, bool ends_epoch);
 /* Logs one line for the epoch that ends with `steps_done`. */
 void tr_metrics_epoch(tr_metrics_t *r, int64_t steps_done);
-tr_status_t tr_metrics_test(tr_metrics_t *r, const tr_eval_outcome_t *v, double seconds);
+/* The test of the weights of a step. */
+typedef struct {
+    int64_t step;
+    tr_eval_outcome_t scores;
+    double seconds;
+    bool is_selected; /* on the samples of the test */
+} tr_test_t;
+/* Logs the scores, those of the best checkpoint first. best: NULL if there is none; `last` if it is
+ * that of the last step. */
+void tr_metrics_test(tr_metrics_t *r, const tr_test_t *last, const tr_test_t *best);
 typedef struct {
     const char *status;
     const char *engine;                       /* of the collectives; NULL: one rank */

@@ -81,9 +81,15 @@ static void best_by_accuracy(void **state) {
     tr_loop_state_t s = tr_loop_state_new();
     assert_false(tr_loop_state_validated(&s, 1, NAN, true));
     assert_true(tr_loop_state_validated(&s, 3, 0, true));
-    assert_false(tr_loop_state_validated(&s, 1, 0, true));
+    assert_false(tr_loop_state_validated(&s, 3, 0, true)); /* neither better nor a smaller loss */
     assert_true(tr_loop_state_validated(&s, 4, 0.25, true));
     assert_true(s.best_loss == 4 && s.stale == 0);
+    assert_false(tr_loop_state_validated(&s, 1, 0, true));
+    assert_false(tr_loop_state_validated(&s, NAN, 0.25, true));
+    /* A broken tie does not delay an early stop. */
+    tr_loop_state_step_done(&s, true);
+    assert_true(tr_loop_state_validated(&s, 3.5, 0.25, true));
+    assert_true(s.best_loss == 3.5 && s.best_step == 1 && s.stale == 3);
 }
 
 int main(void) {
