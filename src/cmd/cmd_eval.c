@@ -13,6 +13,7 @@ typedef struct {
     const char *config, *weights, *json;
     cmd_words_t settings;
     int split; /* index of `splits` */
+    bool last;
 } eval_options_t;
 static const tr_split_t splits[] = {TR_SPLIT_TEST, TR_SPLIT_VALID, TR_SPLIT_TRAIN};
 
@@ -20,6 +21,7 @@ typedef struct {
     cmd_trained_t t;
     tr_split_t split;
     tr_trained_scores_t scores;
+    bool is_selected; /* the weights were selected on these samples */
     int name_columns; /* width of the first column of tables, at least NAME_COLUMNS */
 } eval_t;
 
@@ -142,13 +144,22 @@ static void eval_print(eval_t *e) {
     const tr_session_t *s = e->t.s;
     const tr_eval_outcome_t *o = &e->scores.outcome;
     printf("weights   %s", e->t.weights_path);
-    if (e->t.step >= 0) printf(" (step %lld)", (long long)e->t.step);
-    printf("\n%-9s %s\n%-9s %.0f\nloss      %.6g\n", tr_split_name(e->split), s->info.description,
-           eval_is_language(e) ? "tokens" : "samples", o->terms, o->loss);
+    if (e->t.step >= 0)
+        printf(", %s%s%s(step %lld)", e->t.is_best ? "best " : "",
+               e->t.is_best && e->t.is_last ? "and " : "", e->t.is_last ? "last " : "",
+               (long long)e->t.step);
+    printf("\n%-9s %s\n%-9s %.0f%s\nloss      %.6g", tr_split_name(e->split), s->info.description,
+           eval_is_language(e) ? "tokens" : "samples", o->terms,
+           e->is_selected ? " (selected on these samples)" : "", o->loss);
+    if (!isnan(o->baseline_loss)) printf(" (predicting the mean: %.6g)", o->baseline_loss);
+    printf("\n");
     if (eval_is_language(e)) {
         printf("perplexity %.6g\n", exp(o->loss));
     } else if (e->scores.classes) {
-        printf("accuracy  %.2f %%\n", 100 * o->accuracy);
+        printf("accuracy  %.2f %%", 100 * o->accuracy);
+        if (!isnan(o->baseline_accuracy))
+            printf(" (most frequent class: %.2f %%)", 100 * o->baseline_accuracy);
+        printf("\n");
         if (!isnan(o->topk))
             printf("top-%-5lld %.2f %%\n", (long long)s->model.topk, 100 * o->topk);
         if (*e->scores.classes->unclear > 0)
@@ -218,6 +229,12 @@ static tr_status_t eval_write_json(const eval_t *e, const char *path) {
                           (json_int_t)e->scores.outcome.terms, "ranks", e->t.info->size, "version",
                           cmd_version, "loss", tr_json_finite(e->scores.outcome.loss));
     json_object_set_new(o, "step", e->t.step >= 0 ? json_integer(e->t.step) : json_null());
+    json_object_set_new(o, "best", json_boolean(e->t.is_best));
+    json_object_set_new(o, "last", json_boolean(e->t.is_last));
+    json_object_set_new(o, "selected", json_boolean(e->is_selected));
+    json_object_set_new(o, "baseline_loss", tr_json_finite(e->scores.outcome.baseline_loss));
+    json_object_set_new(o, "baseline_accuracy",
+                        tr_json_finite(e->scores.outcome.baseline_accuracy));
     if (eval_is_language(e)) {
         json_object_set_new(o, "perplexity", tr_json_finite(exp(e->scores.outcome.loss)));
     } else if (e->scores.classes) {
@@ -240,12 +257,14 @@ static tr_status_t eval_run(void *options) {
     const cmd_trained_params_t params = {.config = o->config,
                                          .weights = o->weights,
                                          .settings = o->settings,
+                                         .last = o->last,
                                          .split = splits[o->split]};
     eval_t e = {.split = params.split, .name_columns = NAME_COLUMNS};
     tr_status_t status = TR_OK;
     TR_TRY_GOTO(cmd_trained_open(&params, &e.t), done);
     TR_TRY_GOTO(tr_trained_evaluate(&e.t, e.split, &e.scores), done);
     if (e.t.info->rank == 0) {
+        e.is_selected = tr_trained_is_selected_on(&e.t, e.split);
         if (!cmd_json_is_stdout(o->json)) eval_print(&e);
         if (o->json) status = eval_write_json(&e, o->json);
     }
@@ -264,6 +283,8 @@ static const cmd_argument_t arguments[] = {
 static const cmd_option_t options[] = {
     CMD_OPTION_ENUM(eval_options_t, split, "--split", "test", "test|valid|train",
                     "The data to evaluate on."),
+    CMD_OPTION_FLAG(eval_options_t, last, "--last",
+                    "Of a run folder, evaluates the last checkpoint instead of the best."),
     CMD_OPTION_JSON(eval_options_t,
                     "Also writes the results and the whole confusion matrix as JSON; - writes only "
                     "JSON to standard output."),
@@ -276,8 +297,12 @@ const cmd_command_t cmd_eval = {
     .help =
         "Runs alone or under mpirun, with the same result. RUN is a run folder or one of its "
         "checkpoints; its own config.ini is used, including the data settings. CHECKPOINT is a run "
-        "folder (its best checkpoint, or the newest if there is no best), a folder "
+        "folder (its best checkpoint, or the newest if there is no best or with --last), a folder "
         "checkpoints/step-NNNNNNNN, or a .safetensors file.\n"
+        "The first line says which checkpoint it is, and its step. The share of the most frequent "
+        "class, or the loss of predicting the mean of the targets, is what a model without inputs "
+        "would reach. `selected on these samples` means that the best checkpoint or the early stop "
+        "was chosen by them: other data give an honest score.\n"
         "For classes it prints the loss, the accuracy, the top-k accuracy (model.topk), precision, "
         "recall and F1 of every class with their averages, and the confusion matrix (over 20 "
         "classes: the most frequent confusions). For a regression it prints MSE, MAE and R2 of "

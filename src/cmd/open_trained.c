@@ -32,6 +32,7 @@ static tr_status_t trained_load_config(tr_world_t *world, const cmd_trained_para
 
 tr_status_t cmd_trained_open(const cmd_trained_params_t *params, cmd_trained_t *t) {
     const tr_trained_params_t trained = {.weights = params->weights,
+                                         .last = params->last,
                                          .split = params->split,
                                          .prediction = params->prediction,
                                          .from_memory = params->from_memory,

@@ -8,6 +8,7 @@
 typedef struct {
     const char *config, *weights; /* paths; config NULL: that of the weights' run */
     cmd_words_t settings;
+    bool last; /* of a run folder, the newest checkpoint instead of the best */
     bool prediction;
     bool from_memory; /* no data are opened */
     tr_split_t split;

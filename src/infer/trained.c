@@ -8,18 +8,25 @@
 #include <string.h>
 
 /* Rank 0 reads the checkpoint and shares its preprocessing with every rank. */
-static tr_status_t find_weights(tr_trained_t *t, const char *path, tr_weights_t **weights) {
+static tr_status_t find_weights(tr_trained_t *t, const tr_trained_params_t *params,
+                                tr_weights_t **weights) {
     tr_status_t status = TR_OK;
     const bool is_root = t->info->rank == 0;
     if (is_root) {
-        status = tr_weights_open(path, weights);
+        status = (params->last ? tr_weights_open_last : tr_weights_open)(params->weights, weights);
         if (status == TR_OK) status = tr_strdup((*weights)->path, &t->weights_path);
         if (status == TR_OK) status = tr_strdup((*weights)->state_json, &t->state_json);
-        if (status == TR_OK) t->step = (*weights)->step;
+        if (status == TR_OK) {
+            t->step = (*weights)->step;
+            t->is_best = (*weights)->is_best;
+            t->is_last = (*weights)->is_last;
+        }
     }
     TR_TRY(tr_world_agree(t->world, status));
     TR_TRY(tr_world_broadcast_text(t->world, &t->weights_path, 0));
     TR_TRY(tr_world_broadcast(t->world, &t->step, sizeof t->step, 0));
+    TR_TRY(tr_world_broadcast(t->world, &t->is_best, sizeof t->is_best, 0));
+    TR_TRY(tr_world_broadcast(t->world, &t->is_last, sizeof t->is_last, 0));
     TR_TRY(tr_world_broadcast_text(t->world, &t->state_json, 0));
     TR_TRY(tr_state_preprocess(t->state_json, t->weights_path, &t->preprocess));
     tr_state_compare_model(t->state_json, t->config, &t->model_difference);
@@ -151,7 +158,7 @@ tr_status_t tr_trained_open(const tr_trained_params_t *params, tr_trained_t *t) 
     tr_weights_t *weights = NULL;
     t->info = tr_world_info(t->world);
     t->step = -1;
-    tr_status_t status = find_weights(t, params->weights, &weights);
+    tr_status_t status = find_weights(t, params, &weights);
     if (status == TR_OK) {
         status = open_session(t, params, weights);
         if (status == TR_ERR_CONFIG && !params->from_memory) status = explain(t, params);
@@ -177,6 +184,18 @@ tr_status_t tr_trained_is_classifier(const tr_trained_t *t, bool *out) {
                    "%s does not record the data that the model was trained on: set "
                    "data.classes to the number of classes, or to 0 for a regression",
                    t->weights_path);
+}
+
+bool tr_trained_is_selected_on(const tr_trained_t *t, tr_split_t split) {
+    const tr_session_t *s = t->s;
+    tr_dataset_t *valid = NULL;
+    const bool is_stopped_early = t->is_last && s->train.patience > 0;
+    if (strcmp(s->train.valid_every, "0") == 0 || !(t->is_best || is_stopped_early)) return false;
+    if (split == TR_SPLIT_VALID) return true;
+    if (tr_dataset_open(&s->data, TR_SPLIT_VALID, &valid) != TR_OK) tr_error_clear();
+    const bool shares = tr_dataset_shares(valid, s->dataset[split]);
+    tr_dataset_close(&valid);
+    return shares;
 }
 
 /* -- scores ------------------------------------------------------------------------------------ */

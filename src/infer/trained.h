@@ -17,11 +17,13 @@ typedef struct {
     char *state_json;            /* "": unknown */
     tr_preprocess_t *preprocess; /* of the checkpoint; NULL: unknown */
     int64_t step;                /* -1: unknown */
+    bool is_best, is_last;       /* the best checkpoint of its run, and the last */
     tr_str_t model_difference;   /* between configuration and checkpoint, one line per key */
 } tr_trained_t;
 
 typedef struct {
     const char *weights; /* path for tr_weights_open */
+    bool last;           /* of a run folder, the newest checkpoint instead of the best */
     tr_split_t split;    /* the split to open */
     bool prediction;     /* outputs only: the data need no labels */
     bool from_memory;    /* prediction of samples in host memory: no data are opened */
@@ -39,6 +41,10 @@ void tr_trained_close(tr_trained_t *trained);
 
 /* Whether the model is a classifier. TR_ERR_CONFIG: the checkpoint does not record it. */
 tr_status_t tr_trained_is_classifier(const tr_trained_t *trained, bool *out);
+
+/* Whether the best checkpoint, or the end of the run by train.patience, was selected on samples of
+ * `split`, by the data that the configuration names. Not collective. */
+bool tr_trained_is_selected_on(const tr_trained_t *trained, tr_split_t split);
 
 /* The scores of one pass over a split. Language models have neither classes nor targets. */
 typedef struct {

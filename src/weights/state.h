@@ -47,12 +47,15 @@ typedef struct {
     tr_safetensors_t *model;
     char *state_json;        /* "" if there is none */
     tr_init_layout_t layout; /* order of the dimensions; TR_INIT_LAYOUT_AUTO: not recorded */
+    bool is_best, is_last;   /* the links `best` and `latest` beside it name it */
     bool is_complete;        /* a model of another program, all of whose tensors must be used */
 } tr_weights_t;
 /* Opens weights. path: a checkpoint folder; a run folder or its checkpoints/ (the best checkpoint,
  * else the newest complete one); a Hugging Face folder (huggingface.h); or a .safetensors file,
  * with the state.json in its folder or from its metadata. Not collective. */
 tr_status_t tr_weights_open(const char *path, tr_weights_t **out);
+/* The same, but of a run folder or its checkpoints/ the newest complete checkpoint. */
+tr_status_t tr_weights_open_last(const char *path, tr_weights_t **out);
 /* Opens the newest checkpoint of the folder `dir` that is complete, and warns of damaged ones. *out
  * is NULL if there is none. Not collective. */
 tr_status_t tr_state_open_newest(const char *dir, tr_checkpoint_t **out);

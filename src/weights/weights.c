@@ -53,17 +53,28 @@ tr_status_t tr_state_open_resume(const char *path, tr_checkpoint_t **out) {
                  : "no folder has this name");
 }
 
-static tr_status_t open_folder(const char *path, tr_weights_t *w) {
+/* Whether the link `name` beside a checkpoint points to it. */
+static bool weights_is_linked(const char *path, const char *name) {
+    char link[4096];
+    struct stat own, linked;
+    const int length = snprintf(link, sizeof link, "%s/../%s", path, name);
+    return length < (int)sizeof link && stat(path, &own) == 0 && stat(link, &linked) == 0 &&
+           own.st_dev == linked.st_dev && own.st_ino == linked.st_ino;
+}
+
+static tr_status_t open_folder(const char *path, bool wants_best, tr_weights_t *w) {
     if (tr_hf_is_folder(path)) {
         w->is_complete = true;
         TR_TRY(tr_strdup(path, &w->path));
         return tr_hf_open(path, &w->model, &w->state_json);
     }
-    TR_TRY(open_checkpoint(path, true, &w->checkpoint));
+    TR_TRY(open_checkpoint(path, wants_best, &w->checkpoint));
     w->model = w->checkpoint->model;
     w->step = w->checkpoint->step;
     w->layout = TR_INIT_LAYOUT_TRAINER;
     TR_TRY(tr_strdup(w->checkpoint->path, &w->path));
+    w->is_best = weights_is_linked(w->path, "best");
+    w->is_last = weights_is_linked(w->path, "latest");
     return tr_strdup(w->checkpoint->state_json, &w->state_json);
 }
 
@@ -80,7 +91,7 @@ static tr_status_t weights_open_file(const char *path, tr_weights_t *w) {
     return tr_read_text(state, TR_TEXT_MAX_BYTES, &w->state_json, &(int64_t){0});
 }
 
-tr_status_t tr_weights_open(const char *path, tr_weights_t **out) {
+static tr_status_t weights_open(const char *path, bool wants_best, tr_weights_t **out) {
     tr_weights_t *w = NULL;
     struct stat info;
     *out = NULL;
@@ -93,10 +104,25 @@ tr_status_t tr_weights_open(const char *path, tr_weights_t **out) {
     TR_TRY(tr_alloc(sizeof *w, "weights", &w));
     w->step = -1;
     const tr_status_t status =
-        S_ISDIR(info.st_mode) ? open_folder(path, w) : weights_open_file(path, w);
+        S_ISDIR(info.st_mode) ? open_folder(path, wants_best, w) : weights_open_file(path, w);
     if (status != TR_OK) tr_weights_close(&w);
     *out = w;
     return status;
+}
+
+tr_status_t tr_weights_open(const char *path, tr_weights_t **out) {
+    return weights_open(path, true, out);
+}
+
+tr_status_t tr_weights_open_last(const char *path, tr_weights_t **out) {
+    char inside[4096];
+    TR_TRY(weights_open(path, false, out));
+    if ((*out)->checkpoint && !tr_exists_in(path, TR_CHECKPOINT_MANIFEST, inside)) return TR_OK;
+    tr_weights_close(out);
+    return TR_FAIL(TR_ERR_CONFIG,
+                   "--last expects a run folder, found one checkpoint or one file of weights, %s: "
+                   "name the run folder, or leave out --last",
+                   path);
 }
 
 void tr_weights_close(tr_weights_t **weights) {
