@@ -1,10 +1,12 @@
 /* The programs of a run: preprocessing of the batch, the model, the sums after it; last, micro,
  * update and eval. */
 #include "programs.h"
+#include "base/mem.h"
 #include "ema.h"
 #include "reduce_tree.h"
 #include "trainer/ops.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* -- the batch on the device ------------------------------------------------------------------- */
@@ -13,6 +15,29 @@ static tr_shape_t batched(const tr_shape_t *sample, int64_t micro) {
     tr_shape_t shape = {.ndim = sample->ndim + 1, .dim = {micro}};
     for (int i = 0; i < sample->ndim; i++) shape.dim[i + 1] = sample->dim[i];
     return shape;
+}
+
+/* An image as the target, or the points in it, would have to be moved as the input is. */
+static tr_status_t programs_check_targets(const tr_session_t *s) {
+    const tr_data_settings_t *d = &s->data;
+    const struct {
+        const char *name;
+        bool is_set;
+    } keys[] = {{"data.rotate", d->rotate > 0}, {"data.translate", d->translate > 0},
+                {"data.zoom", d->zoom > 0},     {"data.shear", d->shear > 0},
+                {"data.flip", d->flip},         {"data.crop_pad", d->crop_pad > 0}};
+    const int y = tr_field_find(&s->info, "y");
+    char shape[96], set[96] = "";
+    if (y < 0 || s->info.field[y].shape.ndim < 2) return TR_OK;
+    for (size_t k = 0; k < TR_COUNT(keys); k++)
+        if (keys[k].is_set)
+            snprintf(set + strlen(set), sizeof set - strlen(set), "%s%s", set[0] ? ", " : "",
+                     keys[k].name);
+    return TR_FAIL(TR_ERR_CONFIG,
+                   "augmentation (%s) moves the images of data.x, but not data.y, which has %s "
+                   "values per sample: expected one label, or one row of targets. Remove these "
+                   "keys, and augment inputs and targets together when the file is made",
+                   set, tr_shape_format(&s->info.field[y].shape, shape));
 }
 
 /* Pixels from outside the image are black with one channel, otherwise the mean colour. */
@@ -33,6 +58,7 @@ static tr_status_t programs_augment(tr_session_t *s, tr_tensor_t *x) {
             TR_ERR_CONFIG,
             "data.rotate, translate, zoom, shear, crop_pad and flip require images (H, W, C); "
             "data.x is not of images");
+    TR_TRY(programs_check_targets(s));
     return tr_augment(s->g, *x, s->batch.sample_id, &attr, x);
 }
 
