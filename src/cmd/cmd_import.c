@@ -115,8 +115,10 @@ static const tr_importer_t *import_find(const import_options_t *o) {
 }
 
 /* Refuses an option that is not in the usage of the importer; --chunk and --force apply to all. */
-static tr_status_t import_check(const void *options, const char *option) {
-    const tr_importer_t *importer = import_find(options);
+static tr_status_t import_check(void *options, const char *option) {
+    import_options_t *o = options;
+    const tr_importer_t *importer = import_find(o);
+    if (strcmp(option, "--valid-fraction") == 0) o->params.is_valid_given = true;
     if (!importer || strstr("--chunk --force", option) || strstr(importer->usage, option))
         return TR_OK;
     return TR_FAIL(TR_ERR_USAGE, "%s does not accept %s; usage: trainer import %s %s",

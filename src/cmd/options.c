@@ -142,7 +142,7 @@ static tr_status_t options_take_word(const cmd_command_t *command, char **argv, 
 
 /* What is missing, and options that do not go with the others. */
 static tr_status_t options_check(const cmd_command_t *command, uint64_t given, size_t next,
-                                 const void *options) {
+                                 void *options) {
     for (size_t k = next; k < command->argument_count; k++)
         if (command->arguments[k].kind == CMD_REQUIRED ||
             command->arguments[k].kind == CMD_NOT_FOLDER)

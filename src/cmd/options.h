@@ -120,7 +120,7 @@ struct cmd_command {
     /* Gets the struct, which it may change. Prints results to stdout. */
     tr_status_t (*run)(void *options);
     /* Refuses an option that was given, by what else was; NULL: accepts all. */
-    tr_status_t (*check)(const void *options, const char *option);
+    tr_status_t (*check)(void *options, const char *option);
     /* "bench step", "bench allreduce", ..., NULL: instead of rows and a function. */
     const cmd_command_t *const *targets;
 };

@@ -1,5 +1,5 @@
 /* CSV import: csv.c splits the text into fields, csv_cell.c parses numbers, csv_labels.c determines
- * the kind of labels, import_csv.c is the importer. */
+ * the kind of labels, csv_groups.c the groups of the rows, import_csv.c is the importer. */
 #ifndef TR_DATATOOLS_CSV_INT_H
 #define TR_DATATOOLS_CSV_INT_H
 
@@ -48,6 +48,10 @@ typedef struct {
     double odd_value;
     /* distinct labels, at most one more than the limit of classes; sorted by tr_csv_labels_end */
     TR_VEC(char *) names;
+    TR_VEC(int64_t) name_rows; /* of each of `names` before they are sorted */
+    /* After tr_csv_labels_end: rows of each class; NULL, 0 if there are no classes, or if more
+     * different texts than the limit were counted. */
+    int64_t *class_rows, classes;
     uint16_t *slot;                 /* hash table: index in `names` + 1; 0: free */
     char *text;                     /* first label that is not a number; NULL: none */
     int64_t text_line, texts, rows; /* its line; number of such labels; number of rows */
@@ -65,5 +69,26 @@ tr_status_t tr_csv_labels_end(csv_labels_t *labels, const csv_table_t *table);
 /* The class of a text; -1 if it is unknown. */
 int64_t tr_csv_labels_class(const csv_labels_t *labels, const char *text);
 void tr_csv_labels_free(csv_labels_t *labels);
+
+/* -- csv_groups.c ------------------------------------------------------------------------------ */
+
+/* As TR_SPLIT_TRAIN, ... */
+enum { CSV_TRAIN, CSV_VALID, CSV_TEST, CSV_GROUPS };
+typedef struct csv_stratum csv_stratum_t;
+typedef struct {
+    uint64_t seed;
+    int64_t strata;           /* classes; 1: all rows are one */
+    int64_t rows[CSV_GROUPS]; /* of the table */
+    csv_stratum_t *left;      /* [strata] */
+} csv_groups_t;
+
+/* Divides `rows` rows by test_fraction and valid_fraction, each class in proportion. Free `groups`
+ * also after an error. TR_ERR_CONFIG if a group that is wanted gets no row. */
+tr_status_t tr_csv_groups_begin(csv_groups_t *groups, const csv_table_t *table,
+                                const tr_import_params_t *params, const csv_labels_t *labels,
+                                int64_t rows);
+/* The group of the next row, which depends on the seed. `class` of it; 0 if rows have none. */
+int tr_csv_groups_draw(csv_groups_t *groups, int64_t row, int64_t class);
+void tr_csv_groups_free(csv_groups_t *groups);
 
 #endif

@@ -21,7 +21,11 @@ static tr_status_t labels_add_name(csv_labels_t *l, const char *text) {
     char *copy;
     if (!l->slot) TR_TRY(tr_alloc(SLOTS * sizeof *l->slot, "labels", &l->slot));
     while (l->slot[at % SLOTS] && strcmp(l->names.data[l->slot[at % SLOTS] - 1], text)) at++;
-    if (l->slot[at % SLOTS]) return TR_OK;
+    if (l->slot[at % SLOTS]) {
+        l->name_rows.data[l->slot[at % SLOTS] - 1]++;
+        return TR_OK;
+    }
+    TR_TRY(tr_vec_push(&l->name_rows, 1));
     TR_TRY(tr_strdup(text, &copy));
     tr_status_t status = tr_vec_push(&l->names, copy);
     if (status == TR_OK)
@@ -84,6 +88,32 @@ static int labels_by_name(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
+/* Sorts the names, and counts the rows of each class: 1 and 1.0 are the same one. */
+static tr_status_t labels_sort(csv_labels_t *l, const csv_table_t *t) {
+    const size_t count = l->names.count;
+    const bool has_classes =
+        count > 0 && count <= MAX_NAMES && l->column >= 0 && (!l->numbers || l->whole);
+    char **before = NULL;
+    if (has_classes) {
+        l->classes = l->numbers ? (int64_t)l->largest + 1 : (int64_t)count;
+        TR_TRY(tr_alloc((size_t)l->classes * sizeof *l->class_rows, "rows of classes",
+                        &l->class_rows));
+        TR_TRY(tr_alloc(count * sizeof *before, "labels", &before));
+        memcpy(before, l->names.data, count * sizeof *before);
+    }
+    if (count) qsort(l->names.data, count, sizeof *l->names.data, labels_by_name);
+    for (size_t i = 0; has_classes && i < count; i++) {
+        double value;
+        if (!l->numbers)
+            value = (double)tr_csv_labels_class(l, before[i]);
+        else
+            tr_csv_number(t, before[i], &value);
+        l->class_rows[(int64_t)value] += l->name_rows.data[i];
+    }
+    tr_free(&before);
+    return TR_OK;
+}
+
 tr_status_t tr_csv_labels_end(csv_labels_t *l, const csv_table_t *t) {
     TR_TRY(labels_check_texts(l, t));
     /* A header with a number among its names is read as a row, and its label as a class. */
@@ -109,8 +139,7 @@ tr_status_t tr_csv_labels_end(csv_labels_t *l, const csv_table_t *t) {
             "%lld; choose another column with --label.",
             t->path, l->column + 1, MAX_NAMES, (int)tr_utf8_bytes(l->text, 40), l->text,
             (long long)l->text_line);
-    if (l->names.count) qsort(l->names.data, l->names.count, sizeof *l->names.data, labels_by_name);
-    return TR_OK;
+    return labels_sort(l, t);
 }
 
 int64_t tr_csv_labels_class(const csv_labels_t *l, const char *text) {
@@ -122,6 +151,8 @@ int64_t tr_csv_labels_class(const csv_labels_t *l, const char *text) {
 void tr_csv_labels_free(csv_labels_t *l) {
     for (size_t i = 0; i < l->names.count; i++) tr_free(&l->names.data[i]);
     tr_vec_free(&l->names);
+    tr_vec_free(&l->name_rows);
+    tr_free(&l->class_rows);
     tr_free(&l->slot);
     tr_free(&l->text);
 }

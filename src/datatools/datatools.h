@@ -35,7 +35,8 @@ typedef struct {
     int input_count;
     const char *tokenizer; /* spec for tr_tokenizer_create; NULL: not given */
     const char *field;     /* text: member of JSON lines; NULL: depends on the file name */
-    double valid_fraction; /* fraction of the tokens or images for the group valid */
+    double valid_fraction; /* fraction of the tokens, images or rows for the group valid */
+    bool is_valid_given;   /* csv: also without test_fraction, which else decides */
     tr_str_t *tokens;      /* output: number of samples of each kind; may be NULL */
     /* output: description of y, "3 classes (ant, bee, cow)", nothing without y; may be NULL */
     tr_str_t *y;

@@ -1,9 +1,8 @@
 /* CSV import. One column is the label, or none is; the other columns are the inputs. There are two
- * passes: the first counts rows, determines the kind of labels and computes mean and standard
- * deviation; the second writes. */
+ * passes: the first counts rows and determines the kind of labels; the second writes, and computes
+ * mean and standard deviation of the rows for training. */
 #include "csv_int.h"
 #include "trainer/log.h"
-#include "base/rng.h"
 #include "base/str.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +24,8 @@ typedef struct {
     csv_labels_t labels;
     char *label_name;
     tr_names_t input_names; /* none without a header */
-    int64_t rows[2], seen;  /* rows of train and test; rows so far */
+    csv_groups_t groups;
+    int64_t seen; /* rows so far */
     tr_moments_t moments;
     tr_writer_t *writer;
     double *value;     /* [columns], of this row */
@@ -158,12 +158,9 @@ static tr_status_t csv_fail_cell(const import_t *m, const char *text, int column
                    m->table.path, (long long)tr_csv_line(m->table.csv), column, found, remedy);
 }
 
-/* Sets the row's inputs and its group: 0 train, 1 test. */
-static tr_status_t csv_parse_row(import_t *m, char *const *field, int count, int *out_group) {
-    const int64_t row = m->seen++;
-    const tr_rng_block_t random =
-        tr_rng_philox(m->params->seed, TR_RNG_SYNTHETIC, 3, (uint64_t)row, 0);
-    *out_group = tr_rng_to_float(random.v[0]) < (float)m->params->test_fraction;
+/* Sets the row's inputs. */
+static tr_status_t csv_parse_row(import_t *m, char *const *field, int count) {
+    m->seen++;
     if (count != m->columns)
         return TR_FAIL(TR_ERR_DATA, "'%s', line %lld: %d column%s, but the first row has %d%s.",
                        m->table.path, (long long)tr_csv_line(m->table.csv), count,
@@ -181,64 +178,67 @@ static tr_status_t csv_parse_row(import_t *m, char *const *field, int count, int
 
 /* The first pass, from the first row on: counts rows, and learns what the labels are. */
 static tr_status_t csv_count_rows(import_t *m, char **field) {
-    int count = m->columns, group;
+    int count = m->columns;
     const int label = m->labels.column;
     if (m->header) TR_TRY(tr_csv_row(m->table.csv, &field, &count));
     while (count) {
-        TR_TRY(csv_parse_row(m, field, count, &group));
+        TR_TRY(csv_parse_row(m, field, count));
         if (label >= 0)
             TR_TRY(tr_csv_labels_add(&m->labels, &m->table, field[label], &m->value[label]));
         tr_stats_add(m->stats, m->columns, m->value, 1);
         if (m->seen % IMPORT_ROWS == 0) TR_TRY(tr_import_progress(m->params, m->seen, 0));
-        m->rows[group]++;
-        if (group == 0) tr_moments_add(&m->moments, TR_F32, m->row, m->moments.channels);
         TR_TRY(tr_csv_row(m->table.csv, &field, &count));
     }
     if (!m->seen) return TR_FAIL(TR_ERR_DATA, "'%s' has a header, but no rows.", m->table.path);
-    if (!m->rows[0])
-        return TR_FAIL(
-            TR_ERR_CONFIG, "'%s': --test-fraction %g of %lld row%s leaves no rows for training.",
-            m->table.path, m->params->test_fraction, (long long)m->seen, m->seen == 1 ? "" : "s");
-    return tr_csv_labels_end(&m->labels, &m->table);
+    TR_TRY(tr_csv_labels_end(&m->labels, &m->table));
+    return tr_csv_groups_begin(&m->groups, &m->table, m->params, &m->labels, m->seen);
+}
+
+/* The number of the row's label, a class or a target. */
+static tr_status_t csv_read_label(const import_t *m, const char *text, double *out) {
+    const csv_labels_t *l = &m->labels;
+    if (l->numbers)
+        tr_csv_number(&m->table, text, out);
+    else
+        *out = (double)tr_csv_labels_class(l, text);
+    if (l->numbers && !isfinite((float)*out)) return csv_fail_cell(m, text, l->column + 1);
+    if (l->class_rows && !(*out >= 0 && *out < (double)l->classes))
+        return TR_FAIL(TR_ERR_DATA, "'%s' changed during the import.", m->table.path);
+    return TR_OK;
 }
 
 /* The second pass. */
 static tr_status_t csv_write_rows(import_t *m) {
-    static const char *const x_names[] = {"train/x", "test/x"}, *const y_names[] = {"train/y",
-                                                                                    "test/y"};
     const csv_labels_t *l = &m->labels;
     const bool is_float = l->numbers && !l->whole;
     const tr_shape_t inputs = TR_SHAPE(m->inputs), scalar = {0};
-    int x[2] = {0}, y[2] = {0}, count, group;
-    char **field;
-    for (int g = 0; g < 2; g++) {
-        if (!m->rows[g] && g) continue;
-        TR_TRY(tr_writer_array(m->writer, x_names[g], TR_F32, m->rows[g], &inputs, &x[g]));
+    int x[CSV_GROUPS] = {0}, y[CSV_GROUPS] = {0}, count;
+    const int64_t *rows = m->groups.rows, all = m->seen;
+    char **field, name[16];
+    for (int g = 0; g < CSV_GROUPS; g++) {
+        if (rows[g] == 0) continue;
+        snprintf(name, sizeof name, "%s/x", tr_split_name((tr_split_t)g));
+        TR_TRY(tr_writer_array(m->writer, name, TR_F32, rows[g], &inputs, &x[g]));
+        snprintf(name, sizeof name, "%s/y", tr_split_name((tr_split_t)g));
         if (l->column >= 0)
-            TR_TRY(tr_writer_array(m->writer, y_names[g], is_float ? TR_F32 : TR_I32, m->rows[g],
-                                   &scalar, &y[g]));
+            TR_TRY(tr_writer_array(m->writer, name, is_float ? TR_F32 : TR_I32, rows[g], &scalar,
+                                   &y[g]));
     }
     TR_TRY(csv_import_open(m));
     TR_TRY(tr_csv_row(m->table.csv, &field, &count));
     if (m->header) TR_TRY(tr_csv_row(m->table.csv, &field, &count));
     while (count) {
-        TR_TRY(csv_parse_row(m, field, count, &group));
+        double value = 0;
+        TR_TRY(csv_parse_row(m, field, count));
+        if (l->column >= 0) TR_TRY(csv_read_label(m, field[l->column], &value));
+        const int group = tr_csv_groups_draw(&m->groups, m->seen, l->class_rows ? (int64_t)value : 0);
+        if (group == CSV_TRAIN)
+            tr_moments_add(&m->moments, TR_F32, m->row, m->moments.channels);
         TR_TRY(tr_writer_append(m->writer, x[group], 1, m->row));
-        if (m->seen % IMPORT_ROWS == 0)
-            TR_TRY(tr_import_progress(m->params, m->seen, m->rows[0] + m->rows[1]));
-        if (l->column >= 0) {
-            const char *text = field[l->column];
-            double value = 0;
-            if (l->numbers)
-                tr_csv_number(&m->table, text, &value);
-            else
-                value = (double)tr_csv_labels_class(l, text);
-            if (l->numbers && !isfinite((float)value)) return csv_fail_cell(m, text, l->column + 1);
-            if (!l->numbers && value < 0)
-                return TR_FAIL(TR_ERR_DATA, "'%s' changed during the import.", m->table.path);
+        if (m->seen % IMPORT_ROWS == 0) TR_TRY(tr_import_progress(m->params, m->seen, all));
+        if (l->column >= 0)
             TR_TRY(is_float ? tr_writer_append(m->writer, y[group], 1, &(float){(float)value})
                             : tr_writer_append(m->writer, y[group], 1, &(int32_t){(int32_t)value}));
-        }
         TR_TRY(tr_csv_row(m->table.csv, &field, &count));
     }
     return TR_OK;
@@ -265,6 +265,20 @@ static tr_status_t csv_write_attributes(import_t *m) {
 }
 
 /* -- what became of it ------------------------------------------------------------------------- */
+
+/* How many rows are in which group. */
+static void csv_report_groups(const import_t *m) {
+    const int64_t *rows = m->groups.rows;
+    tr_str_t text = {0};
+    if (rows[CSV_VALID] + rows[CSV_TEST] == 0) return;
+    for (int g = 0; g < CSV_GROUPS; g++)
+        if (rows[g] > 0)
+            tr_str_printf(&text, "%s%lld rows are in the group %s", g > 0 ? ", " : "",
+                          (long long)rows[g], tr_split_name((tr_split_t)g));
+    if (text.text)
+        TR_INFO("%s%s", text.text, m->groups.strata > 1 ? "; each has the classes in proportion" : "");
+    tr_str_free(&text);
+}
 
 /* Warns of columns that are rounded, and says what was taken for classes, what for numbers, and how
  * to have the other. */
@@ -323,14 +337,13 @@ static tr_status_t csv_import(const char *in, const char *out, const tr_import_p
     TR_TRY_GOTO(csv_write_rows(&m), done);
     TR_TRY_GOTO(csv_write_attributes(&m), done);
     TR_TRY_GOTO(tr_writer_commit(m.writer), done);
-    if (m.rows[1] > 0)
-        TR_INFO("%lld rows are in the group train, %lld in the group test", (long long)m.rows[0],
-                (long long)m.rows[1]);
+    csv_report_groups(&m);
     csv_report(&m);
 done:
     tr_writer_destroy(&m.writer);
     tr_csv_close(&m.table.csv);
     tr_csv_labels_free(&m.labels);
+    tr_csv_groups_free(&m.groups);
     tr_names_free(&m.input_names);
     tr_moments_free(&m.moments);
     tr_free(&m.label_name);
@@ -344,7 +357,7 @@ const tr_importer_t tr_importer_csv = {
     "csv",
     "IN.csv OUT.h5 [--label NAME|COLUMN|none] [--regression] [--delimiter CHARACTER|tab] "
     "[--decimal .|,] "
-    "[--test-fraction PART] [--seed N]",
+    "[--test-fraction PART] [--valid-fraction PART] [--seed N]",
     "Converts a table of numbers, with or without a header. --label gives the name or the number "
     "(from 1) of "
     "the label's column; --label none is for rows to predict. Labels are texts or whole numbers "
@@ -355,6 +368,8 @@ const tr_importer_t tr_importer_csv = {
     "regression targets. Use --delimiter ';' --decimal ',' "
     "for columns "
     "separated by semicolons (tab: tabs) and numbers written as 1,5. --test-fraction 0.1 puts a "
-    "tenth of the "
-    "rows, drawn with --seed (0), into the group test; by default there is no test group.",
+    "tenth of the rows into the group test. With it, --valid-fraction (0.1; 0: none) of the rows "
+    "are in the group valid, which selects the best checkpoint. Training finds both groups. The "
+    "rows are drawn with --seed (0), of each class the same part. By default all rows are in the "
+    "group train.",
     .run = csv_import};

@@ -111,6 +111,10 @@ static void write_shapes(void) {
     put(file, "x", RANK(0, 8, 8, 1), H5T_NATIVE_UINT8, NULL);
     put(file, "y", RANK(0), H5T_NATIVE_UINT8, NULL);
     end(file);
+    file = create("maps.h5");
+    put_images(file);
+    put(file, "y", RANK(SAMPLES, 8, 8), H5T_NATIVE_FLOAT, number);
+    end(file);
     file = create("lengths.h5");
     put_images(file);
     put(file, "y", RANK(SAMPLES - 4), H5T_NATIVE_UINT8, label);

@@ -265,29 +265,78 @@ static void test_csv_delimited(void **state) {
     clear();
 }
 
+/* Reads a split: its labels are counted in `counts`, its rows marked in `seen`. */
+static void count_split(tr_split_t split, int64_t counts[4], bool seen[400]) {
+    tr_dataset_t *set = open_split(split);
+    const int64_t samples = set->info.samples;
+    float x[400];
+    int32_t y[400];
+    OK(set->ops->read(set, 0, samples, (void *[]){x, y}));
+    for (int64_t i = 0; i < samples; i++) {
+        assert_false(seen[(int)x[i]]);
+        seen[(int)x[i]] = true;
+        assert_int_equal(y[i], (int)x[i] % 10 < 6 ? 0 : (int)x[i] % 10 < 9 ? 1 : 2);
+        counts[y[i]]++;
+    }
+    tr_dataset_close(&set);
+}
+
+/* Six, three and one tenth of the rows are of the three classes; so they are in each group. */
 static void test_csv_split(void **state) {
-    tr_import_params_t params = {.writer.force = true, .test_fraction = 0.25, .seed = 3};
+    tr_import_params_t params = {
+        .writer.force = true, .test_fraction = 0.25, .valid_fraction = 0.1};
+    static const int64_t wanted[3][3] = {{156, 78, 26}, {24, 12, 4}, {60, 30, 10}};
     tr_str_t text = {0};
-    for (int i = 0; i < 400; i++) tr_str_printf(&text, "%d,%d\n", i, i % 4);
+    bool first[400] = {false};
+    for (int i = 0; i < 400; i++)
+        tr_str_printf(&text, "%d,%s\n", i, i % 10 < 6 ? "ant" : i % 10 < 9 ? "bee" : "cow");
     put_csv(text.text);
     tr_str_free(&text);
-    OK(import("csv", in, &params));
-    tr_dataset_t *train = open_split(TR_SPLIT_TRAIN), *test = open_split(TR_SPLIT_TEST);
-    assert_int_equal(train->info.samples + test->info.samples, 400);
-    assert_in_range(test->info.samples, 70, 130);
-    bool seen[400] = {false};
-    for (int s = 0; s < 2; s++) {
-        tr_dataset_t *set = s ? test : train;
-        float x[400];
-        void *dst[] = {x, NULL};
-        OK(set->ops->read(set, 0, set->info.samples, dst));
-        for (int64_t i = 0; i < set->info.samples; i++) {
-            assert_false(seen[(int)x[i]]);
-            seen[(int)x[i]] = true;
+    for (int seed = 0; seed < 3; seed++) {
+        bool seen[400] = {false}, tested[400] = {false};
+        int moved = 0;
+        params.seed = (uint64_t)seed / 2; /* 0, 0, 1 */
+        OK(import("csv", in, &params));
+        for (int s = TR_SPLIT_TRAIN; s <= TR_SPLIT_TEST; s++) {
+            int64_t counts[4] = {0};
+            count_split((tr_split_t)s, counts, s == TR_SPLIT_TEST ? tested : seen);
+            for (int c = 0; c < 3; c++) assert_int_equal(counts[c], wanted[s][c]);
         }
+        for (int i = 0; i < 400; i++) {
+            assert_true(seen[i] != tested[i]);
+            moved += seed > 0 && tested[i] != first[i];
+            if (seed == 0) first[i] = tested[i];
+        }
+        assert_true(seed == 2 ? moved > 50 : moved == 0);
     }
+    clear();
+}
+
+/* A class of one row is trained. valid_fraction is for tables that are divided. */
+static void test_csv_split_of_few(void **state) {
+    tr_import_params_t params = {
+        .writer.force = true, .test_fraction = 0.5, .valid_fraction = 0.25};
+    put_csv("0,a\n1,a\n2,a\n3,a\n4,a\n5,a\n6,a\n9,c\n");
+    OK(import("csv", in, &params));
+    tr_dataset_t *train = open_split(TR_SPLIT_TRAIN);
+    float x[8] = {0};
+    bool has_9 = false;
+    OK(train->ops->read(train, 0, train->info.samples, (void *[]){x, NULL}));
+    for (int64_t i = 0; i < train->info.samples; i++) has_9 |= x[i] == 9;
+    assert_true(has_9 && train->info.samples < 5);
     tr_dataset_close(&train);
-    tr_dataset_close(&test);
+    params.test_fraction = 0;
+    OK(import("csv", in, &params));
+    train = open_split(TR_SPLIT_TRAIN);
+    assert_int_equal(train->info.samples, 8);
+    tr_dataset_close(&train);
+    params.is_valid_given = true;
+    OK(import("csv", in, &params));
+    train = open_split(TR_SPLIT_TRAIN);
+    assert_int_equal(train->info.samples, 6);
+    tr_dataset_close(&train);
+    params.valid_fraction = 0.05;
+    check_failure("csv", in, &params, TR_ERR_CONFIG, "--valid-fraction & 0.05 & 8 & valid");
     clear();
 }
 
@@ -570,7 +619,7 @@ int main(void) {
         cmocka_unit_test(test_mnist_damaged),
         cmocka_unit_test(test_cifar10),
         cmocka_unit_test(test_csv),
-        cmocka_unit_test(test_csv_split),
+        cmocka_unit_test(test_csv_split), cmocka_unit_test(test_csv_split_of_few),
         cmocka_unit_test(test_csv_delimited),
         cmocka_unit_test(test_csv_damaged),
         cmocka_unit_test(test_csv_cut_off),
