@@ -62,6 +62,9 @@ void cmd_import_list(tr_str_t *out);
 /* Prints `trainer COMMAND --help` to stdout; also of a target. */
 void cmd_help_command(const cmd_command_t *command);
 
+/* `trainer compare FOLDER --out OUT`, after a sweep. */
+tr_status_t cmd_compare_folder(const char *folder, const char *out);
+
 /* Writes `object` atomically to the file of --json; "-": stdout. Steals `object`. */
 struct json_t;
 tr_status_t cmd_json_write(struct json_t *object, const char *path);

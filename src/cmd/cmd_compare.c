@@ -23,8 +23,7 @@ static int terminal_columns(void) {
     return isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 
-static tr_status_t compare_run(void *options) {
-    const compare_options_t *o = options;
+static tr_status_t compare_write(const compare_options_t *o) {
     const tr_compare_settings_t settings = {.runs = o->runs.word,
                                             .count = (size_t)o->runs.count,
                                             .by = o->by,
@@ -33,9 +32,6 @@ static tr_status_t compare_run(void *options) {
                                             .version = cmd_version};
     tr_compare_texts_t texts = {.json = NULL};
     tr_status_t status;
-    if (o->runs.count == 0) return cmd_fail_missing(&cmd_compare, "RUNS");
-    if (cmd_json_is_stdout(o->json) && cmd_json_is_stdout(o->csv))
-        return TR_FAIL(TR_ERR_USAGE, "--json - and --csv -: only one of them can be -");
     TR_TRY_GOTO(tr_compare(&settings, &texts), done);
     if (!cmd_json_is_stdout(o->json) && !cmd_json_is_stdout(o->csv)) {
         fputs(texts.table.text, stdout);
@@ -46,6 +42,19 @@ static tr_status_t compare_run(void *options) {
 done:
     tr_compare_texts_free(&texts);
     return status;
+}
+
+tr_status_t cmd_compare_folder(const char *folder, const char *out) {
+    char *word = (char *)folder;
+    return compare_write(&(compare_options_t){.runs = {1, &word}, .out = out});
+}
+
+static tr_status_t compare_run(void *options) {
+    const compare_options_t *o = options;
+    if (o->runs.count == 0) return cmd_fail_missing(&cmd_compare, "RUNS");
+    if (cmd_json_is_stdout(o->json) && cmd_json_is_stdout(o->csv))
+        return TR_FAIL(TR_ERR_USAGE, "--json - and --csv -: only one of them can be -");
+    return compare_write(o);
 }
 
 static const cmd_argument_t arguments[] = {

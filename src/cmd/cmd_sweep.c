@@ -2,7 +2,10 @@
  * and compares the runs. */
 #include "sweep/sweep.h"
 
+#include "base/file.h"
+#include "trainer/log.h"
 #include <stdio.h>
+#include <unistd.h>
 
 enum { MAX_JOBS = 1024 };
 
@@ -25,6 +28,17 @@ static tr_status_t sweep_print_member(const sweep_t *sweep, int64_t number) {
     return status;
 }
 
+/* Also of members that failed or were stopped. Keeps the error of the sweep. */
+static void sweep_compare(const sweep_t *sweep) {
+    const tr_error_t kept = *tr_error_last();
+    char out[4096], first[4096];
+    if (sweep_path(sweep, &sweep->members.data[0], "", first) == TR_OK && access(first, F_OK) == 0 &&
+        tr_path_join(sweep->out, "compare", out) == TR_OK &&
+        cmd_compare_folder(sweep->out, out) != TR_OK)
+        TR_WARN("%s", tr_error_last()->message);
+    tr_error_set(&kept);
+}
+
 static tr_status_t sweep_command(sweep_t *sweep, const sweep_options_t *o) {
     sweep_members_t points = {0};
     tr_status_t status = TR_OK;
@@ -42,7 +56,9 @@ static tr_status_t sweep_command(sweep_t *sweep, const sweep_options_t *o) {
     TR_TRY(sweep_check(sweep, o->prepare ? 0 : (int)o->jobs, &uses_gpu));
     TR_TRY(sweep_save(sweep));
     if (o->prepare) return printf("%zu\n", sweep->members.count) > 0 ? TR_OK : TR_ERR_IO;
-    return sweep_run(sweep, (int)o->jobs, uses_gpu);
+    status = sweep_run(sweep, (int)o->jobs, uses_gpu);
+    sweep_compare(sweep);
+    return status;
 }
 
 static tr_status_t sweep_main(void *options) {

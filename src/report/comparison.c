@@ -106,7 +106,7 @@ void tr_comparison_value(const tr_comparison_t *c, const tr_entry_t *entry, cons
         char *e = strchr(brief, 'e');
         const int power = atoi(e + 1);
         tr_snprintf(e, sizeof brief - (size_t)(e - brief), "e%d", power);
-        tr_str_append(out, fabs(number) < 1 && strlen(brief) <= strlen(plain) ? brief : plain);
+        tr_str_append(out, fabs(number) < 1 && strlen(brief) < strlen(plain) ? brief : plain);
     } else {
         const size_t shared = strlen(text) > LONG ? value_shared_bytes(c, key, text) : 0;
         const size_t shown = tr_utf8_bytes(text + shared, LONG);

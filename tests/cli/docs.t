@@ -131,7 +131,8 @@ ok $? "and prints the numbers, names and paths that the README shows"
 lines() {
     grep -E '^(epoch|test) ' "$1" |
         sed -E -e 's/[0-9][0-9.]*(e[+-][0-9]+)?/N/g; s/N ms/N s/g; s/N min N s|N h N min/N s/g; s/N[kM]\/s/N\/s/' \
-            -e 's/ tflops +N//; s/ \(selected on these samples\)//; s/ETA +(N(:N)+|NdNh|-:--)/ETA N/; s/(data|comm) +-/\1 N%/g; s/  */ /g' |
+            -e 's/ tflops +N//; s/ \(selected on these samples\)//' \
+            -e 's/ETA +(N(:N)+|NdNh|-:--)/ETA N/; s/(data|comm) +-/\1 N%/g; s/  */ /g' |
         sort -u
 }
 awk '/^```/ { if (n++) exit; next } n' "$root/README.md" >first &&

@@ -29,6 +29,8 @@ call 0 sweep net.ini optimizer.lr=0.1,0.01 train.seed=1,2 model.layers='linear 4
     [ "$(verdicts grid)" = "$(printf 'done,%.0s' {1..7})done" ] &&
     grep -q '^layers = "*linear 4' grid/003/config.ini && grep -qx 'keep = 1' grid/003/config.ini
 ok $? "every combination of the values, the last key first"
+[ -s grid/compare/index.html ] && grep -q '^\* ' out && grep -q valid_loss out
+ok $? "and a comparison of them"
 call 0 sweep net.ini optimizer.type=sgd,adam train.seed=01,1 --out names &&
     [ "$(settings names optimizer.type)" = "sgd adam" ]
 ok $? "values of a name; equal values count once"
