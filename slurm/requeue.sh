@@ -199,7 +199,10 @@ run_trainer() {
 
 # After TERM there is only KillWait (30 s), of which mpirun takes more than its ranks: their verdict is enough.
 await_verdict() { # PID
-    while kill -0 "$1" 2>/dev/null && [ ! -s "$verdict_file" ]; do sleep 0.2; done
+    # A provisional one is written before the ranks save.
+    while kill -0 "$1" 2>/dev/null && { [ ! -s "$verdict_file" ] || grep -qx provisional "$verdict_file"; }; do
+        sleep 0.2
+    done
     code=75
 }
 

@@ -56,6 +56,8 @@ tr_status_t tr_world_same(tr_world_t *world, const char *what, const void *bytes
 /* The rank of this process from the launcher's environment, before MPI is initialised; 0 without a
  * launcher. Not collective. */
 int tr_launch_rank(void);
+/* Whether Open MPI's mpirun, and not srun, started this process. Not collective. */
+bool tr_launch_is_mpirun(void);
 /* The number of tasks from the launcher's environment; 0 if not set. Not collective. */
 int64_t tr_launch_tasks(void);
 

@@ -54,6 +54,10 @@ int tr_launch_rank(void) {
     return rank < 0 ? 0 : (int)rank;
 }
 
+bool tr_launch_is_mpirun(void) {
+    return getenv("OMPI_COMM_WORLD_SIZE") && !in_srun_step();
+}
+
 void tr_count_nodes(const int *lowest, int size, int rank, int *out_node, int *out_nodes) {
     int node = 0, nodes = 0;
     for (int r = 0; r < size; r++) {

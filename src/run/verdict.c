@@ -14,13 +14,17 @@ enum { PATH_BYTES = 4096 };
 /* Of the process, as its log is: main() writes the verdict of an error after the training has
  * returned. */
 static char target[PATH_BYTES], temporary[PATH_BYTES];
+/* Another file, because a handler may interrupt the writing of the first. */
+static char provisional[PATH_BYTES];
+static const char provisional_lines[] = "again\nprovisional\n"; /* its first lines */
 
 void tr_verdict_open(const char *path) {
     char host[64] = "";
     gethostname(host, sizeof host - 1);
     if (!path || snprintf(target, sizeof target, "%s", path) >= PATH_BYTES ||
         snprintf(temporary, sizeof temporary, "%s.%s.%ld", path, host, (long)getpid()) >=
-            PATH_BYTES)
+            PATH_BYTES ||
+        snprintf(provisional, sizeof provisional, "%s.early", temporary) >= PATH_BYTES)
         target[0] = '\0';
 }
 
@@ -54,7 +58,8 @@ static void put_line(text_t *text, const char *name, const char *value) {
     if (text->length < sizeof text->bytes) text->bytes[text->length++] = '\n';
 }
 
-static void verdict_compose(int code, const char *reason, const char *node, text_t *text) {
+static void verdict_compose(int code, const char *reason, const char *node, bool is_provisional,
+                            text_t *text) {
     const char *job = environment("SLURM_JOB_ID", "-");
     char no[32];
     snprintf(no, sizeof no, "no %d ", code);
@@ -62,6 +67,7 @@ static void verdict_compose(int code, const char *reason, const char *node, text
         put_line(text, code == TR_OK ? "done" : "again", "");
     else
         put_line(text, no, reason);
+    if (is_provisional) put_line(text, "provisional", "");
     verdict_put(text, "job ");
     verdict_put(text, job);
     put_line(text, " restart ", environment("SLURM_RESTART_COUNT", *job == '-' ? "-" : "0"));
@@ -69,8 +75,25 @@ static void verdict_compose(int code, const char *reason, const char *node, text
     if (code == TR_ERR_RETRY) put_line(text, "reason ", reason);
 }
 
-static bool verdict_write_file(const text_t *text) {
-    const int fd = tr_create_file(temporary);
+static bool verdict_is_provisional(void) {
+    char text[sizeof provisional_lines - 1];
+    const int fd = open(target, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return false;
+    const ssize_t bytes = read(fd, text, sizeof text);
+    close(fd);
+    return bytes == sizeof text && memcmp(text, provisional_lines, sizeof text) == 0;
+}
+
+/* link does not replace the verdict of another rank, as rename would. Some file systems have no
+ * links. */
+static void verdict_put_in_place(const char *path) {
+    if (link(path, target) != 0 && (errno != EEXIST || verdict_is_provisional()))
+        rename(path, target);
+    unlink(path);
+}
+
+static bool verdict_write_file(const char *path, const text_t *text) {
+    const int fd = tr_create_file(path);
     if (fd < 0) return false;
     const bool written =
         write(fd, text->bytes, text->length) == (ssize_t)text->length && fsync(fd) == 0;
@@ -80,11 +103,27 @@ static bool verdict_write_file(const text_t *text) {
 void tr_verdict_write(int code, const char *reason, const char *node) {
     text_t text = {.length = 0};
     if (!target[0]) return;
-    verdict_compose(code, reason, node, &text);
-    /* Not rename, which would replace another rank's. Some file systems have no links. */
-    if (verdict_write_file(&text) && link(temporary, target) != 0 && errno != EEXIST)
-        rename(temporary, target);
-    unlink(temporary);
+    verdict_compose(code, reason, node, false, &text);
+    if (verdict_write_file(temporary, &text))
+        verdict_put_in_place(temporary);
+    else
+        unlink(temporary);
+}
+
+void tr_verdict_provisional(const char *reason) {
+    text_t text = {.length = 0};
+    const int kept = errno;
+    if (!target[0]) return;
+    verdict_compose(TR_ERR_RETRY, reason, NULL, true, &text);
+    if (verdict_write_file(provisional, &text))
+        verdict_put_in_place(provisional);
+    else
+        unlink(provisional);
+    errno = kept;
+}
+
+void tr_verdict_withdraw(void) {
+    if (target[0] && verdict_is_provisional()) unlink(target);
 }
 
 void tr_verdict_again(const char *reason, const char *node) {

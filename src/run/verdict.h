@@ -6,12 +6,13 @@
  *     done                  the run is complete
  *     again                 start it again (exit code 75)
  *     no CODE REASON        starting it again would not help
+ *     provisional           only after `again`: the run may be killed at once, or may go on
  *     job 17 restart 0      SLURM_JOB_ID and SLURM_RESTART_COUNT; "-" outside SLURM
  *     node n2               only if one node is at fault: it hangs, or a rank on it was lost
  *     reason TEXT           only after `again`
  *
- * The first verdict is kept. Every rank may write one, so that there is a verdict even if rank 0 is
- * lost. Not collective.
+ * The first verdict is kept, unless it is provisional. Every rank may write one, so that there is a
+ * verdict even if rank 0 is lost. Not collective.
  */
 #ifndef TR_RUN_VERDICT_H
 #define TR_RUN_VERDICT_H
@@ -27,6 +28,11 @@ tr_status_t tr_verdict_clear(void);
  * are ignored, because the exit code has the same information. Does not allocate or lock, so the
  * watchdog may call it. */
 void tr_verdict_write(int code, const char *reason, const char *node);
+/* A provisional verdict for TR_ERR_RETRY, which replaces only another provisional one. Safe in a
+ * signal handler. */
+void tr_verdict_provisional(const char *reason);
+/* The process goes on: removes a provisional verdict. */
+void tr_verdict_withdraw(void);
 /* The verdict for TR_ERR_RETRY: what the watchdog calls before it ends the job. */
 void tr_verdict_again(const char *reason, const char *node);
 

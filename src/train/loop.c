@@ -24,6 +24,13 @@ static bool loop_valid_due(loop_t *l, int64_t step) {
                                              (step == l->s->total_steps && l->valid.steps > 0));
 }
 
+/* Call once after each step, counted from 1. */
+static bool loop_save_due(loop_t *l, int64_t step) {
+    const bool is_asked = tr_loop_is_root(l) && tr_signals_take_save();
+    l->saving.hurries = l->saving.hurries || is_asked;
+    return tr_interval_is_due(&l->saving.every, step) || is_asked;
+}
+
 static tr_status_t loop_summarize(loop_t *l, const char *status) {
     const tr_snapshot_t *snapshot = l->saving.snapshot;
     const tr_metrics_end_t end = {.status = status,
@@ -61,6 +68,7 @@ static tr_status_t loop_stopped(loop_t *l) {
     tr_error_t end = *tr_error_last();
     if (l->info->size > 1 && end.origin == TR_ORIGIN_OPEN) return status; /* a peer was lost */
     TR_INFO("%s", end.message);
+    tr_signals_tell(end.message);
     end.origin = TR_ORIGIN_LOGGED;
     return tr_error_set(&end);
 }
@@ -93,8 +101,7 @@ static tr_status_t loop_validate(loop_t *l, bool *out_is_best) {
  * saved before the validation, which may take long and only adds a link. */
 static tr_status_t loop_after_step(loop_t *l) {
     const bool is_due = loop_is_last(l) ||
-                        (l->is_between ? l->saving.is_due
-                                       : tr_interval_is_due(&l->saving.every, l->state.step)),
+                        (l->is_between ? l->saving.is_due : loop_save_due(l, l->state.step)),
                is_validated = l->state.valid_pending;
     bool is_best = false;
     if (tr_loop_is_root(l)) tr_loop_note_written(l);
@@ -126,8 +133,9 @@ static tr_status_t loop_step(loop_t *l, int64_t step, bool *out_stopped) {
     /* Whether a checkpoint of the pending step may be taken between the halves of this one. It is
      * decided before this one begins, because its update then has to wait. */
     bool may_save = false;
+    if (tr_loop_is_root(l)) tr_loop_save_in_haste(l);
     if (step > l->state.step && tr_loop_is_root(l)) {
-        l->saving.is_due = tr_interval_is_due(&l->saving.every, l->state.step + 1);
+        l->saving.is_due = loop_save_due(l, l->state.step + 1);
         may_save = l->saving.is_due || tr_loop_state_save_pending(&l->state);
     }
     tr_watchdog_phase(l->world, TR_PHASE_STEP, step + 1);

@@ -27,7 +27,8 @@ typedef struct {
 typedef struct {
     tr_checkpoint_settings_t settings;
     tr_interval_t every;
-    bool is_due; /* after the step whose outcome is read between the halves of the next */
+    bool is_due;  /* after the step whose outcome is read between the halves of the next */
+    bool hurries; /* a checkpoint that CONT asked for is due or being written */
     tr_snapshot_t *snapshot;
     tr_checkpointer_t *checkpointer;
     /* the checkpoint whose snapshot is being taken; then passed to the writer */
@@ -130,6 +131,9 @@ void tr_loop_watch_time(const loop_t *l);
 tr_status_t tr_loop_save(loop_t *l, bool must);
 /* Passes the checkpoint whose snapshot was started between the halves of a step to the writer. */
 tr_status_t tr_loop_submit(loop_t *l);
+/* Waits for a checkpoint that CONT asked for, because the process may be killed soon; between
+ * steps. */
+void tr_loop_save_in_haste(loop_t *l);
 /* Waits for the checkpoint being written, before an error ends the run. */
 void tr_loop_finish_writing(loop_t *l);
 /* Declares this step the best: links its checkpoint, which is saved if it was not. */

@@ -102,6 +102,16 @@ static void loop_wait_for_writer(loop_t *l) {
     (void)tr_checkpointer_wait(l->saving.checkpointer);
 }
 
+void tr_loop_save_in_haste(loop_t *l) {
+    tr_signals_settle();
+    if (!l->saving.hurries || l->saving.has_content) return;
+    if (tr_loop_state_is_writing(&l->state)) loop_wait_for_writer(l);
+    tr_loop_note_written(l);
+    if (tr_loop_state_save_pending(&l->state)) return; /* it is saved after the next step */
+    l->saving.hurries = false;
+    if (l->state.saved_step >= 0) tr_signals_saved();
+}
+
 void tr_loop_finish_writing(loop_t *l) {
     if (!tr_loop_state_is_writing(&l->state)) return;
     if (tr_loop_submit(l) != TR_OK) TR_WARN("%s", tr_error_last()->message);

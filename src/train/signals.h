@@ -1,7 +1,15 @@
-/* Stop requests: TERM, INT, HUP and USR1 set a flag that the loop checks between steps. Private to
- * src/train. */
+/*
+ * Stop requests: TERM, INT, HUP and USR1 set a flag that the loop checks between steps. Private to
+ * src/train.
+ *
+ * On Ctrl-C, Open MPI's mpirun relays no more output, sends CONT to the ranks at once, TERM after
+ * one second and KILL after two. A rank that mpirun started therefore takes CONT as a request for a
+ * checkpoint. It may also come from `fg` after Ctrl-Z: then training goes on.
+ */
 #ifndef TR_TRAIN_SIGNALS_H
 #define TR_TRAIN_SIGNALS_H
+
+#include <stdbool.h>
 
 /* Installs the handlers, and an alternate stack for the calling thread, until tr_signals_restore
  * (which does nothing after tr_train_catch_signals). A second INT ends the process at once; a
@@ -17,6 +25,15 @@ void tr_signals_until(double unix_sec);
 /* The received signal, SIGALRM for the time of tr_signals_until, or 0. The first call that sees one
  * reports it (tr_signals_say). Any thread. */
 int tr_signals_pending(void);
+/* Takes the request for a checkpoint that CONT has made. */
+bool tr_signals_take_save(void);
+/* The checkpoint after CONT is written: says so on the terminal, and names it in the provisional
+ * verdict that was written when CONT came. */
+void tr_signals_saved(void);
+/* Call now and then: if no TERM has followed CONT, removes that verdict. */
+void tr_signals_settle(void);
+/* Writes a line to the terminal if CONT has come, because mpirun may not relay what is logged. */
+void tr_signals_tell(const char *text);
 /* Logs once that signal `number` stops the run; 0: a signal that another rank received. */
 void tr_signals_say(int number);
 

@@ -154,6 +154,36 @@ ok $? "a second TERM: a checkpoint is saved, code $rc"
 
 # newest RUN: the step of its newest checkpoint
 newest() { readlink "$1/checkpoints/latest" | sed 's/step-0*//'; }
+# What mpirun sends on Ctrl-C: CONT at once, TERM after a second, KILL after two. CONT alone also follows Ctrl-Z.
+# said RUN: its verdict is provisional and names its newest checkpoint, which is whole
+said() {
+    local step
+    step=$(sed -n 's/^reason .*(\(step-[0-9]*\))$/\1/p' "$1/verdict") && [ "$(sed -n 1,2p "$1/verdict")" = "again
+provisional" ] && [ "$step" = "$(readlink "$1/checkpoints/latest")" ] && [ -s "$1/checkpoints/$step/MANIFEST" ]
+}
+FAULT=$slow start 2 net.ini run.dir=cont $exact checkpoint.every=0
+until_lines cont/metrics.jsonl 5
+hit CONT 0
+until_true said cont
+ok $? "CONT: a checkpoint is saved, and a provisional verdict names it: $(newest cont)"
+ended
+[ $rc = 0 ] && ! grep -q "trainer: error" out && [ "$(head -n 1 cont/verdict)" = "done" ] && same cont
+ok $? "the run goes on to its end, code $rc, the same bits"
+
+FAULT="$slower FAIL_CALL=fsync FAIL_ON=step- FAIL_AT=6 FAIL_ALWAYS=1 FAIL_HOW=sleep:9000" \
+    start 2 net.ini run.dir=ctrl-c $exact
+until_there ctrl-c/checkpoints/step-00000010
+ranks="$(rank_pid 0) $(rank_pid 1)" begin=$(now)
+for signal in CONT TERM KILL; do
+    # shellcheck disable=SC2086
+    kill -s $signal $ranks
+    [ $signal = KILL ] || sleep 1
+done
+ended
+row "CONT, TERM and KILL to 2 ranks, 1 s apart, as mpirun on Ctrl-C; checkpoints take longer" \
+    "the verdict names the newest checkpoint; restarted, the same bits"
+said ctrl-c && [ "$(newest ctrl-c)" = 10 ] && restarted ctrl-c 2
+ok $? "CONT, TERM, KILL while a checkpoint is written: code $rc, and the run resumes from the one before it"
 # A closed terminal: HUP, more than one, and nobody reads any more what is printed.
 FAULT=$slower start 2 net.ini run.dir=hup $exact
 until_there hup/checkpoints/step-00000010

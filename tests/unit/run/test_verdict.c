@@ -57,6 +57,22 @@ static void the_first_one_stays(void **state) {
     OK(tr_verdict_clear());
 }
 
+static void a_provisional_one_gives_way(void **state) {
+    tr_verdict_provisional("first");
+    assert_string_equal(content(), "again\nprovisional\njob 17 restart 2\nreason first\n");
+    tr_verdict_provisional("second");
+    assert_non_null(strstr(content(), "second"));
+    tr_verdict_write(TR_ERR_STOP, "nan", NULL);
+    tr_verdict_provisional("third");
+    tr_verdict_withdraw();
+    assert_string_equal(content(), "no 93 nan\njob 17 restart 2\n");
+    OK(tr_verdict_clear());
+    tr_verdict_provisional("fourth");
+    tr_verdict_withdraw();
+    assert_string_equal(content(), "(no file)");
+    tr_verdict_withdraw();
+}
+
 static void long_texts_are_cut(void **state) {
     static char reason[10000];
     memset(reason, 'x', sizeof reason - 1);
@@ -83,6 +99,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(texts, in_job),
         cmocka_unit_test_setup(the_first_one_stays, in_job),
+        cmocka_unit_test_setup(a_provisional_one_gives_way, in_job),
         cmocka_unit_test_setup(long_texts_are_cut, in_job),
         cmocka_unit_test_setup(without_a_file_nothing_is_written, in_job),
         cmocka_unit_test_setup(folders_that_are_not_there, in_job),
