@@ -289,7 +289,8 @@ static void append_valid(const tr_metrics_t *r, tr_str_t *text) {
 }
 
 void tr_metrics_epoch(tr_metrics_t *r, int64_t steps_done) {
-    const double n = (double)r->epoch.steps, now = tr_clock_sec();
+    /* An epoch lasts from where its first step is timed from to where that of the next one is. */
+    const double n = (double)r->epoch.steps, now = r->window.since;
     tr_str_t *text = &r->text;
     char took[32];
     if (n > 0) {

@@ -174,7 +174,9 @@ void tr_signals_restore(void) {
 
 static const char *signals_name_of(int number) {
     switch (number) {
-    case SIGTERM: return is_mpirun ? "TERM, which mpirun also sends on Ctrl-C" : "TERM";
+    case SIGTERM:
+        return is_mpirun ? "TERM, which mpirun also sends on Ctrl-C and when a rank is lost"
+                         : "TERM";
     case SIGINT: return "INT";
     case SIGHUP: return "HUP, the terminal was closed";
     case SIGALRM: return "run.until, the time limit is near";
@@ -185,7 +187,8 @@ static const char *signals_name_of(int number) {
 void tr_signals_say(int number) {
     if (atomic_exchange(&said, true)) return;
     if (number != 0)
-        TR_INFO("received a request to stop (%s): will save a checkpoint after this step",
+        TR_INFO("received a request to stop (%s): will save a checkpoint after this step, if every "
+                "rank completes it",
                 signals_name_of(number));
     else
         TR_INFO("another rank received a request to stop: will save a checkpoint after this step");
