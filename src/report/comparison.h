@@ -42,7 +42,7 @@ typedef struct {
     bool is_ranked;
     bool is_up;      /* more is better */
     bool has_losses; /* the losses can be compared */
-    char note[640];  /* sentences: how they are ranked */
+    char note[1024]; /* sentences: how they are ranked */
 } tr_comparison_t;
 
 /* Compares by the figure `by`; NULL: by the validation loss, else what can be compared. If nothing

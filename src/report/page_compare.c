@@ -52,12 +52,14 @@ static int group_draw(const tr_comparison_t *c, size_t g, const char *key, bool 
     const char *colour = has_colour ? colours[g] : "#bbbbbb";
     tr_str_t all = {0};
     int points = 0, of_run = 0;
+    bool is_short = false; /* a line of one point is not visible */
     for (size_t i = 0; i < group->runs.count; i++) {
         const size_t run = group->runs.data[i];
         const tr_entry_t *e = &c->entries.data[run];
         tr_str_t curve = {0};
         of_run = tr_page_curve(entry_lines(e, is_valid), key, &curve);
         points += of_run;
+        is_short = is_short || (of_run > 0 && of_run < 10);
         if (of_run > 0 && tr_group_counts(c, group, e)) tr_str_append(&all, curve.text);
         if (of_run > 0 && group->runs.count > 1) {
             tr_str_printf(out, "$r%zu << EOD\n%sEOD\n", run, curve.text);
@@ -68,8 +70,9 @@ static int group_draw(const tr_comparison_t *c, size_t g, const char *key, bool 
     }
     if (points > 0 && all.text) {
         tr_str_printf(out, "$g%zu << EOD\n%sEOD\n", g, all.text);
-        tr_str_printf(plot, "%s$g%zu using 1:2 smooth unique with lines lw %g lc rgb '%s'",
-                      plot->length ? ", " : "", g, has_colour ? 2.2 : 1, colour);
+        tr_str_printf(plot, "%s$g%zu using 1:2 smooth unique with %s lw %g lc rgb '%s'",
+                      plot->length ? ", " : "", g, is_short ? "linespoints pt 7 ps 0.5" : "lines",
+                      has_colour ? 2.2 : 1, colour);
         if (has_colour)
             plot_append_title(c, g, plot);
         else
