@@ -1,5 +1,6 @@
 /* Groups and ranks runs. */
 #include "comparison.h"
+#include "comparison_int.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/stats.h"
@@ -29,7 +30,7 @@ static bool value_is_equal(const char *a, const char *b) {
            (tr_parse_float(a, &x) && tr_parse_float(b, &y) && x == y);
 }
 
-static bool key_is_equal(const tr_entry_t *a, const tr_entry_t *b, const char *key) {
+bool tr_entry_is_equal(const tr_entry_t *a, const tr_entry_t *b, const char *key) {
     return value_is_equal(tr_record_key(a->record, key), tr_record_key(b->record, key));
 }
 
@@ -38,7 +39,7 @@ static bool entry_is_alike(const tr_entry_t *a, const tr_entry_t *b) {
     json_t *value;
     if (!json_object_size(a->record->config) || !json_object_size(b->record->config)) return false;
     json_object_foreach(a->record->config, key, value) {
-        if (!key_is_place(key) && !key_is_seed(key) && !key_is_equal(a, b, key)) return false;
+        if (!key_is_place(key) && !key_is_seed(key) && !tr_entry_is_equal(a, b, key)) return false;
     }
     return true;
 }
@@ -54,7 +55,7 @@ static tr_status_t comparison_find_keys(tr_comparison_t *c) {
     json_object_foreach(first->record->config, key, value) {
         bool differs = false;
         for (size_t i = 0; i < c->entries.count; i++)
-            differs = differs || !key_is_equal(first, &c->entries.data[i], key);
+            differs = differs || !tr_entry_is_equal(first, &c->entries.data[i], key);
         if (!differs || key_is_place(key)) continue;
         if (key_is_seed(key))
             TR_TRY(tr_vec_push(&c->seeds, key));
@@ -117,224 +118,7 @@ void tr_comparison_value(const tr_comparison_t *c, const tr_entry_t *entry, cons
     }
 }
 
-/* -- figures ----------------------------------------------------------------------------------- */
-
-static bool text_ends(const char *text, const char *end) {
-    const size_t a = strlen(text), b = strlen(end);
-    return a >= b && strcmp(text + a - b, end) == 0;
-}
-
-/* False: nobody ranks by it. */
-static bool figure_direction(const char *key, bool *out_up) {
-    static const struct {
-        const char *end;
-        bool is_up;
-    } ends[] = {{"per_sec", true}, {"accuracy", true}, {"r2", true},     {"tflops", true},
-                {"mfu", true},     {"loss", false},    {"_sec", false},  {"_ms", false},
-                {"_p95", false},   {"_bytes", false},  {"stall", false}, {"perplexity", false},
-                {"exposed", false}};
-    for (size_t i = 0; i < TR_COUNT(ends); i++) {
-        if (!text_ends(key, ends[i].end)) continue;
-        *out_up = ends[i].is_up;
-        return true;
-    }
-    return false;
-}
-
-static double entry_figure(const tr_record_t *r, const char *key, double *out_step) {
-    bool is_up = false;
-    double best = NAN;
-    const json_t *line;
-    size_t i;
-    *out_step = NAN;
-    (void)figure_direction(key, &is_up);
-    json_array_foreach(r->validation, i, line) {
-        const double value = tr_json_number(line, key);
-        if (!isfinite(value) || (is_up ? value <= best : value >= best)) continue;
-        best = value;
-        *out_step = tr_json_number(line, "step");
-    }
-    if (isfinite(best)) return best;
-    if (strcmp(key, "samples_per_sec") == 0) return r->times.samples_per_sec;
-    for (i = json_array_size(r->training); i-- > 0;) {
-        const double value = tr_json_number(json_array_get(r->training, i), key);
-        if (isfinite(value)) return value;
-    }
-    return tr_json_number(r->summary, key);
-}
-
-static bool comparison_has(const tr_comparison_t *c, const char *key) {
-    double step;
-    for (size_t i = 0; i < c->entries.count; i++)
-        if (isfinite(entry_figure(c->entries.data[i].record, key, &step))) return true;
-    return false;
-}
-
-/* Whether all runs that have the one have the other. */
-static bool comparison_all_have(const tr_comparison_t *c, const char *key, const char *other) {
-    double step;
-    bool any = false;
-    for (size_t i = 0; i < c->entries.count; i++) {
-        const tr_record_t *r = c->entries.data[i].record;
-        if (!isfinite(entry_figure(r, key, &step))) continue;
-        if (!isfinite(entry_figure(r, other, &step))) return false;
-        any = true;
-    }
-    return any;
-}
-
-bool tr_comparison_is_valid(const tr_comparison_t *c, const char *figure) {
-    double step = NAN;
-    for (size_t i = 0; i < c->entries.count && !isfinite(step); i++)
-        (void)entry_figure(c->entries.data[i].record, figure, &step);
-    return isfinite(step);
-}
-
-static tr_status_t fail_unknown_figure(const tr_comparison_t *c, const char *by) {
-    json_t *known = json_object();
-    tr_str_t names = {0};
-    const char *key;
-    json_t *value;
-    for (size_t i = 0; i < c->entries.count; i++) {
-        const tr_record_t *r = c->entries.data[i].record;
-        json_object_update(known, r->summary);
-        json_object_update(known, json_array_get(r->training, 0));
-        json_object_update(known, json_array_get(r->validation, 0));
-    }
-    json_object_foreach(known, key, value) {
-        bool is_up;
-        if (figure_direction(key, &is_up) && comparison_has(c, key))
-            tr_str_printf(&names, "%s%s", names.length ? ", " : "", key);
-    }
-    const tr_status_t status =
-        TR_FAIL(TR_ERR_USAGE,
-                "--by %s: expected a number by which these runs can be ranked. There are: %s.", by,
-                names.text ? names.text : "none yet");
-    tr_str_free(&names);
-    json_decref(known);
-    return status;
-}
-
-/* -- what makes losses comparable -------------------------------------------------------------- */
-
-enum { OF_ALL = 7, OF_TRAIN = 1, OF_VALID = 2, OF_TEST = 4 };
-static const struct {
-    const char *key;
-    int scope;
-    const char *learned;           /* its name in the checkpoint, which knows what auto became */
-    const char *if_key, *if_value; /* matters only if this key has this value */
-} loss_keys[] = {
-    {"model.loss", OF_ALL, NULL, NULL, NULL},
-    {"model.label_smoothing", OF_ALL, NULL, NULL, NULL},
-    {"model.huber_delta", OF_ALL, NULL, "model.loss", "huber"},
-    {"model.class_weights", OF_ALL, NULL, NULL, NULL},
-    {"data.target_mean", OF_ALL, "target_mean", NULL, NULL},
-    {"data.target_std", OF_ALL, "target_std", NULL, NULL},
-    {"tokenizer", OF_ALL, "tokenizer", NULL, NULL},
-    {"data.format", OF_ALL, NULL, NULL, NULL},
-    {"data.y", OF_ALL, NULL, NULL, NULL},
-    {"data.synthetic_samples", OF_ALL, NULL, "data.format", "synthetic"},
-    {"data.synthetic_shape", OF_ALL, NULL, "data.format", "synthetic"},
-    {"data.valid", OF_VALID, NULL, NULL, NULL},
-    {"data.valid_fraction", OF_VALID, NULL, NULL, NULL},
-    {"data.limit", OF_VALID | OF_TEST, NULL, NULL, NULL},
-    {"train.valid_samples", OF_VALID, NULL, NULL, NULL},
-    {"data.train", OF_VALID, NULL, "data.valid", ""},
-    {"data.train", OF_TEST, NULL, "data.test", ""},
-    {"data.train", OF_TRAIN, NULL, NULL, NULL},
-    {"data.test", OF_TEST, NULL, NULL, NULL},
-};
-
-/* The key in which the losses of the runs that have `figure` differ, with the runs; NULL: none.
- * Folds are made to be averaged, so what follows from them does not count. */
-static const char *comparison_loss_differs(const tr_comparison_t *c, const char *figure,
-                                           const tr_entry_t *out[2]) {
-    const int scope = strstr(figure, "valid")  ? OF_VALID
-                      : strstr(figure, "test") ? OF_TEST
-                                               : OF_TRAIN;
-    const tr_entry_t *a = NULL;
-    double step;
-    for (size_t i = 0; i < c->entries.count; i++) {
-        const tr_entry_t *b = &c->entries.data[i];
-        if (!isfinite(entry_figure(b->record, figure, &step))) continue;
-        if (!a) a = b;
-        out[0] = a, out[1] = b;
-        const bool same_fold = key_is_equal(a, b, "data.fold");
-        for (size_t k = 0; k < TR_COUNT(loss_keys); k++) {
-            const char *key = loss_keys[k].key, *learned = loss_keys[k].learned,
-                       *x =
-                           learned ? json_string_value(json_object_get(a->learned, learned)) : NULL,
-                       *y =
-                           learned ? json_string_value(json_object_get(b->learned, learned)) : NULL,
-                       *gate = loss_keys[k].if_key ? tr_record_key(a->record, loss_keys[k].if_key)
-                                                   : NULL;
-            if (!(loss_keys[k].scope & scope)) continue;
-            if (gate && strcmp(gate, loss_keys[k].if_value) != 0) continue;
-            const bool is_equal = x && y && same_fold ? strcmp(x, y) == 0 : key_is_equal(a, b, key);
-            if (!is_equal) return key;
-        }
-        const char *x = json_string_value(json_object_get(a->record->summary, "valid_dataset")),
-                   *y = json_string_value(json_object_get(b->record->summary, "valid_dataset"));
-        if (scope == OF_VALID && same_fold && !value_is_equal(x, y)) return "valid_dataset";
-    }
-    return NULL;
-}
-
-static void comparison_note_difference(tr_comparison_t *c, const char *key,
-                                       const tr_entry_t *pair[2]) {
-    tr_str_t values[2] = {{0}, {0}};
-    for (int i = 0; i < 2 && tr_record_key(pair[0]->record, key); i++)
-        tr_comparison_value(c, pair[i], key, &values[i]);
-    if (values[0].text && values[1].text)
-        tr_snprintf(c->note, sizeof c->note,
-                    "The losses cannot be compared, because %s differs: %s has %s, %s has %s.", key,
-                    pair[0]->record->name, values[0].text, pair[1]->record->name, values[1].text);
-    else
-        tr_snprintf(c->note, sizeof c->note,
-                    "The losses cannot be compared, because %s of %s and %s differs.", key,
-                    pair[0]->record->name, pair[1]->record->name);
-    tr_str_free(&values[0]);
-    tr_str_free(&values[1]);
-}
-
-/* Chooses figure 0. */
-static tr_status_t comparison_choose(tr_comparison_t *c, const char *by, bool is_strict) {
-    static const char *const instead[] = {"valid_accuracy", "valid_r2"};
-    const char *wanted = by                                ? by
-                         : comparison_has(c, "valid_loss") ? "valid_loss"
-                         : comparison_has(c, "loss")       ? "loss"
-                                                           : NULL;
-    const tr_entry_t *pair[2];
-    bool is_up;
-    c->has_losses = true;
-    if (!wanted) return TR_OK;
-    if (!figure_direction(wanted, &is_up) || !comparison_has(c, wanted))
-        return fail_unknown_figure(c, wanted);
-    const bool is_loss = text_ends(wanted, "loss") || text_ends(wanted, "perplexity");
-    const char *other = is_loss ? comparison_loss_differs(c, wanted, pair) : NULL;
-    if (!is_loss) c->has_losses = !comparison_loss_differs(c, "valid_loss", pair);
-    if (other) {
-        c->has_losses = false;
-        comparison_note_difference(c, other, pair);
-        const char *loss = wanted;
-        wanted = NULL;
-        for (size_t i = 0; i < TR_COUNT(instead) && !wanted; i++)
-            if (comparison_all_have(c, loss, instead[i])) wanted = instead[i];
-        if (wanted && by)
-            return TR_FAIL(TR_ERR_DATA,
-                           "%s Compare runs that have the same %s, or rank by another "
-                           "number: --by %s.",
-                           c->note, other, wanted);
-    }
-    if (!wanted && is_strict)
-        return TR_FAIL(TR_ERR_DATA,
-                       "%s Compare runs that have the same %s, or rank by another number, such as "
-                       "--by samples_per_sec.",
-                       c->note, other);
-    if (!wanted) return TR_OK;
-    c->figure[c->figures++] = wanted;
-    return figure_direction(wanted, &c->is_up) ? TR_OK : TR_ERR_INTERNAL;
-}
+/* -- runs -------------------------------------------------------------------------------------- */
 
 /* The others that the table shows. */
 static void comparison_add_figures(tr_comparison_t *c) {
@@ -345,13 +129,11 @@ static void comparison_add_figures(tr_comparison_t *c) {
     for (size_t i = 0; i < TR_COUNT(keys); i++) {
         const bool best_is_shown = i > 0 && strncmp(keys[i], "test_", 5) == 0 && c->figures > 0 &&
                                    strcmp(c->figure[c->figures - 1], keys[i - 1]) == 0;
-        bool is_shown = best_is_shown || !comparison_has(c, keys[i]);
+        bool is_shown = best_is_shown || !tr_comparison_has(c, keys[i]);
         for (int f = 0; f < c->figures; f++) is_shown |= strcmp(c->figure[f], keys[i]) == 0;
         if (!is_shown) c->figure[c->figures++] = keys[i];
     }
 }
-
-/* -- runs -------------------------------------------------------------------------------------- */
 
 static double entry_sec(const tr_record_t *r, const tr_run_state_t *state) {
     const json_t *session, *last = json_array_get(r->training, json_array_size(r->training) - 1);
@@ -462,14 +244,15 @@ tr_status_t tr_comparison_make(const tr_record_t *records, size_t count, const c
     for (size_t i = 0; i < count; i++) TR_TRY_GOTO(comparison_add(c, &records[i]), done);
     TR_TRY_GOTO(comparison_find_keys(c), done);
     TR_TRY_GOTO(comparison_group(c), done);
-    TR_TRY_GOTO(comparison_choose(c, by, is_strict), done);
+    TR_TRY_GOTO(tr_comparison_choose(c, by, is_strict), done);
     c->is_ranked = c->figures > 0;
     comparison_add_figures(c);
     for (size_t i = 0; i < count; i++) {
         tr_entry_t *e = &c->entries.data[i];
         double step;
         for (int f = 0; f < c->figures; f++)
-            e->figure[f] = entry_figure(e->record, c->figure[f], f == 0 ? &e->best_step : &step);
+            e->figure[f] =
+                tr_record_figure(e->record, c->figure[f], f == 0 ? &e->best_step : &step);
     }
     for (size_t i = 0; i < c->groups.count; i++) group_finish(c, &c->groups.data[i]);
     if (c->is_ranked) comparison_rank(c);
