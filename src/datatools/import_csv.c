@@ -273,7 +273,7 @@ static void csv_report_groups(const import_t *m) {
     if (rows[CSV_VALID] + rows[CSV_TEST] == 0) return;
     for (int g = 0; g < CSV_GROUPS; g++)
         if (rows[g] > 0)
-            tr_str_printf(&text, "%s%lld rows are in the group %s", g > 0 ? ", " : "",
+            tr_str_printf(&text, g == 0 ? "%lld rows are in the group %s" : ", %lld in %s",
                           (long long)rows[g], tr_split_name((tr_split_t)g));
     if (text.text)
         TR_INFO("%s%s", text.text, m->groups.strata > 1 ? "; each has the classes in proportion" : "");

@@ -100,8 +100,10 @@ static void run_append_facts(const tr_record_t *r, tr_str_t *out) {
                                            {"loss", "train loss"},
                                            {"valid_loss", "validation loss"},
                                            {"valid_accuracy", "validation accuracy"},
-                                           {"test_loss", "test loss"},
-                                           {"test_accuracy", "test accuracy"},
+                                           {"best_test_loss", "test loss of the best"},
+                                           {"best_test_accuracy", "test accuracy of the best"},
+                                           {"test_loss", "test loss of the last"},
+                                           {"test_accuracy", "test accuracy of the last"},
                                            {"commit", "trainer"}};
     tr_str_append(out, "<table>\n");
     for (size_t i = 0; i < TR_COUNT(facts); i++) {

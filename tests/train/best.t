@@ -42,8 +42,9 @@ done
 sed -n 's/^test of the //p' told >out && [ "$(cut -d' ' -f1 out | paste -sd' ')" = "best last" ] &&
     awk -v loss="$(value best_test_loss summary)" -v said="$(said best '[0-9]*' told)" \
         'BEGIN { split(said, s, " "); d = loss - s[1]; exit d > 5e-5 || d < -5e-5 }' &&
-    [ "$(value test_selected summary)" = false ] && ! grep -q 'selected on' told
-ok $? "the best comes first; its loss is in the summary"
+    [ "$(value test_selected summary)" = false ] && ! grep -q 'selected on' told &&
+    grep -q '"valid_dataset": "t.h5:/valid/x, ' summary
+ok $? "the best comes first; its loss is in the summary; a table with test rows has rows to validate with"
 
 # device strict has memory of its own, as a GPU has.
 run 1 net.ini run.dir=strict device=strict && cp out told && call 0 eval strict &&
