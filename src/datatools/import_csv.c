@@ -231,9 +231,9 @@ static tr_status_t csv_write_rows(import_t *m) {
         double value = 0;
         TR_TRY(csv_parse_row(m, field, count));
         if (l->column >= 0) TR_TRY(csv_read_label(m, field[l->column], &value));
-        const int group = tr_csv_groups_draw(&m->groups, m->seen, l->class_rows ? (int64_t)value : 0);
-        if (group == CSV_TRAIN)
-            tr_moments_add(&m->moments, TR_F32, m->row, m->moments.channels);
+        const int group =
+            tr_csv_groups_draw(&m->groups, m->seen, l->class_rows ? (int64_t)value : 0);
+        if (group == CSV_TRAIN) tr_moments_add(&m->moments, TR_F32, m->row, m->moments.channels);
         TR_TRY(tr_writer_append(m->writer, x[group], 1, m->row));
         if (m->seen % IMPORT_ROWS == 0) TR_TRY(tr_import_progress(m->params, m->seen, all));
         if (l->column >= 0)
@@ -276,7 +276,8 @@ static void csv_report_groups(const import_t *m) {
             tr_str_printf(&text, g == 0 ? "%lld rows are in the group %s" : ", %lld in %s",
                           (long long)rows[g], tr_split_name((tr_split_t)g));
     if (text.text)
-        TR_INFO("%s%s", text.text, m->groups.strata > 1 ? "; each has the classes in proportion" : "");
+        TR_INFO("%s%s", text.text,
+                m->groups.strata > 1 ? "; each has the classes in proportion" : "");
     tr_str_free(&text);
 }
 

@@ -214,10 +214,13 @@ static int run_append_json(const char *bytes, size_t count, void *text) {
     return 0;
 }
 
-/* Into run->line, ending in a newline. */
+/* Into run->line, ending in a newline. Its room is that of a usual summary, so that the number of
+ * allocations does not depend on how many digits the values have. */
 static tr_status_t dump(tr_run_t *run, const json_t *value, size_t flags) {
+    enum { USUAL_BYTES = 4096 };
     run->line.length = 0;
     run->line.status = TR_OK;
+    TR_TRY(tr_vec_reserve_(&run->line.text, &run->line.capacity, USUAL_BYTES, 1));
     if (!json_is_object(value))
         return TR_FAIL(TR_ERR_INTERNAL, "%s: expected a JSON object per line", run->dir);
     if (json_dump_callback(value, run_append_json, &run->line, flags) != 0)

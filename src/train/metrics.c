@@ -51,6 +51,8 @@ tr_status_t tr_metrics_open(tr_metrics_t *r, tr_session_t *s, tr_run_t *run, int
     if (!run) return TR_OK;
     char now[32];
     tr_clock_iso8601(now);
+    /* Of the longest usual line: a later, longer one allocates nothing. */
+    TR_TRY(tr_vec_reserve_(&r->text.text, &r->text.capacity, 256, 1));
     TR_TRY(tr_strdup(now, &r->started));
     return tr_progress_create(STDERR_FILENO, &r->line);
 }
@@ -352,21 +354,21 @@ tr_status_t tr_metrics_valid(tr_metrics_t *r, int64_t steps_done, const tr_eval_
 
 static void say_test(tr_metrics_t *r, const tr_test_t *test, const char *name) {
     const tr_eval_outcome_t *v = &test->scores;
-    tr_str_t text = {0};
-    append_accuracy(r->s, &text, name, v->terms, v->loss, v->accuracy);
-    append_r2(&text, v->r2);
+    tr_str_t *text = &r->text;
+    text->length = 0;
+    append_accuracy(r->s, text, name, v->terms, v->loss, v->accuracy);
+    append_r2(text, v->r2);
     if (!isnan(v->baseline_accuracy))
-        tr_str_printf(&text, " (most frequent class: %.2f %%)", 100 * v->baseline_accuracy);
+        tr_str_printf(text, " (most frequent class: %.2f %%)", 100 * v->baseline_accuracy);
     if (!isnan(v->baseline_loss)) {
-        tr_str_append(&text, " (predicting the mean: ");
-        append_loss(&text, v->baseline_loss);
-        tr_str_append(&text, ")");
+        tr_str_append(text, " (predicting the mean: ");
+        append_loss(text, v->baseline_loss);
+        tr_str_append(text, ")");
     }
-    if (text.text)
-        TR_INFO("%s  (%.0f %s, %.1f s)%s", text.text + 2, v->terms,
+    if (text->text)
+        TR_INFO("%s  (%.0f %s, %.1f s)%s", text->text + 2, v->terms,
                 step_tokens(r->s) > 0 ? "tokens" : "samples", test->seconds,
                 test->is_selected ? " (selected on these samples)" : "");
-    tr_str_free(&text);
 }
 
 void tr_metrics_test(tr_metrics_t *r, const tr_test_t *last, const tr_test_t *best) {

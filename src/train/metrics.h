@@ -51,7 +51,7 @@ typedef struct {
     size_t base_bytes;
     char *started;
     int64_t lines_lost; /* of metrics.jsonl, because the disk was full */
-    /* of an epoch or a validation; reused, so that only the first one allocates */
+    /* of an epoch, a validation or a test; reused, so that only the first one allocates */
     tr_str_t text;
 } tr_metrics_t;
 

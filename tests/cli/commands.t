@@ -106,7 +106,7 @@ replies() {
 }
 [ "$(replies '')" = "$(printf '%s\n' $commands --help --version | sort | paste -sd' ')" ] &&
     [ "$(replies ev)" = eval ] && [ "$(replies bench m)" = matmul ] &&
-    [ "$(replies eval --)" = '--json --split' ] && [ "$(replies bench precision net.ini --s)" = --steps ] &&
+    [ "$(replies eval --)" = '--json --last --split' ] && [ "$(replies bench precision net.ini --s)" = --steps ] &&
     [ "$(replies net.ini --)" = '' ]
 ok $? "it completes commands, targets and options"
 

@@ -206,15 +206,15 @@ ok $? "nowhere to write, and no room: the words of the system"
 divided() {
     local train valid test
     read -r train valid test <<<"$1"
-    seq 40 | sed 's/.*/&,&/' >parts.csv && call 0 import csv parts.csv parts.h5 --force "${@:2}" &&
-        call 0 data parts.h5 && for group in train:$train valid:$valid test:$test; do
+    seq 40 | sed 's/.*/&,&/' >rows.csv && call 0 import csv rows.csv rows.h5 --force "${@:2}" &&
+        call 0 data rows.h5 && for group in train:$train valid:$valid test:$test; do
         [ "$(grep -c "^  ${group%:*}/x (${group#*:}, 1)" out)" = 1 ] || [ "${group#*:}" = 0 ] || return 1
     done
 }
 divided '40 0 0' && divided '26 4 10' --test-fraction 0.25 &&
     divided '30 0 10' --test-fraction 0.25 --valid-fraction 0 &&
-    divided '20 20 0' --valid-fraction 0.5 && call 78 import csv parts.csv e.h5 --test-fraction 0.01 &&
-    names err "'parts.csv' & --test-fraction & 0.01 & 40"
+    divided '20 20 0' --valid-fraction 0.5 && call 78 import csv rows.csv e.h5 --test-fraction 0.01 &&
+    names err "'rows.csv' & --test-fraction & 0.01 & 40"
 ok $? "import csv: the groups train, valid and test"
 mkdir own &&
     head -c 3073 /dev/zero >own/data_batch_1.bin &&
