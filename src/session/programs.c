@@ -43,13 +43,15 @@ static tr_status_t programs_check_targets(const tr_session_t *s) {
 /* Pixels from outside the image are black with one channel, otherwise the mean colour. */
 static tr_status_t programs_augment(tr_session_t *s, tr_tensor_t *x) {
     const tr_data_settings_t *d = &s->data;
-    const tr_augment_attr_t attr = {.rotate_deg = (float)d->rotate,
-                                    .translate = (float)d->translate,
-                                    .zoom = (float)d->zoom,
-                                    .shear_deg = (float)d->shear,
-                                    .crop_pad = (int)d->crop_pad,
-                                    .flip = d->flip,
-                                    .fill = tr_preprocess_fill(s->preprocess)};
+    tr_augment_attr_t attr;
+    memset(&attr, 0, sizeof attr); /* its padding too: prepared kernels are found by its bytes */
+    attr.rotate_deg = (float)d->rotate;
+    attr.translate = (float)d->translate;
+    attr.zoom = (float)d->zoom;
+    attr.shear_deg = (float)d->shear;
+    attr.crop_pad = (int)d->crop_pad;
+    attr.flip = d->flip;
+    attr.fill = tr_preprocess_fill(s->preprocess);
     const bool wanted = d->rotate > 0 || d->translate > 0 || d->zoom > 0 || d->shear > 0 ||
                         d->crop_pad > 0 || d->flip;
     if (!wanted || tr_graph_mode(s->g) != TR_TRAIN) return TR_OK;
