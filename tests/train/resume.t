@@ -40,6 +40,9 @@ for every in 0 9 7; do
         [ "$(wc -l <part.told)" = $((every > 0 ? 13 : 8)) ]
     ok $? "resumed within an epoch, valid_every = $every: its line, the metrics and the summary are of all their steps"
 done
+last=$(sed -n 's/.*"step":20,.*"loss":\([^,]*\),"accuracy".*/\1/p' lines0/metrics.jsonl)
+run 2 net.ini run.dir=shown $exact log.every=4 && grep -q " 20/20  loss *$(printf %.4f "$last") " out
+ok $? "the progress line shows the mean of the last line of metrics.jsonl, $last"
 run 2 net.ini run.dir=fast checkpoint.every=9 checkpoint.keep=0
 before=$(state fast)
 rm -rf fast/checkpoints/step-00000020 fast/checkpoints/latest
