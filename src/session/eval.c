@@ -123,6 +123,10 @@ static double eval_mean(double sum, double n) {
     return isnan(sum / n) ? NAN : sum / n;
 }
 
+static bool eval_has_squares(const tr_session_t *s) {
+    return s->model.loss == TR_LOSS_MSE || s->model.loss == TR_LOSS_AUTO;
+}
+
 tr_status_t tr_session_evaluate(tr_session_t *s, tr_split_t split, tr_eval_batch_fn each,
                                 void *self, tr_asked_fn asked, tr_eval_outcome_t *out) {
     const bool is_validation = s->params.training && split == TR_SPLIT_VALID;
@@ -134,6 +138,7 @@ tr_status_t tr_session_evaluate(tr_session_t *s, tr_split_t split, tr_eval_batch
                         .has_more = true,
                         .waits = s->device->immediate || each || s->data.prefetch == 1};
     tr_target_score_t target = {.mae = NAN, .r2 = NAN};
+    double share = NAN, mean_loss = NAN; /* of the baseline */
     bool stopped = false;
     if (s->target_sums) tr_target_sums_reset(s->target_sums);
     if (s->targets > 0 && !s->target_sums)
@@ -155,7 +160,12 @@ tr_status_t tr_session_evaluate(tr_session_t *s, tr_split_t split, tr_eval_batch
     if (status == TR_OK && s->targets > 0) {
         status = tr_target_sums_reduce(s->target_sums, s->world);
         if (status == TR_OK) target = tr_target_mean(s->target_sums);
+        if (status == TR_OK && !is_validation && eval_has_squares(s))
+            mean_loss = tr_target_baseline(s->target_sums, s->preprocess->target.std.data,
+                                           s->preprocess->target.std.count);
     }
+    if (status == TR_OK) status = tr_baseline_share(pass.baseline, &share);
+    tr_baseline_destroy(&pass.baseline);
     const double n = pass.sums[TR_SUM_TERMS];
     *out = (tr_eval_outcome_t){
         .stopped = stopped,
@@ -164,8 +174,8 @@ tr_status_t tr_session_evaluate(tr_session_t *s, tr_split_t split, tr_eval_batch
         .accuracy = s->has_accuracy ? eval_mean(pass.sums[TR_SUM_CORRECT], n) : NAN,
         .topk = s->has_accuracy && s->model.topk > 1 ? eval_mean(pass.sums[TR_SUM_TOPK], n) : NAN,
         .mae = target.mae,
-        .r2 = s->model.loss == TR_LOSS_BINARY_CROSS_ENTROPY ? NAN : target.r2};
-    if (status == TR_OK) status = tr_baseline_score(pass.baseline, out);
-    tr_baseline_destroy(&pass.baseline);
+        .r2 = s->model.loss == TR_LOSS_BINARY_CROSS_ENTROPY ? NAN : target.r2,
+        .baseline_accuracy = share,
+        .baseline_loss = mean_loss};
     return status;
 }

@@ -96,3 +96,12 @@ tr_target_score_t tr_target_mean(const tr_target_sums_t *t) {
     sum.r2 = with_r2 > 0 ? sum.r2 / with_r2 : NAN;
     return sum;
 }
+
+double tr_target_baseline(const tr_target_sums_t *t, const float *std, size_t count) {
+    double sum = 0;
+    for (int64_t k = 0; k < t->targets; k++) {
+        const double unit = count == 0 ? 1 : std[(size_t)k % count];
+        sum += t->spread[k] / (unit * unit);
+    }
+    return t->samples > 0 ? sum / (double)t->samples / (double)t->targets : NAN;
+}

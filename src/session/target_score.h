@@ -32,5 +32,8 @@ tr_target_score_t tr_target_score(const tr_target_sums_t *sums, int64_t target);
 /* Over all targets; r2 is the mean of those that have one, as `uniform_average` of scikit-learn's
  * r2_score and of torchmetrics' R2Score. */
 tr_target_score_t tr_target_mean(const tr_target_sums_t *sums);
+/* The mean squared error of predicting the mean of each target, over all targets in units of `std`
+ * (count values, repeated; count 0: of the data). NaN without samples. */
+double tr_target_baseline(const tr_target_sums_t *sums, const float *std, size_t count);
 
 #endif
