@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* -- values ------------------------------------------------------------------------------------ */
 
@@ -126,6 +127,10 @@ static tr_status_t options_take_word(const cmd_command_t *command, char **argv, 
             (argument->kind == CMD_NOT_FOLDER && cmd_is_folder(word)) ||
             (argument->kind == CMD_SETTINGS && is_alone && !is_setting))
             continue;
+        if (argument->kind == CMD_NOT_FOLDER && access(word, F_OK) != 0)
+            return TR_FAIL(TR_ERR_NOINPUT,
+                           "%s: there is no run folder, checkpoint or configuration file %s",
+                           command->name, word);
         if (argument->kind == CMD_WORDS || argument->kind == CMD_SETTINGS) {
             cmd_words_t *words = member;
             words->word = argv;

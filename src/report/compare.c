@@ -25,8 +25,9 @@ tr_status_t tr_compare(const tr_compare_settings_t *settings, tr_compare_texts_t
     *out = (tr_compare_texts_t){.json = NULL};
     if (settings->out) TR_TRY(tr_out_folder_check(settings->out));
     TR_TRY(tr_runs_read(settings->runs, settings->count, &runs));
+    TR_TRY_GOTO(tr_runs_tell_apart(&runs), done);
     TR_TRY_GOTO(
-        tr_comparison_make(runs.records.data, runs.records.count, settings->by, true, &comparison),
+        tr_comparison_make(runs.records.data, runs.records.count, settings->by, settings->by != NULL, &comparison),
         done);
     if (settings->out) TR_TRY_GOTO(compare_write_page(settings, &runs, &comparison), done);
     tr_comparison_print(&comparison, settings->columns, &out->table);

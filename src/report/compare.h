@@ -26,8 +26,8 @@ typedef struct {
 } tr_compare_texts_t;
 
 /* TR_ERR_NOINPUT: a path is missing, or there is no run. TR_ERR_USAGE: `by` is no number of these
- * runs, or `out` is a run folder. TR_ERR_DATA: a file cannot be read, or the losses of these runs
- * cannot be compared. Call tr_compare_texts_free in any case. */
+ * runs, or `out` is a run folder. TR_ERR_DATA: a file cannot be read, or `by` is a loss of runs whose
+ * losses cannot be compared. Call tr_compare_texts_free in any case. */
 tr_status_t tr_compare(const tr_compare_settings_t *settings, tr_compare_texts_t *out);
 void tr_compare_texts_free(tr_compare_texts_t *texts);
 

@@ -19,8 +19,12 @@ static bool key_is_seed(const char *key) {
 
 /* Keys that say only where things are and how often they are written. */
 static bool key_is_place(const char *key) {
-    return strncmp(key, "run.", 4) == 0 || strcmp(key, "cuda.plan_cache") == 0 ||
-           strncmp(key, "log.", 4) == 0 || strcmp(key, "resume") == 0;
+    static const char *const keys[] = {"cuda.plan_cache",  "resume",
+                                       "checkpoint.every", "checkpoint.keep",
+                                       "checkpoint.patience"};
+    for (size_t i = 0; i < TR_COUNT(keys); i++)
+        if (strcmp(key, keys[i]) == 0) return true;
+    return strncmp(key, "run.", 4) == 0 || strncmp(key, "log.", 4) == 0;
 }
 
 /* Older versions lack some keys: those count as equal. */
@@ -67,7 +71,9 @@ static tr_status_t comparison_find_keys(tr_comparison_t *c) {
 
 const char *tr_comparison_short(const tr_comparison_t *c, const char *key) {
     const char *dot = strchr(key, '.'), *name = dot ? dot + 1 : key;
-    if (strcmp(name, "steps") == 0) return key; /* those done have this name */
+    static const char *const vague[] = {"steps", "type", "every", "train", "valid", "test", "x", "y"};
+    for (size_t i = 0; i < TR_COUNT(vague); i++)
+        if (strcmp(name, vague[i]) == 0) return key;
     for (size_t i = 0; i < c->keys.count; i++) {
         const char *other = c->keys.data[i], *at = strchr(other, '.');
         if (strcmp(other, key) != 0 && strcmp(at ? at + 1 : other, name) == 0) return key;
@@ -207,7 +213,22 @@ bool tr_group_counts(const tr_comparison_t *c, const tr_group_t *g, const tr_ent
     return true;
 }
 
+/* The best run of a group comes first: it gives the row its name. */
+static void group_put_best_first(const tr_comparison_t *c, tr_group_t *g) {
+    size_t best = 0;
+    for (size_t i = 1; i < g->runs.count; i++) {
+        const double value = c->entries.data[g->runs.data[i]].figure[0],
+                     so_far = c->entries.data[g->runs.data[best]].figure[0];
+        if (isfinite(value) && (!isfinite(so_far) || (c->is_up ? value > so_far : value < so_far)))
+            best = i;
+    }
+    const size_t run = g->runs.data[best];
+    for (; best > 0; best--) g->runs.data[best] = g->runs.data[best - 1];
+    g->runs.data[0] = run;
+}
+
 static void group_finish(tr_comparison_t *c, tr_group_t *g) {
+    if (c->is_ranked) group_put_best_first(c, g);
     for (int f = 0; f < c->figures; f++) {
         tr_stats_t stats = {0};
         for (size_t i = 0; i < g->runs.count; i++) {

@@ -115,9 +115,6 @@ static const struct {
     {"model.label_smoothing", OF_ALL, NULL, NULL, NULL},
     {"model.huber_delta", OF_ALL, NULL, "model.loss", "huber"},
     {"model.class_weights", OF_ALL, NULL, NULL, NULL},
-    {"data.target_mean", OF_ALL, "target_mean", NULL, NULL},
-    {"data.target_std", OF_ALL, "target_std", NULL, NULL},
-    {"tokenizer", OF_ALL, "tokenizer", NULL, NULL},
     {"data.format", OF_ALL, NULL, NULL, NULL},
     {"data.y", OF_ALL, NULL, NULL, NULL},
     {"data.synthetic_samples", OF_ALL, NULL, "data.format", "synthetic"},
@@ -130,6 +127,9 @@ static const struct {
     {"data.train", OF_TEST, NULL, "data.test", ""},
     {"data.train", OF_TRAIN, NULL, NULL, NULL},
     {"data.test", OF_TEST, NULL, NULL, NULL},
+    {"data.target_mean", OF_ALL, "target_mean", NULL, NULL},
+    {"data.target_std", OF_ALL, "target_std", NULL, NULL},
+    {"tokenizer", OF_ALL, "tokenizer", NULL, NULL},
 };
 
 /* The key in which the losses of the runs that have `figure` differ, with the runs; NULL: none.
@@ -147,6 +147,9 @@ static const char *comparison_loss_differs(const tr_comparison_t *c, const char 
         if (!a) a = b;
         out[0] = a, out[1] = b;
         const bool same_fold = tr_entry_is_equal(a, b, "data.fold");
+        const char *here = json_string_value(json_object_get(a->record->summary, "valid_dataset")),
+                   *there = json_string_value(json_object_get(b->record->summary, "valid_dataset"));
+        if (scope == OF_VALID && same_fold && here && there && strcmp(here, there) != 0) return "valid_dataset";
         for (size_t k = 0; k < TR_COUNT(loss_keys); k++) {
             const char *key = loss_keys[k].key, *learned = loss_keys[k].learned,
                        *x =
@@ -161,9 +164,6 @@ static const char *comparison_loss_differs(const tr_comparison_t *c, const char 
                 x && y && same_fold ? strcmp(x, y) == 0 : tr_entry_is_equal(a, b, key);
             if (!is_equal) return key;
         }
-        const char *x = json_string_value(json_object_get(a->record->summary, "valid_dataset")),
-                   *y = json_string_value(json_object_get(b->record->summary, "valid_dataset"));
-        if (scope == OF_VALID && same_fold && x && y && strcmp(x, y) != 0) return "valid_dataset";
     }
     return NULL;
 }

@@ -200,6 +200,15 @@ static void comparison_explain(const tr_comparison_t *c, tr_str_t *out) {
         tr_str_printf(out, "Ranked by %s%s; %s is better.", is_valid ? "the best " : "", by,
                       c->is_up ? "higher" : "lower");
     }
+    int selected = 0;
+    for (size_t i = 0; i < c->entries.count; i++)
+        selected += json_is_true(
+            json_object_get(c->entries.data[i].record->summary, "test_selected"));
+    if (selected > 0)
+        tr_str_printf(out,
+                      " The test data of %d run%s are the validation data, on which the best "
+                      "checkpoint was selected: these scores are too good.",
+                      selected, selected > 1 ? "s" : "");
     if (c->groups.count < c->entries.count && c->seeds.count > 0)
         tr_str_printf(out,
                       " A row of several runs, which differ only in %s%s, shows the mean (sample "

@@ -124,7 +124,10 @@ static void losses_append_remedy(tr_cause_t cause, tr_mode_t mode, const tr_reco
         tr_str_append(out, " More samples per rank (data.batch_size) give each reduction more "
                            "computation to hide behind.");
         break;
-    case TR_CAUSE_CHECKPOINT: tr_str_append(out, " Save less often: checkpoint.every."); break;
+    case TR_CAUSE_CHECKPOINT: 
+        tr_str_append(out, " Save less often: checkpoint.every; a new best is saved at each "
+                           "validation that finds one (train.valid_every, checkpoint.best).");
+        break;
     case TR_CAUSES: break;
     }
 }

@@ -1,11 +1,13 @@
 /* Finds and reads run folders. */
 #include "runs.h"
 #include "base/file.h"
+#include "base/str.h"
 #include "trainer/log.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -88,6 +90,28 @@ static tr_status_t runs_add_all(tr_runs_t *r, char *const *paths, size_t count) 
     if (files > 0)
         TR_WARN("%d file%s left out, for only folders can be runs: %s%s", files,
                 files > 1 ? "s are" : " is", file, files > 1 ? ", ..." : "");
+    return TR_OK;
+}
+
+tr_status_t tr_runs_tell_apart(tr_runs_t *r) {
+    for (size_t i = 0; i < r->records.count; i++) {
+        tr_record_t *one = &r->records.data[i];
+        const char *path = one->path, *end = path + strlen(path);
+        bool is_alone = true;
+        for (size_t k = 0; k < r->records.count; k++)
+            is_alone &= k == i || strcmp(r->records.data[k].name, one->name) != 0;
+        while (end > path && end[-1] == '/') end--;
+        const char *at = end;
+        for (int slashes = 0; at > path && slashes < 2; at--)
+            if (at[-1] == '/' && ++slashes == 2) break;
+        if (is_alone || at == end || strchr(one->name, '/')) continue;
+        char *longer = NULL;
+        tr_str_t text = {0};
+        tr_str_append_bytes(&text, at, (size_t)(end - at));
+        TR_TRY(tr_str_take(&text, &longer));
+        tr_free(&one->name);
+        one->name = longer;
+    }
     return TR_OK;
 }
 

@@ -14,6 +14,8 @@ typedef struct {
  * reports, and files, are left out with a warning. TR_ERR_NOINPUT: a path is missing, or there is no
  * run. TR_ERR_DATA: see tr_record_read. `paths` must outlive `out`; tr_runs_free it. */
 tr_status_t tr_runs_read(char *const *paths, size_t count, tr_runs_t *out);
+/* Gives runs of the same name that of their folder too, sweep/001. TR_ERR_MEMORY. */
+tr_status_t tr_runs_tell_apart(tr_runs_t *runs);
 void tr_runs_free(tr_runs_t *runs);
 
 #endif

@@ -36,6 +36,7 @@ typedef struct {
     bool has_content;
     char *state_text, *metadata; /* of the checkpoint being written */
     tr_checkpoint_texts_t files; /* of every checkpoint, for other programs */
+    double best_wait_sec;        /* that training waited to save new bests */
     double slowest_write_sec;    /* of all checkpoints of this run */
 } loop_saving_t;
 

@@ -12,6 +12,7 @@
 #include <time.h>
 
 #define RETRY_SEC 2 /* between attempts to save the last checkpoint */
+#define SLOW_DISK_SEC 5 /* of waiting, before the log says so */
 
 void tr_loop_note_written(loop_t *l) {
     if (!tr_loop_state_is_writing(&l->state) || tr_checkpointer_busy(l->saving.checkpointer))
@@ -129,10 +130,24 @@ tr_status_t tr_loop_save(loop_t *l, bool must) {
                                                                       : TR_OK;
 }
 
+/* A new best is saved at its step, so that training waits for the checkpoint that is being written
+ * before it. */
+static void loop_say_slow_disk(loop_t *l, double waited_sec) {
+    loop_saving_t *saving = &l->saving;
+    const double before = saving->best_wait_sec;
+    saving->best_wait_sec += waited_sec;
+    if (before < SLOW_DISK_SEC && saving->best_wait_sec >= SLOW_DISK_SEC)
+        TR_WARN("training has waited %.0f s to save new bests, because the disk is slow: validate "
+                "less often (train.valid_every), or set checkpoint.best = no",
+                saving->best_wait_sec);
+}
+
 tr_status_t tr_loop_save_best(loop_t *l) {
+    const double start = tr_clock_sec();
     if (!tr_loop_is_root(l)) return TR_OK;
     tr_loop_note_written(l);
     TR_TRY(tr_loop_save(l, l->state.saved_step != l->state.step));
+    loop_say_slow_disk(l, tr_clock_sec() - start);
     tr_checkpointer_best(l->saving.checkpointer, l->state.step);
     (void)tr_loop_state_save(&l->state, TR_SAVE_LINK);
     return TR_OK;

@@ -94,7 +94,7 @@ call 0 eval run &&
 ok $? "eval RUN uses the run's own configuration:${same:- all}"
 
 call 0 eval run data.synthetic_samples=800 && grep -q '^samples   100$' out &&
-    call 2 eval nowhere &&
+    call 66 eval nowhere && names err nowhere &&
     mkdir bare &&
     call 66 eval bare && grep -q 'bare' err
 ok $? "keys on the command line win; a folder without a run is told"

@@ -74,9 +74,12 @@ call 0 sweep net.ini optimizer.lr=0.1,0.03 train.seed=1 --out grid && names err 
     [ "$(stat -c %Y.%i grid/00[1-8]/summary.json)" = "$(cat before)" ]
 ok $? "a new value adds members; those that are done stay"
 mkdir -p other && cp -r grid/001 other/
-call 78 sweep net.ini optimizer.lr=0.5 --out other && names err "other/001 & optimizer.lr = 0.1 & 0.5" &&
-    [ ! -e other/sweep.json ]
-ok $? "a folder with another run"
+call 78 sweep net.ini optimizer.lr=0.5 --out other && names err "other" && [ ! -e other/sweep.json ] &&
+    call 78 sweep net.ini optimizer.lr=0.5 --out grid/001 && names err "grid/001"
+ok $? "a folder with runs, or of one, is no folder for a sweep"
+cp grid/sweep.json other/ && rm -r other/001 && cp -r grid/005 other/001
+call 78 sweep --out other && names err "other/001 & optimizer.lr = 0.01 & 0.1"
+ok $? "a member's folder with another run"
 
 # -- members that diverge, that fail, that run elsewhere
 call 0 sweep net.ini optimizer.type=sgd optimizer.lr=0.1,1e6 --out bad && [ "$(verdicts bad)" = "done,no 93" ] &&

@@ -6,9 +6,11 @@
 #include "config/field.h"
 #include "report/record.h"
 #include "trainer/session.h"
+#include <dirent.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char file_name[] = "sweep.json";
@@ -84,6 +86,25 @@ static tr_status_t sweep_check_base(const sweep_t *sweep, const json_t *values, 
     return status;
 }
 
+/* A folder with runs of others is no place for members. */
+static tr_status_t sweep_check_place(const char *out) {
+    char path[4096];
+    struct dirent **entries = NULL;
+    bool has_runs = tr_is_run(out);
+    const int count = scandir(out, &entries, NULL, versionsort);
+    for (int i = 0; i < count; i++) {
+        const char *name = entries[i]->d_name;
+        if (!has_runs && name[0] != '.' && tr_path_join(out, name, path) == TR_OK && tr_is_run(path))
+            has_runs = true;
+        free(entries[i]);
+    }
+    free(entries);
+    return has_runs ? TR_FAIL(TR_ERR_CONFIG,
+                              "--out %s: it %s, but no %s; choose a new folder for the sweep", out,
+                              tr_is_run(out) ? "is the folder of a run" : "has runs", file_name)
+                    : TR_OK;
+}
+
 tr_status_t sweep_open(const char *out, const char *config_path, sweep_t *sweep) {
     char path[4096];
     json_error_t error;
@@ -94,6 +115,7 @@ tr_status_t sweep_open(const char *out, const char *config_path, sweep_t *sweep)
         return TR_FAIL(TR_ERR_DATA, "%s:%d: expected JSON: %s; restore the file, or choose another "
                                     "--out",
                        path, error.line, error.text);
+    if (!file) TR_TRY(sweep_check_place(out));
     const char *stored = json_string_value(json_object_get(file, "config"));
     if (!config_path && !stored)
         TR_TRY_GOTO(TR_FAIL(TR_ERR_USAGE, "sweep: expected CONFIG.ini, because there is no %s",

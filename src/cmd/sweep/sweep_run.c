@@ -224,7 +224,7 @@ static tr_status_t runner_ended(runner_t *r, int slot, int state) {
         r->timed++;
         r->busy_sec += tr_clock_sec() - s->start_sec;
     } else if (code != TR_ERR_RETRY && r->failed++ == 0) {
-        r->code = WIFEXITED(state) ? (tr_status_t)code : TR_ERR_INTERNAL;
+        r->code = WIFEXITED(state) ? (tr_status_t)code : TR_ERR_RETRY; /* killed */
     } else if (code == TR_ERR_RETRY && r->stops == 0) {
         if (was_put_back)
             r->elsewhere++;
@@ -264,8 +264,15 @@ static tr_status_t runner_turn(runner_t *r, const sigset_t *wait_for, const sigs
     return TR_OK;
 }
 
-static tr_status_t runner_result(const runner_t *r) {
+static tr_status_t runner_result(runner_t *r) {
     const int count = (int)r->sweep->members.count;
+    /* Other processes may have trained some. */
+    r->done = 0;
+    for (int i = 0; i < count; i++) {
+        sweep_member_t *member = &r->sweep->members.data[i];
+        if (!member->is_done && sweep_look(r->sweep, member) != TR_OK) tr_error_clear();
+        r->done += member->is_done;
+    }
     if (r->stops > 0)
         return TR_FAIL(TR_ERR_RETRY,
                        "sweep: stopped by a signal, %d of %d members are done; the same command "
