@@ -145,7 +145,8 @@ static void eval_print(eval_t *e) {
     const tr_eval_outcome_t *o = &e->scores.outcome;
     printf("weights   %s", e->t.weights_path);
     if (e->t.step >= 0)
-        printf(", %s%s%s(step %lld)", e->t.is_best ? "best " : "",
+        printf("%s%s%s%s(step %lld)", e->t.is_best || e->t.is_last ? ", " : " ",
+               e->t.is_best ? "best " : "",
                e->t.is_best && e->t.is_last ? "and " : "", e->t.is_last ? "last " : "",
                (long long)e->t.step);
     printf("\n%-9s %s\n%-9s %.0f%s\nloss      %.6g", tr_split_name(e->split), s->info.description,

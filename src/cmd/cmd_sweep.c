@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 #include "trainer/log.h"
+#include <signal.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -31,9 +32,12 @@ static tr_status_t sweep_print_member(const sweep_t *sweep, int64_t number) {
 /* Also of members that failed or were stopped. Keeps the error of the sweep. */
 static void sweep_compare(const sweep_t *sweep) {
     const tr_error_t kept = *tr_error_last();
-    char out[4096], first[4096];
-    if (sweep_path(sweep, &sweep->members.data[0], "", first) == TR_OK && access(first, F_OK) == 0 &&
-        tr_path_join(sweep->out, "compare", out) == TR_OK &&
+    char out[4096], folder[4096];
+    bool has_runs = false;
+    for (size_t i = 0; i < sweep->members.count; i++)
+        has_runs |= sweep_path(sweep, &sweep->members.data[i], "", folder) == TR_OK &&
+                    access(folder, F_OK) == 0;
+    if (has_runs && tr_path_join(sweep->out, "compare", out) == TR_OK &&
         cmd_compare_folder(sweep->out, out) != TR_OK)
         TR_WARN("%s", tr_error_last()->message);
     tr_error_set(&kept);
@@ -73,7 +77,8 @@ static tr_status_t sweep_main(void *options) {
     if (sched_getaffinity(0, sizeof cores, &cores) == 0 && o->jobs > CPU_COUNT(&cores))
         return TR_FAIL(TR_ERR_USAGE, "--jobs %lld: this process has %d cores", (long long)o->jobs,
                        CPU_COUNT(&cores));
-    TR_TRY(sweep_open(o->out, o->config_path, &sweep));
+    signal(SIGCHLD, SIG_DFL); /* who ignores it is not told of the end of members */
+    TR_TRY(sweep_open(o->out, o->config_path, o->member > 0, &sweep));
     const tr_status_t status = sweep_command(&sweep, o);
     sweep_close(&sweep);
     return status;

@@ -232,6 +232,11 @@ const char *tr_config_get(const tr_config_t *config, const char *key) {
     return entry ? entry->text : NULL;
 }
 
+bool tr_config_is_given(const tr_config_t *config, const char *key) {
+    const entry_t *entry = config_find(config, key);
+    return entry && entry->origin;
+}
+
 const char *tr_config_key(const tr_config_t *config, size_t index) {
     return index < config->entries.count ? config->entries.data[index].key : NULL;
 }

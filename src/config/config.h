@@ -12,6 +12,8 @@ tr_status_t tr_config_serialize(const tr_config_t *config, tr_str_t *out);
 
 /* The key at `index`, in the order of the tables; NULL after the last. Owned by the config. */
 const char *tr_config_key(const tr_config_t *config, size_t index);
+/* Whether some source set the key, also to its default. */
+bool tr_config_is_given(const tr_config_t *config, const char *key);
 /* The row of a key; NULL for an unknown key. */
 const tr_config_field_t *tr_config_field(const tr_config_t *config, const char *key);
 

@@ -141,18 +141,33 @@ static void comparison_add_figures(tr_comparison_t *c) {
     }
 }
 
+/* When the last line of a session was written; NaN: it has none. Lines that a later session repeated
+ * are gone. */
+static double session_last_sec(const tr_record_t *r, double number) {
+    const json_t *line;
+    double last = NAN;
+    size_t i;
+    json_array_foreach(r->training, i, line) {
+        if (tr_json_number(line, "session") == number) last = tr_json_number(line, "unix_time");
+    }
+    return last;
+}
+
+/* A session that was killed counts until its last line. */
 static double entry_sec(const tr_record_t *r, const tr_run_state_t *state) {
-    const json_t *session, *last = json_array_get(r->training, json_array_size(r->training) - 1);
+    const json_t *session;
     double sec = 0;
     size_t i;
     json_array_foreach(r->sessions, i, session) {
+        const bool runs =
+            state->kind == TR_RUN_RUNNING && i + 1 == json_array_size(r->sessions);
         const double wall = tr_json_number(json_object_get(session, "end"), "wall_sec"),
                      begin = tr_json_number(json_object_get(session, "start"), "unix_time"),
-                     end = state->kind == TR_RUN_RUNNING ? tr_clock_unix_sec()
-                                                         : tr_json_number(last, "unix_time");
+                     end = runs ? tr_clock_unix_sec()
+                                : session_last_sec(r, tr_json_number(session, "session"));
         if (isfinite(wall))
             sec += wall;
-        else if (i + 1 == json_array_size(r->sessions) && end > begin)
+        else if (end > begin)
             sec += end - begin;
     }
     return i > 0 ? sec : tr_json_number(r->summary, "wall_sec");

@@ -173,7 +173,8 @@ static void comparison_note_difference(tr_comparison_t *c, const char *key,
     tr_str_t values[2] = {{0}, {0}};
     for (int i = 0; i < 2 && tr_record_key(pair[0]->record, key); i++)
         tr_comparison_value(c, pair[i], key, &values[i]);
-    if (values[0].text && values[1].text)
+    /* Both may be auto, which became something else. */
+    if (values[0].text && values[1].text && strcmp(values[0].text, values[1].text) != 0)
         tr_snprintf(c->note, sizeof c->note,
                     "The losses cannot be compared, because %s differs: %s has %s, %s has %s.", key,
                     pair[0]->record->name, values[0].text, pair[1]->record->name, values[1].text);

@@ -114,7 +114,11 @@ static tr_status_t record_read_verdict(tr_record_t *r) {
         strcpy(path, named);
     else
         TR_TRY(tr_path_join(r->path, "verdict", path));
-    if (tr_read_text(path, MAX_TEXT_BYTES, &text, &bytes) == TR_OK) {
+    /* After Ctrl-C under mpirun: the run may have been killed, or goes on. */
+    if (tr_read_text(path, MAX_TEXT_BYTES, &text, &bytes) == TR_OK &&
+        strncmp(text, "again\nprovisional\n", 18) == 0)
+        tr_free(&text);
+    if (text) {
         reason = strstr(text, "\nreason ");
         text[strcspn(text, "\n")] = '\0';
         tr_snprintf(r->verdict, sizeof r->verdict, "%.*s", (int)strcspn(text, " "), text);

@@ -16,11 +16,20 @@ enum { PATH_BYTES = 4096 };
 static char target[PATH_BYTES], temporary[PATH_BYTES];
 /* Another file, because a handler may interrupt the writing of the first. */
 static char provisional[PATH_BYTES];
+static char slurm_job[64] = "-", slurm_restart[32] = "-"; /* "-": outside SLURM */
 static const char provisional_lines[] = "again\nprovisional\n"; /* its first lines */
+
+static const char *environment(const char *name, const char *absent) {
+    const char *value = getenv(name);
+    return value && *value ? value : absent;
+}
 
 void tr_verdict_open(const char *path) {
     char host[64] = "";
     gethostname(host, sizeof host - 1);
+    snprintf(slurm_job, sizeof slurm_job, "%s", environment("SLURM_JOB_ID", "-"));
+    snprintf(slurm_restart, sizeof slurm_restart, "%s",
+             environment("SLURM_RESTART_COUNT", *slurm_job == '-' ? "-" : "0"));
     if (!path || snprintf(target, sizeof target, "%s", path) >= PATH_BYTES ||
         snprintf(temporary, sizeof temporary, "%s.%s.%ld", path, host, (long)getpid()) >=
             PATH_BYTES ||
@@ -34,11 +43,6 @@ tr_status_t tr_verdict_clear(void) {
                    "cannot remove the verdict of an earlier session, %s: %s; remove it, or choose "
                    "another run.verdict",
                    target, strerror(errno));
-}
-
-static const char *environment(const char *name, const char *absent) {
-    const char *value = getenv(name);
-    return value && *value ? value : absent;
 }
 
 typedef struct {
@@ -60,17 +64,17 @@ static void put_line(text_t *text, const char *name, const char *value) {
 
 static void verdict_compose(int code, const char *reason, const char *node, bool is_provisional,
                             text_t *text) {
-    const char *job = environment("SLURM_JOB_ID", "-");
-    char no[32];
-    snprintf(no, sizeof no, "no %d ", code);
-    if (code == TR_OK || code == TR_ERR_RETRY)
+    if (code == TR_OK || code == TR_ERR_RETRY) { /* also in a signal handler */
         put_line(text, code == TR_OK ? "done" : "again", "");
-    else
+    } else {
+        char no[32];
+        snprintf(no, sizeof no, "no %d ", code);
         put_line(text, no, reason);
+    }
     if (is_provisional) put_line(text, "provisional", "");
     verdict_put(text, "job ");
-    verdict_put(text, job);
-    put_line(text, " restart ", environment("SLURM_RESTART_COUNT", *job == '-' ? "-" : "0"));
+    verdict_put(text, slurm_job);
+    put_line(text, " restart ", slurm_restart);
     if (node && *node) put_line(text, "node ", node);
     if (code == TR_ERR_RETRY) put_line(text, "reason ", reason);
 }

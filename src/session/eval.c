@@ -173,7 +173,6 @@ tr_status_t tr_session_evaluate(tr_session_t *s, tr_split_t split, tr_eval_batch
         .loss = eval_mean(pass.sums[TR_SUM_LOSS], n),
         .accuracy = s->has_accuracy ? eval_mean(pass.sums[TR_SUM_CORRECT], n) : NAN,
         .topk = s->has_accuracy && s->model.topk > 1 ? eval_mean(pass.sums[TR_SUM_TOPK], n) : NAN,
-        .mae = target.mae,
         .r2 = s->model.loss == TR_LOSS_BINARY_CROSS_ENTROPY ? NAN : target.r2,
         .baseline_accuracy = share,
         .baseline_loss = mean_loss};

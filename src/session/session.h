@@ -268,7 +268,7 @@ typedef struct {
     double loss, accuracy, topk; /* as in tr_step_outcome_t */
     /* Of a regression, else NaN: means over the targets, in units of the data even if the loss is
      * of normalised ones. r2 is NaN too for the probabilities of a binary cross-entropy. */
-    double mae, r2;
+    double r2;
     /* What a model that ignores its inputs would score on these samples; NaN: unknown, and in
      * validations of a training run. */
     double baseline_accuracy, baseline_loss;

@@ -291,8 +291,7 @@ static void append_valid(const tr_metrics_t *r, tr_str_t *text) {
 }
 
 void tr_metrics_epoch(tr_metrics_t *r, int64_t steps_done) {
-    /* An epoch lasts from where its first step is timed from to where that of the next one is. */
-    const double n = (double)r->epoch.steps, now = r->window.since;
+    const double n = (double)r->epoch.steps;
     tr_str_t *text = &r->text;
     char took[32];
     if (n > 0) {
@@ -312,13 +311,12 @@ void tr_metrics_epoch(tr_metrics_t *r, int64_t steps_done) {
         if (r->has_new_valid) append_valid(r, text);
         r->has_new_valid = false;
         const double tokens = step_tokens(r->s);
-        tr_str_printf(text, "  %s  %.0f %s/s", tr_format_duration(now - r->epoch.since, took),
+        tr_str_printf(text, "  %s  %.0f %s/s", tr_format_duration(r->epoch.seconds, took),
                       n * (tokens > 0 ? tokens : (double)r->s->order.batch_size) / r->epoch.seconds,
                       tokens > 0 ? "tokens" : "samples");
         if (text->text) TR_INFO("%s", text->text);
     }
     memset(&r->epoch, 0, sizeof r->epoch);
-    r->epoch.since = now;
 }
 
 tr_status_t tr_metrics_valid(tr_metrics_t *r, int64_t steps_done, const tr_eval_outcome_t *v,

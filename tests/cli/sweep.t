@@ -47,13 +47,30 @@ ok $? "a draw depends on the seed, its number and its key alone"
 call 0 sweep --out drawn --member 20 && [ "$(sed -n 1p out)" = net.ini ] && grep -qx run.dir=drawn/020 out
 ok $? "the words of a member"
 
+{ cat net.ini && printf '[checkpoint]\nkeep = 3\n'; } >keep.ini
+call 0 sweep keep.ini train.seed=1 --prepare --out keep && call 0 sweep --out keep --member 1 && ! grep -q keep= out
+ok $? "checkpoint.keep of the configuration, also its default"
+"$TRAINER" sweep net.ini optimizer.lr=0.1,0.2 --out both >out1 2>&1 &
+call 0 sweep net.ini optimizer.lr=0.3,0.4 --out both
+first=$?
+wait $!
+[ $? = 0 ] && [ $first = 0 ] && [ "$(verdicts both)" = 'done,done,done,done' ] &&
+    [ "$(settings both optimizer.lr)" = "$(sed -n 's/^lr = //p' both/00?/config.ini | paste -sd' ')" ]
+ok $? "two sweeps into one folder at the same time"
+python3 -c 'import os, signal, sys
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+os.execv(sys.argv[1], sys.argv[1:])' "$TRAINER" sweep net.ini train.seed=1 --out ignored >out 2>err
+ok $? "with SIGCHLD ignored by the parent"
+
 # -- what is refused: nothing is written
 refused() { # CODE NAMES ARGUMENTS...
-    call "$1" sweep "${@:3}" --out none && names err "$2" && [ ! -e none/sweep.json ]
+    call "$1" sweep "${@:3}" --out none/deep && names err "$2" && [ ! -e none ]
     ok $? "refused: ${*:3}"
 }
 refused 2 "optimizer.lr & --random" net.ini optimizer.lr=0.1..1
 refused 2 "--random" net.ini optimizer.lr=0.1 --random 3
+refused 2 "train.steps=10.5..20" net.ini train.steps=10.5..20 --random 3
+refused 78 "002 & nothere" net.ini device=cpu,nothere --prepare
 refused 2 "optimizer.lr=1..0.1" net.ini optimizer.lr=1..0.1 --random 3
 refused 2 "run.dir" net.ini run.dir=a,b
 refused 78 "002 & optimizer.lr & 'x'" net.ini optimizer.lr=0.1,x

@@ -8,7 +8,7 @@ whole run 2
 ok $? "an uninterrupted run"
 
 # Before there is a checkpoint nothing is lost but time; rank 0 may save one when mpirun's CONT comes.
-FAULT=$slower start 2 net.ini run.dir=early $exact checkpoint.every=1000
+FAULT=$slower start 2 net.ini run.dir=early $exact checkpoint.every=0
 until_lines early/metrics.jsonl 3
 hit KILL 1
 ended

@@ -16,7 +16,9 @@ typedef struct {
     int number;       /* from 1; its folder is OUT/001 */
     json_t *settings; /* {"optimizer.lr": "0.01", ...}, in the order of the command line */
     bool is_done;     /* before this command began: also diverged */
+    bool is_elsewhere; /* another process trains it */
     double best;      /* of its validations, the lowest loss; NaN: unknown */
+    char reason[256]; /* why it ended, by its verdict; "": unknown */
 } sweep_member_t;
 typedef TR_VEC(sweep_member_t) sweep_members_t;
 
@@ -25,6 +27,8 @@ typedef struct {
     char *config_path;
     tr_config_t *base; /* CONFIG and the environment, without the settings of members */
     sweep_members_t members;
+    int lock_fd;        /* of OUT/sweep.lock, until sweep.json is written; -1: not held */
+    size_t there_bytes; /* of `out`: the folders that were there before */
 } sweep_t;
 
 /* -- sweep_space.c: the values on the command line --------------------------------------------- */
@@ -36,13 +40,15 @@ tr_status_t sweep_points(const tr_config_t *base, cmd_words_t words, int64_t dra
 
 /* -- sweep_folder.c: OUT ----------------------------------------------------------------------- */
 
-/* Reads OUT/sweep.json, if there is one, and CONFIG (NULL: the one that OUT/sweep.json names).
- * TR_ERR_CONFIG: CONFIG is not as it was. */
-tr_status_t sweep_open(const char *out, const char *config_path, sweep_t *sweep);
+/* Reads OUT/sweep.json, if there is one, and CONFIG (NULL: the one that OUT/sweep.json names). Unless
+ * reads_only, makes OUT and holds its lock until sweep_save. TR_ERR_CONFIG: CONFIG is not as it was,
+ * or OUT holds other runs. */
+tr_status_t sweep_open(const char *out, const char *config_path, bool reads_only, sweep_t *sweep);
 /* Adds the members that the sweep does not have yet; takes them from `points`. */
 tr_status_t sweep_add(sweep_t *sweep, sweep_members_t *points);
-/* Writes OUT/sweep.json. */
-tr_status_t sweep_save(const sweep_t *sweep);
+/* Writes OUT/sweep.json, and releases the lock. */
+tr_status_t sweep_save(sweep_t *sweep);
+/* Removes an OUT that was made for a sweep without sweep.json. */
 void sweep_close(sweep_t *sweep);
 void sweep_members_free(sweep_members_t *members);
 

@@ -2,7 +2,6 @@
 #include "sweep.h"
 
 #include "base/file.h"
-#include "base/folders.h"
 #include "base/host.h"
 #include "cmd/plan/plan.h"
 #include "device/device.h"
@@ -31,6 +30,9 @@ static tr_status_t check_member(const sweep_t *sweep, const sweep_member_t *memb
     tr_session_t *s = NULL;
     tr_status_t status;
     TR_TRY_GOTO(sweep_configure(sweep, member, &config), done);
+    const char *device = tr_config_get(config, "device");
+    const tr_backend_t *backend;
+    if (strcmp(device, "auto") != 0) TR_TRY_GOTO(tr_backend_find(device, &backend), done);
     if (jobs == 0) TR_TRY_GOTO(tr_config_set(config, "device=cpu", "sweep --prepare"), done);
     TR_TRY_GOTO(plan_session(config, 1, jobs == 0, &s), done);
     tr_config_read(config, &tr_checkpoint_config, &checkpoint);
@@ -65,10 +67,11 @@ static tr_status_t check_room(const sweep_t *sweep, int jobs, const sweep_needs_
     char text[2][32];
     if (memory > 0 && jobs * needs->memory > memory)
         return TR_FAIL(TR_ERR_MEMORY,
-                       "--jobs %d: the members need up to %s each, and this process may use %s: "
-                       "run fewer at a time",
+                       "--jobs %d: the members need up to %s each, and this process may use %s: %s",
                        jobs, tr_format_bytes(needs->memory, text[0]),
-                       tr_format_bytes(memory, text[1]));
+                       tr_format_bytes(memory, text[1]),
+                       jobs > 1 ? "run fewer at a time"
+                                : "`trainer plan` shows what takes the memory");
     if (wanted > disk)
         return TR_FAIL(TR_ERR_IO,
                        "%s: the checkpoints of %d members need %s, and the disk has %s: choose "
@@ -102,7 +105,6 @@ static tr_status_t check_all(const sweep_t *sweep, int jobs, bool *out_uses_gpu)
 tr_status_t sweep_check(const sweep_t *sweep, int jobs, bool *out_uses_gpu) {
     int state = 0, ends[2];
     *out_uses_gpu = false;
-    if (!tr_make_folders(sweep->out)) return tr_io_fail("create the folder", sweep->out, errno);
     fflush(NULL);
     const pid_t pid = pipe2(ends, O_CLOEXEC) == 0 ? fork() : -1;
     if (pid < 0) return TR_FAIL(TR_ERR_IO, "sweep: cannot start a process: %s", strerror(errno));

@@ -4,16 +4,21 @@
 #include "base/file.h"
 #include "base/folders.h"
 #include "config/field.h"
-#include "report/record.h"
+#include "report/run_state.h"
+#include "trainer/log.h"
 #include "trainer/session.h"
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-static const char file_name[] = "sweep.json";
+static const char file_name[] = "sweep.json", lock_name[] = "sweep.lock";
 
 /* Keys of [run] are the sweep's own. */
 static bool key_is_free(const char *key) {
@@ -105,23 +110,67 @@ static tr_status_t sweep_check_place(const char *out) {
                     : TR_OK;
 }
 
-tr_status_t sweep_open(const char *out, const char *config_path, sweep_t *sweep) {
+/* Makes OUT, and takes its lock: another process may be about to add members. */
+static tr_status_t sweep_take_lock(sweep_t *sweep) {
+    char path[4096];
+    struct stat info;
+    size_t length = strlen(sweep->out);
+    if (length == 0 || length >= sizeof path)
+        return TR_FAIL(TR_ERR_USAGE, "--out: expected the name of a folder");
+    /* the part of the path that is there before */
+    for (strcpy(path, sweep->out); length > 0 && stat(path, &info) != 0; path[length] = '\0')
+        while (length > 0 && path[--length] != '/') {
+        }
+    sweep->there_bytes = length;
+    if (!tr_make_folders(sweep->out)) return tr_io_fail("create the folder", sweep->out, errno);
+    TR_TRY(tr_path_join(sweep->out, lock_name, path));
+    sweep->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (sweep->lock_fd < 0) return tr_io_fail("open", path, errno);
+    if (flock(sweep->lock_fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return TR_OK;
+    TR_WARN("another sweep plans its members in %s: waiting for it", sweep->out);
+    while (flock(sweep->lock_fd, LOCK_EX) != 0 && errno == EINTR) {
+    }
+    return TR_OK;
+}
+
+/* Leaves nothing of a sweep that was refused. */
+static void sweep_remove_new(const sweep_t *sweep) {
+    char path[4096];
+    if (tr_path_join(sweep->out, file_name, path) != TR_OK || access(path, F_OK) == 0) return;
+    if (tr_path_join(sweep->out, lock_name, path) == TR_OK) unlink(path);
+    strcpy(path, sweep->out);
+    for (size_t length = strlen(path); length > sweep->there_bytes; path[length] = '\0') {
+        if (rmdir(path) != 0) break;
+        while (length > 0 && path[--length] != '/') {
+        }
+    }
+}
+
+tr_status_t sweep_open(const char *out, const char *config_path, bool reads_only, sweep_t *sweep) {
     char path[4096];
     json_error_t error;
     json_t *file = NULL;
-    tr_status_t status;
-    *sweep = (sweep_t){.out = out};
+    tr_status_t status = TR_OK;
+    *sweep = (sweep_t){.out = out, .lock_fd = -1};
+    if (!reads_only) TR_TRY_GOTO(sweep_take_lock(sweep), done);
     if (tr_exists_in(out, file_name, path) && !(file = json_load_file(path, 0, &error)))
-        return TR_FAIL(TR_ERR_DATA, "%s:%d: expected JSON: %s; restore the file, or choose another "
-                                    "--out",
-                       path, error.line, error.text);
-    if (!file) TR_TRY(sweep_check_place(out));
+        TR_TRY_GOTO(TR_FAIL(TR_ERR_DATA,
+                            "%s:%d: expected JSON: %s; restore the file, or choose another --out",
+                            path, error.line, error.text),
+                    done);
+    if (!file) TR_TRY_GOTO(sweep_check_place(out), done);
     const char *stored = json_string_value(json_object_get(file, "config"));
     if (!config_path && !stored)
         TR_TRY_GOTO(TR_FAIL(TR_ERR_USAGE, "sweep: expected CONFIG.ini, because there is no %s",
                             path),
                     done);
     TR_TRY_GOTO(tr_strdup(config_path ? config_path : stored, &sweep->config_path), done);
+    if (!config_path && access(stored, F_OK) != 0)
+        TR_TRY_GOTO(TR_FAIL(TR_ERR_NOINPUT,
+                            "%s names the configuration %s, as seen from the folder where the sweep "
+                            "began: run the command there, or name the configuration",
+                            path, stored),
+                    done);
     TR_TRY_GOTO(cmd_config_load(sweep->config_path, (cmd_words_t){0}, &sweep->base), done);
     if (!file) goto done;
     TR_TRY_GOTO(sweep_check_base(sweep, json_object_get(file, "values"), path), done);
@@ -132,7 +181,7 @@ done:
     return status;
 }
 
-tr_status_t sweep_save(const sweep_t *sweep) {
+tr_status_t sweep_save(sweep_t *sweep) {
     char path[4096], temporary[4096];
     const char *key;
     json_t *values = json_object(), *members = json_array();
@@ -147,15 +196,15 @@ tr_status_t sweep_save(const sweep_t *sweep) {
                               json_pack("{s:O}", "settings", sweep->members.data[i].settings));
     json_t *file = json_pack("{s:s, s:o, s:o}", "config", sweep->config_path, "values", values,
                              "members", members);
-    if (!tr_make_folders(sweep->out)) {
-        json_decref(file);
-        return tr_io_fail("create the folder", sweep->out, errno);
-    }
     /* Another process may read the file. */
     const bool is_written = json_dump_file(file, temporary, JSON_INDENT(1)) == 0 &&
                             rename(temporary, path) == 0;
     const int reason = errno;
     json_decref(file);
+    if (is_written && sweep->lock_fd >= 0) {
+        close(sweep->lock_fd);
+        sweep->lock_fd = -1;
+    }
     if (is_written) return TR_OK;
     remove(temporary);
     return tr_io_fail("write", path, reason);
@@ -167,6 +216,11 @@ void sweep_members_free(sweep_members_t *members) {
 }
 
 void sweep_close(sweep_t *sweep) {
+    if (sweep->lock_fd >= 0) {
+        sweep_remove_new(sweep);
+        close(sweep->lock_fd);
+    }
+    sweep->lock_fd = -1;
     sweep_members_free(&sweep->members);
     tr_config_destroy(&sweep->base);
     tr_free(&sweep->config_path);
@@ -251,7 +305,7 @@ tr_status_t sweep_words(const sweep_t *sweep, const sweep_member_t *member, swee
     json_object_foreach(member->settings, key, value)
         TR_TRY(words_add(out, key, json_string_value(value)));
     /* Many runs are kept at the same time. */
-    if (!tr_config_is_set(sweep->base, keep) && !json_object_get(member->settings, keep))
+    if (!tr_config_is_given(sweep->base, keep) && !json_object_get(member->settings, keep))
         TR_TRY(words_add(out, keep, "1"));
     return words_add(out, "run.dir", folder);
 }
@@ -299,12 +353,17 @@ tr_status_t sweep_look(const sweep_t *sweep, sweep_member_t *member) {
     static const char *const figures[] = {"best_valid_loss", "valid_loss", "loss"};
     char folder[4096], config_path[4096];
     tr_record_t record;
-    member->is_done = false;
+    member->is_done = member->is_elsewhere = false;
     member->best = NAN;
+    member->reason[0] = '\0';
     TR_TRY(sweep_path(sweep, member, "", folder));
-    if (!tr_exists_in(folder, "config.ini", config_path)) return TR_OK;
-    TR_TRY(member_check_folder(sweep, member, folder, config_path));
+    if (access(folder, F_OK) != 0) return TR_OK;
+    if (tr_exists_in(folder, "config.ini", config_path))
+        TR_TRY(member_check_folder(sweep, member, folder, config_path));
     TR_TRY(tr_record_read(folder, &record));
+    const tr_run_state_t state = tr_run_state(&record);
+    member->is_elsewhere = state.kind == TR_RUN_RUNNING || state.kind == TR_RUN_UNKNOWN;
+    tr_snprintf(member->reason, sizeof member->reason, "%s", record.reason);
     /* Diverged: it would diverge again. */
     member->is_done = strcmp(record.verdict, "done") == 0 ||
                       (strcmp(record.verdict, "no") == 0 && record.code == TR_ERR_STOP);

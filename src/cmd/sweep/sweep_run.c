@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -32,6 +33,7 @@ typedef struct {
     TR_VEC(sweep_member_t *) queue; /* a member that another process trains is put back once */
     size_t next, first_pass;       /* in the queue; members that have not been put back */
     int done, elsewhere, failed;   /* diverged members are done */
+    int stopped;                   /* with a checkpoint, by themselves: run.until, a signal */
     tr_status_t code;              /* of the first that failed */
     int stops;                     /* signals that asked to stop */
     double busy_sec;               /* of the members that are done in this command */
@@ -81,7 +83,7 @@ static void slot_leave_launcher(void) {
 /* In the new process; does not return. A Ctrl-C in the terminal reaches the sweep alone, which
  * stops its members; if the sweep is killed, they save and stop. */
 static void slot_exec(const runner_t *r, int slot, const sigset_t *mask, const char *log_path,
-                      char **argv) {
+                      char **argv, pid_t parent) {
     const int null = open("/dev/null", O_RDONLY),
               log = open(log_path, O_WRONLY | O_CREAT | O_APPEND, 0666);
     if (null < 0 || log < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(log, STDOUT_FILENO) < 0 ||
@@ -89,6 +91,7 @@ static void slot_exec(const runner_t *r, int slot, const sigset_t *mask, const c
         _exit(TR_ERR_IO);
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent) _exit(TR_ERR_RETRY);
     slot_leave_launcher();
     slot_bind(r, slot);
     if (r->own_gpus) slot_take_gpu(slot);
@@ -112,8 +115,8 @@ static tr_status_t slot_start(runner_t *r, int slot, sweep_member_t *member, con
     for (size_t i = 0; i < words.count; i++) argv[n++] = words.data[i];
     for (size_t i = 0; i < TR_COUNT(fixed); i++) argv[n++] = fixed[i];
     fflush(NULL);
-    const pid_t pid = fork();
-    if (pid == 0) slot_exec(r, slot, mask, log_path, argv);
+    const pid_t parent = getpid(), pid = fork();
+    if (pid == 0) slot_exec(r, slot, mask, log_path, argv, parent);
     if (pid < 0)
         TR_TRY_GOTO(TR_FAIL(TR_ERR_IO, "sweep: cannot start a process: %s", strerror(errno)), done);
     r->slots[slot] = (slot_t){member, pid, tr_clock_sec()};
@@ -147,13 +150,13 @@ static int64_t member_step(const sweep_t *sweep, const sweep_member_t *member) {
     return last ? strtoll(last + strlen("\"step\":"), NULL, 10) : 0;
 }
 
-/* The error that a member printed last. */
+/* Why a member ended: by its verdict, else the error that it printed last. */
 static void member_reason(const sweep_t *sweep, const sweep_member_t *member, char *out,
                           size_t bytes) {
     static const char mark[] = "trainer: error: ";
     char path[4096], text[8192], *at = text, *last = NULL;
-    *out = '\0';
-    if (sweep_path(sweep, member, ".log", path) != TR_OK) return;
+    tr_snprintf(out, bytes, "%s", member->reason);
+    if (*out || sweep_path(sweep, member, ".log", path) != TR_OK) return;
     read_tail(path, text, sizeof text);
     while ((at = strstr(at, mark))) last = at += strlen(mark);
     if (last) tr_snprintf(out, bytes, "%.*s", (int)strcspn(last, "\n"), last);
@@ -167,8 +170,12 @@ static void runner_erase(const runner_t *r) {
 /* One line on a terminal: what is done, what runs, how long it will take. */
 static void runner_draw(const runner_t *r) {
     tr_str_t line = {0};
+    struct winsize size;
     char left[32];
     if (!r->is_terminal) return;
+    const int columns = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1
+                            ? size.ws_col - 1
+                            : 79; /* a longer line would wrap, and stay */
     tr_str_printf(&line, "%d of %zu done, running", r->done, r->sweep->members.count);
     for (int i = 0; i < r->jobs && line.length < 60; i++)
         if (r->slots[i].pid)
@@ -183,7 +190,7 @@ static void runner_draw(const runner_t *r) {
                                             (tr_clock_sec() - r->slots[i].start_sec));
         tr_str_printf(&line, ", about %s left", tr_format_duration(sec + longest, left));
     }
-    if (line.status == TR_OK) fprintf(stderr, "\r\033[K%s", line.text);
+    if (line.status == TR_OK) fprintf(stderr, "\r\033[K%.*s", columns, line.text);
     tr_str_free(&line);
 }
 
@@ -203,7 +210,10 @@ static void runner_say_end(runner_t *r, const slot_t *slot, int code) {
                       (long long)member_step(r->sweep, member));
     else {
         member_reason(r->sweep, member, text, sizeof text);
-        tr_str_printf(&line, "  %s, code %d: %s", code == TR_ERR_RETRY ? "not finished" : "failed",
+        tr_str_printf(&line, "  %s, code %d: %s",
+                      code != TR_ERR_RETRY     ? "failed"
+                      : member->is_elsewhere ? "trained elsewhere"
+                                             : "stopped",
                       code, text);
     }
     runner_erase(r);
@@ -217,16 +227,26 @@ static tr_status_t runner_ended(runner_t *r, int slot, int state) {
     slot_t *s = &r->slots[slot];
     const int code = WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state);
     const bool was_put_back = r->next > r->first_pass;
-    if (sweep_look(r->sweep, s->member) != TR_OK) tr_error_clear(); /* its folder is unreadable */
-    runner_say_end(r, s, code);
-    if (code == TR_OK || code == TR_ERR_STOP) {
+    const tr_status_t looked = sweep_look(r->sweep, s->member);
+    if (looked != TR_OK) {
+        runner_erase(r);
+        fprintf(stderr, "%03d  %s\n", s->member->number, tr_error_last()->message);
+        if (r->failed++ == 0) r->code = looked;
+        tr_error_clear();
+    } else {
+        runner_say_end(r, s, code);
+    }
+    if (looked == TR_OK && (code == TR_OK || code == TR_ERR_STOP)) {
         r->done++;
         r->timed++;
         r->busy_sec += tr_clock_sec() - s->start_sec;
-    } else if (code != TR_ERR_RETRY && r->failed++ == 0) {
-        r->code = WIFEXITED(state) ? (tr_status_t)code : TR_ERR_RETRY; /* killed */
-    } else if (code == TR_ERR_RETRY && r->stops == 0) {
-        if (was_put_back)
+    } else if (looked == TR_OK && code != TR_ERR_RETRY) {
+        if (r->failed++ == 0)
+            r->code = WIFEXITED(state) ? (tr_status_t)code : TR_ERR_RETRY; /* killed */
+    } else if (looked == TR_OK && r->stops == 0) {
+        if (!s->member->is_elsewhere)
+            r->stopped++;
+        else if (was_put_back)
             r->elsewhere++;
         else
             TR_TRY(tr_vec_push(&r->queue, s->member));
@@ -283,12 +303,25 @@ static tr_status_t runner_result(runner_t *r) {
                        "sweep: %d of %d members failed, %d are done; the same command tries them "
                        "again",
                        r->failed, count, r->done);
+    if (r->stopped > 0)
+        return TR_FAIL(TR_ERR_RETRY,
+                       "sweep: %d of %d members are done, %d stopped before their end; the same "
+                       "command continues",
+                       r->done, count, r->stopped);
     if (r->elsewhere > 0)
         return TR_FAIL(TR_ERR_RETRY,
                        "sweep: %d of %d members are done, and other processes train %d; run the "
                        "same command again later",
                        r->done, count, r->elsewhere);
     return TR_OK;
+}
+
+/* Stops the members that run, and waits for them. */
+static void runner_give_up(runner_t *r) {
+    runner_stop(r, SIGTERM);
+    for (int i = 0; i < r->jobs; i++)
+        while (r->slots[i].pid && waitpid(r->slots[i].pid, NULL, 0) < 0 && errno == EINTR) {
+        }
 }
 
 tr_status_t sweep_run(sweep_t *sweep, int jobs, bool own_gpus) {
@@ -308,8 +341,9 @@ tr_status_t sweep_run(sweep_t *sweep, int jobs, bool own_gpus) {
             TR_TRY_GOTO(tr_vec_push(&r.queue, &sweep->members.data[i]), done);
     }
     r.first_pass = r.queue.count;
+    if ((size_t)jobs > r.queue.count && r.queue.count > 0) r.jobs = (int)r.queue.count;
     fprintf(stderr, "%s: %zu member%s, %d done, %d at a time\n", sweep->out, sweep->members.count,
-            sweep->members.count == 1 ? "" : "s", r.done, jobs);
+            sweep->members.count == 1 ? "" : "s", r.done, r.jobs);
     sigemptyset(&wait_for);
     sigaddset(&wait_for, SIGCHLD);
     for (size_t i = 0; i < TR_COUNT(stops); i++) {
@@ -321,6 +355,7 @@ tr_status_t sweep_run(sweep_t *sweep, int jobs, bool own_gpus) {
     sigprocmask(SIG_BLOCK, &wait_for, &mask);
     while (status == TR_OK && (r.running > 0 || (r.stops == 0 && r.next < r.queue.count)))
         status = runner_turn(&r, &wait_for, &mask);
+    if (status != TR_OK) runner_give_up(&r);
     runner_erase(&r);
     sigprocmask(SIG_SETMASK, &mask, NULL);
     if (status == TR_OK) status = runner_result(&r);

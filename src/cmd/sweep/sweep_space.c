@@ -53,15 +53,18 @@ static tr_status_t axis_parse_range(axis_t *axis, const tr_config_field_t *field
                        field->min, field->max);
     axis->is_range = true;
     axis->is_whole = field->type != TR_TYPE_FLOAT;
+    if (axis->is_whole && (axis->low != floor(axis->low) || axis->high != floor(axis->high)))
+        return TR_FAIL(TR_ERR_USAGE, "%s=%s: expected a range of whole numbers", axis->key, text);
     return TR_OK;
 }
 
 /* A key with text may have commas in its value (model.layers, data.mean), unless the text is a name
  * (optimizer.type), as its default shows. */
-static bool field_has_commas(const tr_config_field_t *field) {
+static bool field_has_commas(const char *key, const tr_config_field_t *field) {
     const char *fallback = field->fallback;
     return field->type == TR_TYPE_STRING &&
-           (!*fallback || strcmp(fallback, "auto") == 0 || strchr(fallback, ','));
+           (!*fallback || strchr(fallback, ',') ||
+            (strncmp(key, "data.", 5) == 0 && strcmp(fallback, "auto") == 0));
 }
 
 /* KEY=A,B,C. The configuration refuses an unknown key with its usual message. */
@@ -72,7 +75,7 @@ static tr_status_t axis_parse(axis_t *axis, const tr_config_field_t *field, char
         return TR_FAIL(TR_ERR_USAGE, "%s=%s: the key has a range already", axis->key, text);
     if (has_number && strstr(text, "..") && axis->values.count == 0)
         return axis_parse_range(axis, field, text);
-    if (!field || field_has_commas(field)) return axis_add_value(axis, text);
+    if (!field || field_has_commas(axis->key, field)) return axis_add_value(axis, text);
     for (char *value = text, *rest; value; value = rest) {
         if ((rest = strchr(value, ','))) *rest++ = '\0';
         TR_TRY(axis_add_value(axis, value));

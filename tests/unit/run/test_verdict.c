@@ -40,10 +40,12 @@ static void texts(void **state) {
                         "again\njob 17 restart 2\nnode n2\nreason rank 1 (n2) is gone\n");
     tr_verdict_clear();
     unsetenv("SLURM_RESTART_COUNT");
+    tr_verdict_open(path);
     tr_verdict_write(TR_ERR_CONFIG, "two\nlines", "");
     assert_string_equal(content(), "no 78 two lines\njob 17 restart 0\n");
     tr_verdict_clear();
     unsetenv("SLURM_JOB_ID");
+    tr_verdict_open(path);
     tr_verdict_write(TR_OK, "", "");
     assert_string_equal(content(), "done\njob - restart -\n");
 }
