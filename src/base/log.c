@@ -1,7 +1,8 @@
 /*
- * Log lines. A line is composed in one buffer and written with one write() per sink under one lock.
+ * Log lines. A line is composed in one buffer and written with one write() per sink, by who logs it or
+ * by the thread of a queue.
  */
-#include "trainer/log.h"
+#include "log_queue.h"
 #include "file.h"
 #include "base/clock.h"
 #include "base/str.h"
@@ -22,7 +23,13 @@
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
 static const char *const level_prefixes[] = {"error: ", "warning: ", "", "debug: "};
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+/* `lock` guards what is below it, and is held only for moments; `writing` is held while a line is
+ * written, which may take long. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER, writing = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t queue_left = PTHREAD_COND_INITIALIZER;
+static tr_background_t *queue;
+static int queue_users; /* threads that hand it a line now */
+static _Atomic int64_t dropped;
 static _Atomic int max_level = TR_LOG_INFO;
 static int own_rank, world_size = 1;
 static char host_name[64] = "?";
@@ -106,45 +113,198 @@ static size_t log_compose(char *line, tr_log_level_t level, bool all_ranks, cons
     return room - 1;
 }
 
-/* `buffer` has DATE_BYTES free before the line, which ends in a newline. */
-static void write_files(char *buffer, size_t length, tr_log_level_t level) {
+/* -- delivery ---------------------------------------------------------------------------------- */
+
+/* A line on its way: text is [stamp bytes of date and level, for files][length bytes of the line,
+ * which ends in a newline]. */
+typedef struct {
+    tr_log_level_t level;
+    int fd;        /* bytes for this file alone; -1: a line of the log */
+    bool is_shown; /* on the terminal too, not only in the files */
+    size_t stamp, length;
+    size_t ring_end; /* its position behind it */
+    char text[];     /* terminated */
+} entry_t;
+
+/* The queue, which does not end before queue_leave. NULL: none. */
+static tr_background_t *queue_take(void) {
+    pthread_mutex_lock(&lock);
+    tr_background_t *taken = queue;
+    queue_users++;
+    pthread_mutex_unlock(&lock);
+    return taken;
+}
+
+static void queue_leave(void) {
+    pthread_mutex_lock(&lock);
+    if (--queue_users == 0) pthread_cond_broadcast(&queue_left);
+    pthread_mutex_unlock(&lock);
+}
+
+/* Lines that wait for the queue, which takes them in their order: a ring, so that no line allocates.
+ * Guarded by `lock`; taken and freed are positions that never wrap. */
+enum { RING_BYTES = 1 << 20 };
+static _Alignas(entry_t) char ring[RING_BYTES];
+static size_t ring_taken, ring_freed;
+
+static size_t entry_bytes(size_t text_bytes) {
+    const size_t align = _Alignof(entry_t);
+    return (sizeof(entry_t) + text_bytes + align - 1) / align * align;
+}
+
+/* NULL: no room. An entry is not split: what is left at the end of the ring is skipped with it. */
+static entry_t *ring_take(size_t text_bytes) {
+    const size_t bytes = entry_bytes(text_bytes);
+    pthread_mutex_lock(&lock);
+    const size_t left = RING_BYTES - ring_taken % RING_BYTES, skipped = left < bytes ? left : 0;
+    entry_t *e = NULL;
+    if (ring_taken + skipped + bytes - ring_freed <= RING_BYTES) {
+        e = (entry_t *)(void *)(ring + (ring_taken + skipped) % RING_BYTES);
+        e->ring_end = ring_taken += skipped + bytes;
+    }
+    pthread_mutex_unlock(&lock);
+    return e;
+}
+
+static void ring_free(const entry_t *e) {
+    pthread_mutex_lock(&lock);
+    ring_freed = e->ring_end;
+    pthread_mutex_unlock(&lock);
+}
+
+/* Called with `writing` held. */
+static void entry_write(const entry_t *e) {
+    char *line = (char *)e->text + e->stamp;
+    if (e->fd >= 0) {
+        tr_log_write_bytes(e->fd, line, e->length);
+        return;
+    }
+    pthread_mutex_lock(&lock);
+    const tr_log_sink_fn to = sink;
+    void *const self = sink_self;
+    int open_files[MAX_FILES];
+    const int count = file_count;
+    memcpy(open_files, files, sizeof open_files);
+    pthread_mutex_unlock(&lock);
+    if (e->is_shown && to) {
+        line[e->length - 1] = '\0';
+        to(self, e->level, line);
+        line[e->length - 1] = '\n';
+    } else if (e->is_shown) {
+        tr_log_write_bytes(STDERR_FILENO, line, e->length);
+    }
+    for (int i = 0; i < count; i++)
+        tr_log_write_bytes(open_files[i], e->text, e->stamp + e->length);
+}
+
+static void entry_deliver(void *self, void *item) {
+    entry_t *e = item;
+    (void)self;
+    pthread_mutex_lock(&writing);
+    entry_write(e);
+    pthread_mutex_unlock(&writing);
+    ring_free(e);
+}
+
+/* Hands a line to the queue; without one, writes it. */
+static void log_send(tr_log_level_t level, int fd, bool is_shown, const char *line, size_t length) {
+    union {
+        entry_t entry;
+        char bytes[sizeof(entry_t) + DATE_BYTES + LINE_BYTES];
+    } own;
     char date[32], stamp[DATE_BYTES];
     tr_clock_iso8601(date);
-    int stamp_bytes = snprintf(stamp, sizeof stamp, "%s %-5s ", date, level_names[level]);
-    char *start = buffer + DATE_BYTES - stamp_bytes;
-    memcpy(start, stamp, (size_t)stamp_bytes);
-    for (int i = 0; i < file_count; i++)
-        tr_log_write_bytes(files[i], start, (size_t)stamp_bytes + length);
+    const size_t stamp_bytes =
+        fd >= 0 ? 0
+                : (size_t)snprintf(stamp, sizeof stamp, "%s %-5s ", date, level_names[level]);
+    tr_background_t *to = queue_take();
+    entry_t *e = &own.entry;
+    const size_t bytes = stamp_bytes + length + 1;
+    if (to && !(e = ring_take(bytes)) && tr_background_wait(to, TR_STALL_SEC)) e = ring_take(bytes);
+    if (!e) {
+        atomic_fetch_add(&dropped, 1);
+        queue_leave();
+        return;
+    }
+    e->level = level;
+    e->fd = fd;
+    e->is_shown = is_shown;
+    e->stamp = stamp_bytes;
+    e->length = length;
+    memcpy(e->text, stamp, stamp_bytes);
+    memcpy(e->text + stamp_bytes, line, length);
+    e->text[bytes - 1] = '\0';
+    if (!to) {
+        pthread_mutex_lock(&writing);
+        entry_write(e);
+        pthread_mutex_unlock(&writing);
+    } else if (!tr_background_post(to, entry_deliver, NULL, e)) {
+        /* its place in the ring is free once that of a later line is */
+        atomic_fetch_add(&dropped, 1);
+    }
+    queue_leave();
+}
+
+void tr_log_set_queue(tr_background_t *new_queue) {
+    pthread_mutex_lock(&lock);
+    queue = new_queue;
+    while (queue_users > 0) pthread_cond_wait(&queue_left, &lock);
+    pthread_mutex_unlock(&lock);
+}
+
+bool tr_log_flush(double sec) {
+    tr_background_t *to = queue_take();
+    const bool is_done = !to || tr_background_wait(to, sec);
+    queue_leave();
+    return is_done;
+}
+
+int64_t tr_log_dropped(void) {
+    return atomic_load(&dropped);
+}
+
+void tr_log_put(int fd, const char *bytes, size_t count) {
+    for (size_t part; count > 0; bytes += part, count -= part) {
+        part = count < LINE_BYTES ? count : LINE_BYTES;
+        log_send(TR_LOG_INFO, fd, true, bytes, part);
+    }
+}
+
+void tr_log_put_files(const char *format, ...) {
+    char line[LINE_BYTES];
+    va_list args;
+    va_start(args, format);
+    const size_t length = log_compose(line, TR_LOG_INFO, false, format, args);
+    va_end(args);
+    line[length] = '\n';
+    log_send(TR_LOG_INFO, -1, false, line, length + 1);
 }
 
 void tr_log_write_files(tr_log_level_t level, const char *format, ...) {
-    char buffer[DATE_BYTES + LINE_BYTES], *line = buffer + DATE_BYTES;
+    char buffer[DATE_BYTES + LINE_BYTES], date[32];
     va_list args;
+    tr_clock_iso8601(date);
+    size_t used =
+        (size_t)snprintf(buffer, DATE_BYTES, "%s %-5s ", date, level_names[level]);
     va_start(args, format);
-    int wanted = tr_vsnprintf(line, LINE_BYTES - 1, format, args);
+    const int wanted = tr_vsnprintf(buffer + used, LINE_BYTES - 1, format, args);
     va_end(args);
-    size_t length = wanted < 0 ? 0 : wanted < LINE_BYTES - 1 ? (size_t)wanted : LINE_BYTES - 2;
-    line[length] = '\n';
-    bool is_ours = pthread_mutex_trylock(&lock) == 0;
-    write_files(buffer, length + 1, level);
-    if (is_ours) pthread_mutex_unlock(&lock);
+    used += wanted < 0 ? 0 : wanted < LINE_BYTES - 1 ? (size_t)wanted : LINE_BYTES - 2;
+    buffer[used++] = '\n';
+    const bool is_ours = pthread_mutex_trylock(&writing) == 0;
+    for (int i = 0; i < file_count; i++) tr_log_write_bytes(files[i], buffer, used);
+    if (is_ours) pthread_mutex_unlock(&writing);
 }
 
 void tr_log_write(tr_log_level_t level, bool all_ranks, const char *format, ...) {
-    if (!tr_log_shows(level)) return;
-    int saved_errno = errno;
-    char buffer[DATE_BYTES + LINE_BYTES], *line = buffer + DATE_BYTES;
-    pthread_mutex_lock(&lock);
-    if (all_ranks || own_rank == 0) {
-        va_list args;
-        va_start(args, format);
-        size_t length = log_compose(line, level, all_ranks, format, args);
-        va_end(args);
-        if (sink) sink(sink_self, level, line);
-        line[length] = '\n';
-        if (!sink) tr_log_write_bytes(STDERR_FILENO, line, length + 1);
-        write_files(buffer, length + 1, level);
-    }
-    pthread_mutex_unlock(&lock);
+    if (!tr_log_shows(level) || (!all_ranks && own_rank != 0)) return;
+    const int saved_errno = errno;
+    char line[LINE_BYTES];
+    va_list args;
+    va_start(args, format);
+    const size_t length = log_compose(line, level, all_ranks, format, args);
+    va_end(args);
+    line[length] = '\n';
+    log_send(level, -1, true, line, length + 1);
     errno = saved_errno;
 }

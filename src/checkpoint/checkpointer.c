@@ -18,6 +18,8 @@
 struct tr_checkpointer {
     char *dir;
     int64_t keep;
+    void (*before)(void *self);
+    void *self;
     /* of the thread: seen by this run; not yet saved; -1: none */
     int64_t best_step, best_missed;
     pthread_t thread;
@@ -54,6 +56,7 @@ static void checkpointer_save(tr_checkpointer_t *c) {
     tr_checkpointer_stats_t now = c->stats;
     double begin = tr_clock_sec();
     char *path = NULL;
+    if (c->before) c->before(c->self);
     tr_error_clear();
     if (tr_checkpoint_write(c->dir, &c->content, &path) == TR_OK) {
         if (c->content.step == c->best_missed) c->best_step = c->best_missed;
@@ -171,6 +174,8 @@ tr_status_t tr_checkpointer_create(const tr_checkpointer_params_t *params,
     tr_status_t status = TR_OK;
     TR_TRY(tr_alloc(sizeof *c, "checkpoint writer", &c));
     c->keep = params->keep;
+    c->before = params->before;
+    c->self = params->self;
     c->best_step = c->best_missed = c->best_wanted = -1;
     TR_TRY_GOTO(tr_strdup(params->dir, &c->dir), failed);
     TR_TRY_GOTO(checkpointer_probe(c->dir), failed);

@@ -3,7 +3,7 @@
  */
 #include "progress_int.h"
 #include "base/clock.h"
-#include "trainer/log.h"
+#include "base/log_queue.h"
 #include "base/mem.h"
 
 #include <math.h>
@@ -15,6 +15,7 @@
 
 #define REDRAW_SEC  0.1
 #define PLAIN_SEC   5 /* between lines without a terminal */
+#define FLUSH_SEC   2 /* at the end, for a terminal that is not read */
 #define BAR_MAX     28
 #define BAR_MIN     10
 #define LINE_BYTES  1024
@@ -226,8 +227,8 @@ static void write_above(void *self, tr_log_level_t level, const char *text) {
     const char *color = line->style.color ? colors[level] : "";
     pthread_mutex_lock(&line->lock);
     progress_put(&out, "\r\x1b[K%s%s%s\n%s", color, text, *color ? "\x1b[0m" : "", line->line);
-    tr_log_write_bytes(line->fd, bytes, out.used);
     pthread_mutex_unlock(&line->lock);
+    tr_log_write_bytes(line->fd, bytes, out.used);
 }
 
 tr_status_t tr_progress_create(int fd, tr_progress_line_t **out) {
@@ -256,10 +257,10 @@ void tr_progress_draw(tr_progress_line_t *line, const tr_progress_t *state) {
     tr_progress_compose(state, tr_terminal_width(line->terminal) - 1, true, line->style, line->line,
                         sizeof line->line);
     progress_put(&out, "\r%s\x1b[K", line->line);
-    tr_log_write_bytes(line->fd, bytes, out.used);
     line->drawn_sec = now;
     line->phase = state->phase;
     pthread_mutex_unlock(&line->lock);
+    tr_log_put(line->fd, bytes, out.used);
 }
 
 void tr_progress_plain(tr_progress_line_t *line, const tr_progress_t *state) {
@@ -273,7 +274,7 @@ void tr_progress_plain(tr_progress_line_t *line, const tr_progress_t *state) {
     tr_progress_format(state, LINE_BYTES - 2, false, text, sizeof text - 1);
     out.used = strlen(text);
     progress_put(&out, "\n");
-    tr_log_write_bytes(line->fd, text, out.used);
+    tr_log_put(line->fd, text, out.used);
 }
 
 void tr_progress_log(tr_progress_line_t *line, const tr_progress_t *state, double every_sec) {
@@ -282,12 +283,13 @@ void tr_progress_log(tr_progress_line_t *line, const tr_progress_t *state, doubl
     if (now - line->logged_sec < every_sec || !tr_log_shows(TR_LOG_INFO)) return;
     line->logged_sec = now;
     tr_progress_format(state, LINE_BYTES - 1, false, text, sizeof text);
-    tr_log_write_files(TR_LOG_INFO, "%s", text);
+    tr_log_put_files("%s", text);
 }
 
 void tr_progress_destroy(tr_progress_line_t **destroying) {
     tr_progress_line_t *line = *destroying;
     if (!line) return;
+    if (!tr_log_flush(FLUSH_SEC)) return; /* a thread that hangs still uses it */
     if (line->terminal >= 0) {
         tr_log_set_sink(NULL, NULL);
         if (line->line[0]) tr_log_write_bytes(line->fd, "\r\x1b[K", 4);

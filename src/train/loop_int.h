@@ -56,6 +56,7 @@ typedef struct {
     tr_world_t *world;
     const tr_world_info_t *info;
     tr_run_t *run; /* rank 0 */
+    tr_recorder_t *recorder; /* rank 0 */
     char *run_dir;
     double until_sec; /* run.until, seconds since 1970; 0: none */
 

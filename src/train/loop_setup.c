@@ -75,9 +75,19 @@ static tr_status_t loop_check_room(const loop_t *l) {
     return tr_checkpoint_room(dir, &content, count);
 }
 
+/* A run that resumes from a checkpoint finds the lines of all steps before it, unless the disk does
+ * not take them. */
+static void loop_wait_for_lines(void *self) {
+    enum { MOST_SEC = 30 };
+    const loop_t *l = self;
+    if (l->recorder) (void)tr_recorder_wait(l->recorder, MOST_SEC);
+}
+
 static tr_status_t loop_open_checkpointer(loop_t *l) {
-    const tr_checkpointer_params_t params = {tr_run_checkpoint_dir(l->run),
-                                             l->saving.settings.keep};
+    const tr_checkpointer_params_t params = {.dir = tr_run_checkpoint_dir(l->run),
+                                             .keep = l->saving.settings.keep,
+                                             .before = loop_wait_for_lines,
+                                             .self = l};
     char resume_hint[TR_RESUME_HINT_BYTES];
     TR_TRY(tr_loop_describe_state(l)); /* its errors now, not at the first checkpoint */
     TR_TRY(tr_export_files(l->s, &l->saving.files));
@@ -154,6 +164,7 @@ tr_status_t tr_loop_set_up(loop_t *l) {
     tr_run_settings_t run;
     tr_parallel_settings_t parallel;
     const bool is_root = tr_loop_is_root(l);
+    tr_status_t status = TR_OK;
     tr_config_read(l->config, &tr_run_config, &run);
     tr_config_read(l->config, &tr_parallel_config, &parallel);
     tr_config_read(l->config, &tr_log_config, &log);
@@ -203,6 +214,9 @@ tr_status_t tr_loop_set_up(loop_t *l) {
 
     TR_TRY(tr_metrics_open(&l->metrics, s, l->run, log.every, l->params->version));
     TR_TRY(tr_metrics_resume(&l->metrics, l->state.step, l->state.valid_pending, origin->metrics));
+    if (is_root) status = tr_recorder_start(l->run, l->config, s->total_steps, &l->recorder);
+    TR_TRY(tr_world_agree(l->world, status));
+    l->metrics.recorder = l->recorder;
     TR_TRY(tr_metrics_rate_open(s, &l->metrics.rate));
     l->metrics.base_bytes = base_bytes;
     l->metrics.start = l->start.number;

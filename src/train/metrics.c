@@ -11,7 +11,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define LOG_SEC 60 /* between progress lines in log.txt */
+#define LOG_SEC        60 /* between progress lines in log.txt */
+#define LAST_LINES_SEC 10 /* for a disk that does not answer, at the end */
 
 size_t tr_metrics_peak_bytes(void) {
     struct rusage usage;
@@ -178,12 +179,6 @@ static tr_progress_t metrics_progress(const tr_metrics_t *r, int64_t step, doubl
     return p;
 }
 
-/* A full disk loses lines but does not end the run. */
-static void write_line(tr_metrics_t *r, json_t *line) {
-    if (tr_run_metrics(r->run, line) == TR_OK || r->lines_lost++ > 0) return;
-    TR_WARN("metrics.jsonl will lack lines, training continues: %s", tr_error_last()->message);
-}
-
 static void write_metrics(tr_metrics_t *r, int64_t step, double lr, const tr_step_outcome_t *o) {
     const double n = (double)r->window.steps, sec = r->window.seconds, counted = r->window.counted;
     json_t *line =
@@ -210,7 +205,7 @@ static void write_metrics(tr_metrics_t *r, int64_t step, double lr, const tr_ste
     add_perplexity(r->s, "perplexity", r->window.loss / counted, line);
     if (step_tokens(r->s) > 0)
         json_object_set_new(line, "tokens_per_sec", tr_json_measured(n * step_tokens(r->s) / sec));
-    write_line(r, line);
+    tr_recorder_line(r->recorder, line);
 }
 
 tr_status_t tr_metrics_step(tr_metrics_t *r, int64_t step, double lr, const tr_step_outcome_t *o) {
@@ -339,7 +334,7 @@ tr_status_t tr_metrics_valid(tr_metrics_t *r, int64_t steps_done, const tr_eval_
     json_object_set_new(line, "train_loss", tr_json_finite(train.loss / train.counted));
     if (!isnan(v->r2)) json_object_set_new(line, "valid_r2", tr_json_finite(v->r2));
     add_perplexity(r->s, "valid_perplexity", v->loss, line);
-    write_line(r, line);
+    tr_recorder_line(r->recorder, line);
     if (ends_epoch) return TR_OK;
     r->text.length = 0;
     tr_str_printf(&r->text, "step %lld/%lld", (long long)steps_done, (long long)r->s->total_steps);
@@ -432,6 +427,7 @@ tr_status_t tr_metrics_summary(tr_metrics_t *r, const tr_metrics_end_t *end) {
     /* The summary of a run that was already complete must not lose its measurements. */
     if (!r->run || (r->whole.steps == 0 && tr_metrics_is_done(r->run, end->steps))) return TR_OK;
     const double sec = r->whole.seconds > 0 ? r->whole.seconds : 1;
+    if (r->recorder) (void)tr_recorder_wait(r->recorder, LAST_LINES_SEC);
     json_t *o = json_pack(
         "{s:s, s:I, s:I, s:o, s:i, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:o}",
         "status", end->status, "steps", (json_int_t)end->steps, "samples",
@@ -473,8 +469,8 @@ tr_status_t tr_metrics_summary(tr_metrics_t *r, const tr_metrics_end_t *end) {
     if (step_tokens(r->s) > 0)
         json_object_set_new(o, "tokens_per_sec",
                             tr_json_measured((double)r->whole.steps * step_tokens(r->s) / sec));
-    if (r->lines_lost > 0)
-        json_object_set_new(o, "metrics_lines_lost", json_integer(r->lines_lost));
+    if (r->recorder && tr_recorder_lost(r->recorder) > 0)
+        json_object_set_new(o, "metrics_lines_lost", json_integer(tr_recorder_lost(r->recorder)));
     if (strcmp(end->status, "failed") == 0)
         json_object_set_new(o, "error", json_string(tr_error_last()->message));
     if (end->engine) json_object_set_new(o, "engine", json_string(end->engine));

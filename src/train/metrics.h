@@ -6,6 +6,7 @@
 #define TR_TRAIN_METRICS_H
 
 #include "session/session.h"
+#include "monitor/recorder.h"
 #include "run/run.h"
 #include "metrics_gradient.h"
 #include "metrics_ranks.h"
@@ -50,7 +51,7 @@ typedef struct {
     /* memory of the process before the planned memory: code, libraries, data sets */
     size_t base_bytes;
     char *started;
-    int64_t lines_lost; /* of metrics.jsonl, because the disk was full */
+    tr_recorder_t *recorder; /* borrowed; set by the loop; NULL: silent, and before the run begins */
     /* of an epoch, a validation or a test; reused, so that only the first one allocates */
     tr_str_t text;
 } tr_metrics_t;

@@ -195,7 +195,7 @@ ok $? "rank 0 alone fails: the checkpoint being written is finished"
 # A file system that is really full, where a user may mount one.
 cat >really.sh <<'EOS'
 mount -t tmpfs -o size=300k tmpfs small &&
-    FAIL_SLOW=metrics.jsonl:50 LD_PRELOAD=$fail_lib \
+    FAIL_PACE=500 LD_PRELOAD=$fail_lib \
         "$TRAINER" net.ini run.dir=small/run $exact checkpoint.keep=0 checkpoint.every=4 >out 2>&1
 echo "$? $(ls small/run/checkpoints | grep -c '^step-')"
 EOS

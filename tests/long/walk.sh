@@ -29,7 +29,7 @@ strike() {
     cp -a base run
     local begin=$EPOCHREALTIME
     {
-        (export LD_PRELOAD="$fail_lib" FAIL_SLOW=metrics.jsonl:4 FAIL_SAY="$work/said" FAIL_AT=$n "$@" && train run)
+        (export LD_PRELOAD="$fail_lib" FAIL_PACE=40 FAIL_SAY="$work/said" FAIL_AT=$n "$@" && train run)
     } 2>/dev/null
     code=$?
     slowest=$(printf '%s\n' "$(since "$begin")" "$slowest" | sort -n | tail -n 1)

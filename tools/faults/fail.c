@@ -16,6 +16,8 @@
  *   FAIL_RANK=R             only in this rank
  *   FAIL_SLOW=TEXT:MS       besides, every write to a path that contains TEXT takes so much longer;
  *                           FAIL_WHILE holds for it, too
+ *   FAIL_PACE=US            besides, every primitive of oneDNN and every launch of a CUDA graph takes so many
+ *                           microseconds longer: steps are slow, whatever they write
  *   FAIL_SAY=FILE           gets a line "CALL N PATH" when the N-th came
  *
  * Acts only in programs whose name begins with FAIL_PROGRAM (default "trainer"): launchers are left
@@ -52,7 +54,7 @@ static const struct {
 
 static enum { OFF, ERROR, SHORT, KILL, STOP, SLEEP } how;
 static const char *calls, *on, *say, *meanwhile;
-static long at, milliseconds, slow_milliseconds;
+static long at, milliseconds, slow_milliseconds, pace_microseconds;
 static char slow_on[256];
 static int error_value, always;
 static _Atomic long count;
@@ -106,6 +108,7 @@ __attribute__((constructor)) static void read_settings(void) {
     always = getenv("FAIL_ALWAYS") != NULL;
     if (getenv("FAIL_SLOW"))
         (void)!sscanf(getenv("FAIL_SLOW"), "%255[^:]:%ld", slow_on, &slow_milliseconds);
+    if (getenv("FAIL_PACE")) pace_microseconds = atol(getenv("FAIL_PACE"));
     dl_iterate_phdr(find_text, NULL);
     if (calls && getenv("FAIL_HOW")) read_how(getenv("FAIL_HOW"));
 }
@@ -332,4 +335,28 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *settings, void *(*st
     return how != OFF && FROM_PROGRAM && is_due("thread", on ? on : "") == 1
                ? error_value
                : next(thread, settings, start, arg);
+}
+
+/* -- slow steps -------------------------------------------------------------------------------- */
+
+static void pace(void) {
+    if (pace_microseconds > 0)
+        nanosleep(&(struct timespec){pace_microseconds / 1000000,
+                                     pace_microseconds % 1000000 * 1000},
+                  NULL);
+}
+
+int dnnl_primitive_execute(const void *primitive, void *stream, int args, const void *arg);
+int dnnl_primitive_execute(const void *primitive, void *stream, int args, const void *arg) {
+    pace();
+    return ((int (*)(const void *, void *, int, const void *))dlsym(
+        RTLD_NEXT, "dnnl_primitive_execute"))(primitive, stream, args, arg);
+}
+
+int cudaGraphLaunch(void *graph, void *stream);
+int cudaGraphLaunch(void *graph, void *stream) {
+    void *library = dlopen("libcudart.so.13", RTLD_LAZY | RTLD_NOLOAD);
+    if (!library) library = dlopen("libcudart.so.12", RTLD_LAZY | RTLD_NOLOAD);
+    pace();
+    return ((int (*)(void *, void *))dlsym(library, "cudaGraphLaunch"))(graph, stream);
 }

@@ -51,7 +51,7 @@ static int fresh(void **state) {
 
 static void test_saves_and_keeps_the_best(void **state) {
     tr_checkpointer_t *c = NULL;
-    OK(tr_checkpointer_create(&(tr_checkpointer_params_t){DIR_NAME, 2}, &c));
+    OK(tr_checkpointer_create(&(tr_checkpointer_params_t){.dir = DIR_NAME, .keep = 2}, &c));
     OK(tr_checkpointer_wait(c)); /* idle: nothing to wait for */
     for (int step = 1; step <= 6; step++) save(c, step, step == 2);
     tr_checkpointer_stats_t stats = tr_checkpointer_stats(c);
@@ -72,7 +72,7 @@ static void test_saves_and_keeps_the_best(void **state) {
     assert_null(c);
     assert_int_equal(access(DIR_NAME "/step-00000002", F_OK), -1);
     /* Another run of the program goes on where this one was, and still keeps the best. */
-    OK(tr_checkpointer_create(&(tr_checkpointer_params_t){DIR_NAME, 1}, &c));
+    OK(tr_checkpointer_create(&(tr_checkpointer_params_t){.dir = DIR_NAME, .keep = 1}, &c));
     save(c, 8, false);
     save(c, 9, false);
     tr_checkpointer_destroy(&c);
@@ -83,7 +83,7 @@ static void test_saves_and_keeps_the_best(void **state) {
 static void test_one_at_a_time(void **state) {
     tr_checkpointer_t *c = NULL;
     tr_checkpoint_content_t now = content(1);
-    OK(tr_checkpointer_create(&(tr_checkpointer_params_t){DIR_NAME, 0}, &c));
+    OK(tr_checkpointer_create(&(tr_checkpointer_params_t){.dir = DIR_NAME, .keep = 0}, &c));
     assert_false(tr_checkpointer_busy(c));
     int refused = 0;
     for (int round = 0; round < 50 && !refused;
@@ -99,7 +99,7 @@ static void test_one_at_a_time(void **state) {
 
 static void test_failure_and_recovery(void **state) {
     tr_checkpointer_t *c = NULL;
-    OK(tr_checkpointer_create(&(tr_checkpointer_params_t){DIR_NAME, 2}, &c));
+    OK(tr_checkpointer_create(&(tr_checkpointer_params_t){.dir = DIR_NAME, .keep = 2}, &c));
     save(c, 1, true);
     /* A file is where the folder was: nothing can be written. */
     assert_int_equal(rename(DIR_NAME, "aside"), 0);
@@ -125,15 +125,15 @@ static void test_failure_and_recovery(void **state) {
 static void test_refuses_bad_places(void **state) {
     tr_checkpointer_t *c = NULL;
     assert_int_equal(
-        tr_checkpointer_create(&(tr_checkpointer_params_t){"absent/checkpoints", 2}, &c),
+        tr_checkpointer_create(&(tr_checkpointer_params_t){.dir = "absent/checkpoints", .keep = 2}, &c),
         TR_ERR_IO);
     close(open(DIR_NAME, O_CREAT | O_WRONLY, 0600));
-    assert_int_equal(tr_checkpointer_create(&(tr_checkpointer_params_t){DIR_NAME, 2}, &c),
+    assert_int_equal(tr_checkpointer_create(&(tr_checkpointer_params_t){.dir = DIR_NAME, .keep = 2}, &c),
                      TR_ERR_IO);
     unlink(DIR_NAME);
     if (geteuid() != 0) { /* root may write anywhere */
         assert_int_equal(mkdir(DIR_NAME, 0500), 0);
-        assert_int_equal(tr_checkpointer_create(&(tr_checkpointer_params_t){DIR_NAME, 2}, &c),
+        assert_int_equal(tr_checkpointer_create(&(tr_checkpointer_params_t){.dir = DIR_NAME, .keep = 2}, &c),
                          TR_ERR_PERMISSION);
         chmod(DIR_NAME, 0700);
     }

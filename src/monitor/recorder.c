@@ -1,0 +1,188 @@
+/* Writes what a run records, on a thread of its own. */
+#include "recorder.h"
+
+#include "base/file.h"
+#include "base/log_queue.h"
+#include "base/mem.h"
+#include "prometheus.h"
+#include "tensorboard.h"
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MOST_JOBS = 4096, STOP_SEC = 10 };
+
+static const tr_config_field_t record_fields[] = {
+    TR_FIELD_BOOL(tr_record_settings_t, tensorboard, "no",
+                  "Write the curves of the run for TensorBoard, in tensorboard/ of the run folder.",
+                  TR_RESUME_FREE),
+};
+const tr_config_table_t tr_record_config =
+    TR_CONFIG_TABLE("log", record_fields, tr_record_settings_t);
+
+static const tr_config_field_t monitor_fields[] = {
+    TR_FIELD_STRING(tr_monitor_settings_t, file, "",
+                    "File that always has the newest metrics in the text format of Prometheus, for "
+                    "the textfile collector of node_exporter. auto: metrics.prom in the run folder. "
+                    "Empty: none. It is removed at the end.",
+                    TR_RESUME_FREE),
+};
+const tr_config_table_t tr_monitor_config =
+    TR_CONFIG_TABLE("monitor", monitor_fields, tr_monitor_settings_t);
+
+struct tr_recorder {
+    tr_background_t *background;
+    tr_run_t *run;
+    _Atomic int64_t lost;
+    bool has_lost; /* and said so */
+    /* of the thread */
+    char *tensorboard_dir, *metrics_path, *config_text, *prometheus_path;
+    tr_tensorboard_t *tensorboard; /* NULL: none, or it failed */
+    tr_prometheus_t prometheus;
+    char host[64];
+};
+
+/* -- on the thread ----------------------------------------------------------------------------- */
+
+static void recorder_open_tensorboard(void *self, void *item) {
+    tr_recorder_t *r = self;
+    (void)item;
+    if (tr_tensorboard_open(r->tensorboard_dir, r->metrics_path, r->config_text,
+                            &r->tensorboard) != TR_OK)
+        TR_WARN("there will be no curves for TensorBoard, training continues: %s",
+                tr_error_last()->message);
+}
+
+/* Readers see the old file or the new one. */
+static tr_status_t recorder_replace(const char *path, const tr_str_t *text) {
+    char temporary[4096];
+    if (tr_snprintf(temporary, sizeof temporary, "%s.tmp", path) >= (int)sizeof temporary)
+        return tr_io_fail("create", path, ENAMETOOLONG);
+    FILE *file = tr_create_stream(temporary);
+    bool is_written = file && fwrite(text->text, 1, text->length, file) == text->length;
+    int reason = errno;
+    if (file && fclose(file) != 0) is_written = false, reason = errno;
+    if (is_written && rename(temporary, path) == 0) return TR_OK;
+    if (is_written) reason = errno;
+    unlink(temporary);
+    return tr_io_fail("write", path, reason);
+}
+
+static void recorder_write_prometheus(tr_recorder_t *r, const json_t *line) {
+    tr_str_t text = {0};
+    tr_prometheus_take(&r->prometheus, line);
+    r->prometheus.lines_lost = tr_recorder_lost(r);
+    tr_prometheus_compose(&r->prometheus, &text);
+    if (text.status != TR_OK || recorder_replace(r->prometheus_path, &text) != TR_OK) {
+        TR_WARN("monitor.file is no longer written, training continues: %s",
+                tr_error_last()->message);
+        tr_free(&r->prometheus_path);
+    }
+    tr_str_free(&text);
+}
+
+static void recorder_write_line(void *self, void *item) {
+    tr_recorder_t *r = self;
+    json_t *line = item;
+    if (r->tensorboard && tr_tensorboard_add(r->tensorboard, line) != TR_OK) {
+        TR_WARN("TensorBoard's curves end here, training continues: %s", tr_error_last()->message);
+        tr_tensorboard_close(&r->tensorboard);
+    }
+    if (r->prometheus_path) recorder_write_prometheus(r, line);
+    /* A full disk loses lines but does not end the run. */
+    if (tr_run_metrics(r->run, line) == TR_OK || atomic_fetch_add(&r->lost, 1) > 0) return;
+    TR_WARN("metrics.jsonl will lack lines, training continues: %s", tr_error_last()->message);
+}
+
+/* -- for the run ------------------------------------------------------------------------------- */
+
+static void recorder_free(tr_recorder_t **freeing) {
+    tr_recorder_t *r = *freeing;
+    tr_tensorboard_close(&r->tensorboard);
+    tr_free(&r->tensorboard_dir);
+    tr_free(&r->metrics_path);
+    tr_free(&r->config_text);
+    tr_free(&r->prometheus_path);
+    tr_free(freeing);
+}
+
+static tr_status_t recorder_path(const tr_run_t *run, const char *name, char **out) {
+    char path[4096];
+    TR_TRY(tr_path_join(tr_run_dir(run), name, path));
+    return tr_strdup(path, out);
+}
+
+static tr_status_t recorder_configure(tr_recorder_t *r, const tr_config_t *config) {
+    tr_record_settings_t record;
+    tr_monitor_settings_t monitor;
+    tr_str_t text = {0};
+    tr_config_read(config, &tr_record_config, &record);
+    tr_config_read(config, &tr_monitor_config, &monitor);
+    TR_TRY(recorder_path(r->run, "metrics.jsonl", &r->metrics_path));
+    if (record.tensorboard) {
+        TR_TRY(recorder_path(r->run, "tensorboard", &r->tensorboard_dir));
+        TR_TRY(tr_config_serialize(config, &text));
+        TR_TRY(tr_str_take(&text, &r->config_text));
+    }
+    if (strcmp(monitor.file, "auto") == 0)
+        TR_TRY(recorder_path(r->run, "metrics.prom", &r->prometheus_path));
+    else if (monitor.file[0])
+        TR_TRY(tr_strdup(monitor.file, &r->prometheus_path));
+    return TR_OK;
+}
+
+tr_status_t tr_recorder_start(tr_run_t *run, const tr_config_t *config, int64_t total_steps,
+                              tr_recorder_t **out) {
+    tr_recorder_t *r = NULL;
+    const char *job = getenv("SLURM_JOB_ID");
+    tr_status_t status;
+    TR_TRY(tr_alloc(sizeof *r, "recorder", &r));
+    r->run = run;
+    gethostname(r->host, sizeof r->host - 1);
+    r->prometheus = tr_prometheus_new(tr_file_name(tr_run_dir(run)), job ? job : "", r->host);
+    r->prometheus.steps = (double)total_steps;
+    TR_TRY_GOTO(recorder_configure(r, config), failed);
+    TR_TRY_GOTO(tr_background_start("recorder", MOST_JOBS, &r->background), failed);
+    tr_log_set_queue(r->background);
+    if (r->tensorboard_dir)
+        (void)tr_background_post(r->background, recorder_open_tensorboard, r, NULL);
+    *out = r;
+    return TR_OK;
+failed:
+    recorder_free(&r);
+    return status;
+}
+
+void tr_recorder_line(tr_recorder_t *r, json_t *line) {
+    if (tr_background_post(r->background, recorder_write_line, r, line)) return;
+    json_decref(line);
+    if (atomic_fetch_add(&r->lost, 1) == 0)
+        TR_WARN("metrics.jsonl will lack lines, training continues: the disk does not answer");
+}
+
+bool tr_recorder_wait(tr_recorder_t *r, double sec) {
+    return tr_background_wait(r->background, sec);
+}
+
+int64_t tr_recorder_lost(const tr_recorder_t *r) {
+    return atomic_load(&r->lost);
+}
+
+bool tr_recorder_stop(tr_recorder_t **stopping) {
+    tr_recorder_t *r = *stopping;
+    if (!r) return true;
+    *stopping = NULL;
+    (void)tr_background_wait(r->background, STOP_SEC);
+    tr_log_set_queue(NULL);
+    if (!tr_background_stop(&r->background, 0.1)) {
+        TR_WARN("a write has not returned for %d s: the last lines of %s may be missing", STOP_SEC,
+                tr_run_dir(r->run));
+        return false;
+    }
+    if (r->prometheus_path) unlink(r->prometheus_path);
+    recorder_free(&r);
+    return true;
+}

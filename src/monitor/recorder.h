@@ -1,0 +1,38 @@
+/*
+ * The thread that writes what a run records: log.txt and the terminal, metrics.jsonl, TensorBoard's
+ * curves, and the metrics for Prometheus. Nothing here makes a step wait. A writer that fails says
+ * so once, and the run goes on. On the rank that records. Not collective.
+ */
+#ifndef TR_MONITOR_RECORDER_H
+#define TR_MONITOR_RECORDER_H
+
+#include "config/config.h"
+#include "run/run.h"
+
+/* log.tensorboard, monitor.file. */
+typedef struct {
+    bool tensorboard;
+} tr_record_settings_t;
+extern const tr_config_table_t tr_record_config; /* log.tensorboard */
+typedef struct {
+    const char *file; /* "": none; auto: metrics.prom in the run folder */
+} tr_monitor_settings_t;
+extern const tr_config_table_t tr_monitor_config; /* monitor.* */
+
+typedef struct tr_recorder tr_recorder_t;
+
+/* `run` is borrowed until the end of the recorder. total_steps: of the whole run. Lines of the log
+ * go through the recorder from now on. */
+tr_status_t tr_recorder_start(tr_run_t *run, const tr_config_t *config, int64_t total_steps,
+                              tr_recorder_t **out);
+/* Hands over a line of metrics.jsonl. Steals `line`. */
+void tr_recorder_line(tr_recorder_t *recorder, json_t *line);
+/* Waits at most `sec` seconds until what was recorded so far is written. */
+bool tr_recorder_wait(tr_recorder_t *recorder, double sec);
+/* Lines that metrics.jsonl lacks, because the disk was full or did not answer. */
+int64_t tr_recorder_lost(const tr_recorder_t *recorder);
+/* Waits, ends the thread, and removes the file for Prometheus. False: a write hangs; the thread is
+ * left alone, with what it uses and with the run. */
+bool tr_recorder_stop(tr_recorder_t **recorder);
+
+#endif

@@ -1,0 +1,145 @@
+/* Writes the lines of metrics.jsonl as curves of TensorBoard. */
+#include "tensorboard.h"
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "events.h"
+#include "metric.h"
+#include <dirent.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAX_POINTS = 2000 }; /* of a curve, from earlier starts */
+
+struct tr_tensorboard {
+    tr_events_t *events;
+    double unix_sec; /* of the last line: validations have no time of their own */
+};
+
+tr_status_t tr_tensorboard_add(tr_tensorboard_t *board, const json_t *line) {
+    const int64_t step = json_integer_value(json_object_get(line, "step"));
+    const json_t *time = json_object_get(line, "unix_time");
+    if (json_is_number(time)) board->unix_sec = json_number_value(time);
+    for (int i = 0; i < TR_METRIC_COUNT; i++) {
+        const json_t *value = json_object_get(line, tr_metric_list[i].key);
+        if (json_is_number(value))
+            TR_TRY(tr_events_scalar(board->events, tr_metric_list[i].tag, step, board->unix_sec,
+                                    json_number_value(value)));
+    }
+    return TR_OK;
+}
+
+static bool line_is_validation(const json_t *line) {
+    return json_object_get(line, "valid_loss") != NULL;
+}
+
+/* Calls `visit` with each whole line. */
+static tr_status_t history_visit(const char *path,
+                                 tr_status_t (*visit)(void *self, const json_t *line), void *self) {
+    FILE *file = fopen(path, "re");
+    char *text = NULL;
+    size_t room = 0;
+    ssize_t bytes;
+    tr_status_t status = TR_OK;
+    if (!file) return errno == ENOENT ? TR_OK : tr_io_fail("open", path, errno);
+    while (status == TR_OK && (bytes = getline(&text, &room, file)) > 0) {
+        json_t *line = json_loadb(text, (size_t)bytes, 0, NULL);
+        if (line) status = visit(self, line);
+        json_decref(line);
+    }
+    free(text);
+    fclose(file);
+    return status;
+}
+
+static tr_status_t history_count(void *self, const json_t *line) {
+    *(int64_t *)self += !line_is_validation(line);
+    return TR_OK;
+}
+
+typedef struct {
+    tr_tensorboard_t *board;
+    int64_t every, seen; /* training lines: one of `every` is written */
+} replay_t;
+
+static tr_status_t history_replay(void *self, const json_t *line) {
+    replay_t *r = self;
+    if (!line_is_validation(line) && r->seen++ % r->every != 0) return TR_OK;
+    return tr_tensorboard_add(r->board, line);
+}
+
+/* The names of the files that are there before the new one. */
+typedef TR_VEC(char *) names_t;
+
+static void names_free(names_t *names) {
+    for (size_t i = 0; i < names->count; i++) tr_free(&names->data[i]);
+    tr_vec_free(names);
+}
+
+static tr_status_t names_list(const char *folder, names_t *out) {
+    DIR *dir = opendir(folder);
+    tr_status_t status = TR_OK;
+    for (struct dirent *entry; dir && status == TR_OK && (entry = readdir(dir));) {
+        char path[4096], *own = NULL;
+        if (!strstr(entry->d_name, "tfevents")) continue;
+        status = tr_path_join(folder, entry->d_name, path);
+        if (status == TR_OK) status = tr_strdup(path, &own);
+        if (status == TR_OK) status = tr_vec_push(out, own);
+        if (status != TR_OK) tr_free(&own);
+    }
+    if (dir) closedir(dir);
+    return status;
+}
+
+/* A table of Markdown: the keys and values of an ini text. */
+static void config_as_table(const char *text, tr_str_t *out) {
+    char section[128] = "";
+    tr_str_append(out, "| key | value |\n|---|---|\n");
+    for (const char *line = text; *line; line += strcspn(line, "\n") + (strchr(line, '\n') != 0)) {
+        const int length = (int)strcspn(line, "\n"), name = (int)strcspn(line, " =\n");
+        const char *value = memchr(line, '=', (size_t)length);
+        if (*line == '[') snprintf(section, sizeof section, "%.*s.", length - 2, line + 1);
+        if (*line == '[' || !value || name == 0) continue;
+        tr_str_printf(out, "| %s%.*s | %.*s |\n", section, name, line,
+                      length - (int)(value + 1 - line), value + 1);
+    }
+}
+
+tr_status_t tr_tensorboard_open(const char *folder, const char *metrics_path,
+                                const char *config_text, tr_tensorboard_t **out) {
+    tr_tensorboard_t *board = NULL;
+    names_t earlier = {0};
+    tr_str_t table = {0};
+    int64_t lines = 0;
+    tr_status_t status;
+    TR_TRY_GOTO(names_list(folder, &earlier), done);
+    TR_TRY_GOTO(tr_alloc(sizeof *board, "TensorBoard's curves", &board), done);
+    board->unix_sec = tr_clock_unix_sec();
+    TR_TRY_GOTO(tr_events_create(folder, &board->events), done);
+    TR_TRY_GOTO(tr_events_start(board->events, 0, board->unix_sec), done);
+    TR_TRY_GOTO(history_visit(metrics_path, history_count, &lines), done);
+    replay_t replay = {.board = board, .every = 1 + lines / MAX_POINTS};
+    TR_TRY_GOTO(history_visit(metrics_path, history_replay, &replay), done);
+    config_as_table(config_text, &table);
+    TR_TRY_GOTO(table.status, done);
+    TR_TRY_GOTO(tr_events_text(board->events, "config", 0, board->unix_sec, table.text), done);
+    for (size_t i = 0; i < earlier.count; i++) unlink(earlier.data[i]);
+    *out = board;
+done:
+    names_free(&earlier);
+    tr_str_free(&table);
+    if (status != TR_OK) tr_tensorboard_close(&board);
+    return status;
+}
+
+void tr_tensorboard_close(tr_tensorboard_t **closing) {
+    if (!*closing) return;
+    tr_events_close(&(*closing)->events);
+    tr_free(closing);
+}
