@@ -42,7 +42,7 @@ PREFIX     ?= /usr/local
 OPT        ?= -O3 -g
 ARCH       ?= -march=native
 SAN        ?=
-settings   := O CC AR MPICC MPIEXEC PKG_CONFIG HDF5_HOME DNNL_HOME JPEG PNG CUDA CUDA_HOME NVCC CUDA_ARCH CUDNN_HOME NCCL_HOME \
+settings   := O CC AR MPICC MPIEXEC PKG_CONFIG HDF5_HOME DNNL_HOME JPEG PNG MICROHTTPD CUDA CUDA_HOME NVCC CUDA_ARCH CUDNN_HOME NCCL_HOME \
               PREFIX OPT ARCH SAN WERROR CFLAGS CPPFLAGS LDFLAGS LDLIBS NVCCFLAGS
 
 # -- what is here: ask the compiler, with the flags that will be used ------------------------------------------------
@@ -67,6 +67,9 @@ have_jpeg    := $(if $(filter 0 no,$(JPEG)),,$(call have,stdio.h jpeglib.h,$(cal
 have_png     := $(if $(filter 0 no,$(PNG)),,$(call have,png.h,$(call pkg,--cflags,libpng)))
 image_cflags := $(if $(have_jpeg),-DTR_HAVE_JPEG $(call pkg,--cflags,libjpeg)) $(if $(have_png),-DTR_HAVE_PNG $(call pkg,--cflags,libpng))
 other_libs   += $(if $(have_jpeg),$(or $(call pkg,--libs,libjpeg),-ljpeg)) $(if $(have_png),$(or $(call pkg,--libs,libpng),-lpng))
+# Optional: the HTTP server; the library itself is loaded when a server starts. MICROHTTPD=0: without.
+have_mhd     := $(if $(filter 0 no,$(MICROHTTPD)),,$(call have,microhttpd.h,$(call pkg,--cflags,libmicrohttpd)))
+http_cflags  := $(if $(have_mhd),-DTR_HAVE_MICROHTTPD $(call pkg,--cflags,libmicrohttpd))
 cmocka_libs  := $(or $(call pkg,--libs,cmocka),-lcmocka)
 cuda_cflags   = $(foreach d,$(cuda_home) $(CUDNN_HOME) $(NCCL_HOME),-I$(d)/include)
 
@@ -218,6 +221,7 @@ $(O)/%.o: %.c $(O)/flags.stamp
 # NAME.su: the stack frame of each function, which tools/check-layers limits.
 $(O)/src/%.o: private CPPFLAGS += $(stack_usage)
 # The only objects that know libjpeg and libpng.
+$(O)/src/http/http.o: private CPPFLAGS += $(http_cflags)
 $(O)/src/datatools/image_%.o $(O)/tests/cli/make_images.o: private CPPFLAGS += $(image_cflags)
 # cmocka 2 warns of what cmocka 1 has no other name for.
 $(O)/tests/%.o: private CPPFLAGS += -Wno-deprecated-declarations
@@ -295,6 +299,7 @@ info:
 	@$(call row,xxHash,$(have_xxhash),$(call macro,xxhash.h,$(other_cflags),XXH_VERSION_MAJOR.XXH_VERSION_MINOR.XXH_VERSION_RELEASE),$(or $(call pkg,--libs,libxxhash),-lxxhash))
 	@$(call row,zlib,$(have_zlib),$(call macro,zlib.h,$(other_cflags),ZLIB_VERSION),$(or $(call pkg,--libs,zlib),-lz))
 	@$(call row,libjpeg,$(have_jpeg),$(call pkg,--modversion,libjpeg),$(if $(have_jpeg),JPEG files in trainer import images,not found: no JPEG files in trainer import images))
+	@$(call row,libmicrohttpd,$(have_mhd),$(call pkg,--modversion,libmicrohttpd),$(if $(have_mhd),monitor.port,not found: no monitor.port))
 	@$(call row,libpng,$(have_png),$(call pkg,--modversion,libpng),$(if $(have_png),PNG files in trainer import images,not found: no PNG files in trainer import images))
 	@$(call row,cmocka,$(have_cmocka),$(call pkg,--modversion,cmocka),$(if $(have_cmocka),$(cmocka_libs) (tests),only the tests want it))
 	@$(call row,CUDA,$(have_cuda),$(if $(cuda_v),$(shell echo $$(($(cuda_v) / 1000)).$$(($(cuda_v) % 1000 / 10)))),$(if $(have_cuda),$(cuda_home) for sm_$(cuda_arch),$(if $(filter 0 no,$(CUDA)),left out by CUDA=$(CUDA),no nvcc in PATH or CUDA_HOME with cublasLt and cuDNN: a build for CPUs)))
