@@ -20,6 +20,7 @@ struct tr_background {
     job_t *jobs; /* [most], a ring */
     int most;
     int64_t begun, ended; /* posted and done since the start */
+    double job_sec;       /* when the job that runs began, or the last one ended */
     bool stops, stalls;   /* stalls: the queue is full, and the job does not end */
 };
 
@@ -30,11 +31,13 @@ static void *background_main(void *self) {
         while (b->begun == b->ended && !b->stops) pthread_cond_wait(&b->posted, &b->lock);
         if (b->begun == b->ended) break;
         const job_t job = b->jobs[b->ended % b->most];
+        b->job_sec = tr_clock_sec();
         pthread_mutex_unlock(&b->lock);
         job.run(job.self, job.item);
         pthread_mutex_lock(&b->lock);
         b->ended++;
         b->stalls = false;
+        b->job_sec = tr_clock_sec();
         pthread_cond_broadcast(&b->finished);
     }
     pthread_mutex_unlock(&b->lock);
@@ -72,22 +75,19 @@ tr_status_t tr_background_start(const char *name, int most, tr_background_t **ou
     return status;
 }
 
-static struct timespec background_after(double sec) {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    const double nsec = (double)until.tv_nsec + 1e9 * (sec - floor(sec));
-    until.tv_sec += (time_t)floor(sec) + (nsec >= 1e9);
-    until.tv_nsec = (long)(nsec >= 1e9 ? nsec - 1e9 : nsec);
-    return until;
+static struct timespec background_at(double monotonic_sec) {
+    const double sec = floor(monotonic_sec);
+    return (struct timespec){(time_t)sec, (long)(1e9 * (monotonic_sec - sec))};
 }
 
 bool tr_background_post(tr_background_t *b, tr_job_fn job, void *self, void *item) {
-    const struct timespec until = background_after(TR_STALL_SEC);
+    const struct timespec until = background_at(tr_clock_sec() + TR_STALL_SEC);
     pthread_mutex_lock(&b->lock);
     while (b->begun - b->ended >= b->most && !b->stalls)
         b->stalls = pthread_cond_timedwait(&b->finished, &b->lock, &until) != 0;
     const bool has_room = b->begun - b->ended < b->most;
     if (has_room) {
+        if (b->begun == b->ended) b->job_sec = tr_clock_sec();
         b->jobs[b->begun++ % b->most] = (job_t){job, self, item};
         pthread_cond_signal(&b->posted);
     }
@@ -96,12 +96,12 @@ bool tr_background_post(tr_background_t *b, tr_job_fn job, void *self, void *ite
 }
 
 bool tr_background_wait(tr_background_t *b, double sec) {
-    const struct timespec until = background_after(sec);
-    int error = 0;
     pthread_mutex_lock(&b->lock);
     const int64_t last = b->begun;
-    while (b->ended < last && error == 0)
-        error = pthread_cond_timedwait(&b->finished, &b->lock, &until);
+    while (b->ended < last && tr_clock_sec() < b->job_sec + sec) {
+        const struct timespec until = background_at(b->job_sec + sec);
+        (void)pthread_cond_timedwait(&b->finished, &b->lock, &until);
+    }
     const bool is_done = b->ended >= last;
     pthread_mutex_unlock(&b->lock);
     return is_done;

@@ -18,10 +18,11 @@ tr_status_t tr_background_start(const char *name, int most, tr_background_t **ou
  * and does not wait again before one does. False: the caller keeps `item`. Any thread. */
 #define TR_STALL_SEC 0.1
 bool tr_background_post(tr_background_t *background, tr_job_fn job, void *self, void *item);
-/* Waits until all jobs posted before are done. False: not after `sec` seconds. Not from a job. */
+/* Waits until all jobs posted before are done. False: one of them takes `sec` seconds, which count
+ * from its own begin. Not from a job. */
 bool tr_background_wait(tr_background_t *background, double sec);
-/* Waits at most `sec` seconds for the jobs, and ends the thread. False: a job hangs; the thread and
- * what its jobs use must be left alone. */
+/* Waits as tr_background_wait, and ends the thread. False: a job hangs; the thread and what its jobs
+ * use must be left alone. */
 bool tr_background_stop(tr_background_t **background, double sec);
 
 #endif

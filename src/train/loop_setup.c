@@ -78,7 +78,7 @@ static tr_status_t loop_check_room(const loop_t *l) {
 /* A run that resumes from a checkpoint finds the lines of all steps before it, unless the disk does
  * not take them. */
 static void loop_wait_for_lines(void *self) {
-    enum { MOST_SEC = 30 };
+    enum { MOST_SEC = 10 };
     const loop_t *l = self;
     if (l->recorder) (void)tr_recorder_wait(l->recorder, MOST_SEC);
 }

@@ -1,0 +1,93 @@
+#!/usr/bin/env bash
+# log.tensorboard: a run that is killed twice, with validations behind its last checkpoint, has curves in which each
+# step is once; torn files, folders that cannot be written. monitor.file at the same time.
+. "${TRAINER_ROOT:?is set by the runner: make test k=train/tensorboard}/tests/support/faults.sh"
+run_config
+sed -i 's/^valid_every = .*/valid_every = 7/; s/^\[data\]/[data]\nvalid_fraction = 0.2/' net.ini
+cat >curves.py <<'END'
+"""curves.py FOLDER: reads the records of all files; prints each curve, its steps and its values."""
+import glob, struct, sys
+def varint(b, i):
+    n = s = 0
+    while True:
+        n |= (b[i] & 127) << s; s += 7; i += 1
+        if b[i - 1] < 128: return n, i
+def fields(b):
+    i = 0
+    while i < len(b):
+        key, i = varint(b, i)
+        if key & 7 == 0: v, i = varint(b, i)
+        elif key & 7 == 1: v, i = struct.unpack_from("<d", b, i)[0], i + 8
+        elif key & 7 == 5: v, i = struct.unpack_from("<f", b, i)[0], i + 4
+        else:
+            n, i = varint(b, i); v, i = b[i:i + n], i + n
+        yield key >> 3, v
+curves, starts = {}, 0
+for name in sorted(glob.glob(sys.argv[1] + "/events.out.tfevents.*")):
+    data, at = open(name, "rb").read(), 0
+    while at + 12 <= len(data):
+        n = struct.unpack_from("<Q", data, at)[0]
+        if at + 16 + n > len(data): break
+        event = dict(fields(data[at + 12:at + 12 + n])); at += 16 + n
+        starts += 7 in event
+        for number, value in fields(event.get(5, b"")):
+            value = dict(fields(value))
+            if 2 in value: curves.setdefault(value[1].decode(), []).append((event.get(2, 0), value[2]))
+print("starts", starts)
+for tag, points in sorted(curves.items()):
+    steps = [s for s, _ in points]
+    print(tag, "ordered" if all(a < b for a, b in zip(steps, steps[1:])) else "WRONG", *steps)
+END
+curves() { python3 -I curves.py "$1/tensorboard" >found; }
+curve() { sed -n "s,^$1 ordered ,,p" found; } # TAG: its steps, if each is once
+
+run 2 net.ini run.dir=whole $exact log.tensorboard=yes monitor.file=auto && curves whole &&
+    [ "$(curve train/loss)" = "$(seq -s ' ' 60)" ] && [ "$(curve valid/loss)" = "7 14 21 28 35 42 49 56 60" ] &&
+    ! grep -q WRONG found && grep -q '^starts 1' found && [ ! -e whole/metrics.prom ]
+ok $? "the curves of a run"
+
+# Killed behind a validation that no checkpoint has: it is done again, and is in the curve once.
+past() { # RUN STEP
+    awk -v at="$2" '/"valid_loss"/ && match($0, /"step":[0-9]+/) && substr($0, RSTART + 7, RLENGTH - 7) >= at { n++ }
+        END { exit !n }' "$1/metrics.jsonl" 2>/dev/null
+}
+for at in 14 35; do
+    FAULT=$slower start 2 net.ini run.dir=killed $exact log.tensorboard=yes monitor.file=auto
+    until_true past killed $at
+    cp killed/metrics.prom "prom$at" 2>/dev/null
+    hit KILL 0
+    ended
+done
+printf 'torn' >>"$(echo killed/tensorboard/events*)"
+run 2 net.ini run.dir=killed $exact log.tensorboard=yes && curves killed && ! grep -q WRONG found &&
+    [ "$(curve train/loss)" = "$(seq -s ' ' 60)" ] && [ "$(curve valid/loss)" = "7 14 21 28 35 42 49 56 60" ]
+ok $? "killed twice behind validations: each step is once"
+[ "$(ls killed/tensorboard | wc -l)" = 1 ]
+ok $? "the files of earlier starts are gone"
+grep -q '^trainer_steps_total{run="killed",job="",host="[^"]*"} [0-9]*$' prom35 &&
+    [ "$(tail -c 1 prom35 | wc -l)" = 1 ] &&
+    ! grep -qvE '^(# (HELP|TYPE) trainer_[a-z0-9_]+ .*|trainer_[a-z0-9_]+\{[^}]*\} [-+.e0-9]+)$' prom35
+ok $? "the file for Prometheus"
+if python=$(python_with tensorboard) && [ -n "$python" ]; then
+    "$python" - killed/tensorboard >out 2>&1 <<'END'
+import sys
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+e = EventAccumulator(sys.argv[1], size_guidance={"scalars": 0})
+e.Reload()
+assert [s.step for s in e.Scalars("train/loss")] == list(range(1, 61))
+assert [s.step for s in e.Scalars("valid/loss")] == [7, 14, 21, 28, 35, 42, 49, 56, 60]
+assert b"optimizer.lr" in e.Tensors("config")[0].tensor_proto.string_val[0]
+END
+    ok $? "as TensorBoard's own reader sees them"
+else
+    skip "as TensorBoard's own reader sees them" "no Python has tensorboard"
+fi
+
+touch whole/other
+run 1 net.ini run.dir=refused train.steps=2 monitor.file=whole/other/metrics.prom &&
+    once out "monitor.file & whole/other"
+ok $? "a file that cannot be written: said once, and the run goes on"
+mkdir -p taken && touch taken/tensorboard
+run 1 net.ini run.dir=taken train.steps=2 log.tensorboard=yes && once out "TensorBoard & taken/tensorboard"
+ok $? "a folder that cannot be made: the same"
+echo "1..$n"
