@@ -1,6 +1,7 @@
 /* Writes what a run records, on a thread of its own. */
 #include "recorder.h"
 
+#include "alert_command.h"
 #include "base/file.h"
 #include "base/log_queue.h"
 #include "base/mem.h"
@@ -29,6 +30,17 @@ static const tr_config_field_t monitor_fields[] = {
                     "the textfile collector of node_exporter. auto: metrics.prom in the run folder. "
                     "Empty: none. It is removed at the end.",
                     TR_RESUME_FREE),
+    TR_FIELD_STRING(tr_monitor_settings_t, alert, "",
+                    "Conditions that are said when they begin and end, such as 'stall > 5 %, "
+                    "throughput < 80 %, loss > 2x': of the mean over monitor.window. throughput is "
+                    "compared with its median in this session, loss with its lowest mean.",
+                    TR_RESUME_FREE),
+    TR_FIELD_DURATION(tr_monitor_settings_t, window, "1min", 0, 1e6,
+                      "The time over which monitor.alert takes means.", TR_RESUME_FREE),
+    TR_FIELD_STRING(tr_monitor_settings_t, alert_command, "",
+                    "A shell command that runs when an alert begins or ends. Its environment has "
+                    "TRAINER_ALERT, _STATE, _TEXT, _VALUE, _STEP and _RUN.",
+                    TR_RESUME_FREE),
 };
 const tr_config_table_t tr_monitor_config =
     TR_CONFIG_TABLE("monitor", monitor_fields, tr_monitor_settings_t);
@@ -42,6 +54,9 @@ struct tr_recorder {
     char *tensorboard_dir, *metrics_path, *config_text, *prometheus_path;
     tr_tensorboard_t *tensorboard; /* NULL: none, or it failed */
     tr_prometheus_t prometheus;
+    tr_alerts_t *alerts;
+    tr_alert_command_t command;
+    char *command_text;
     char host[64];
 };
 
@@ -84,6 +99,24 @@ static void recorder_write_prometheus(tr_recorder_t *r, const json_t *line) {
     tr_str_free(&text);
 }
 
+static void recorder_write_metrics(tr_recorder_t *r, json_t *line) {
+    /* A full disk loses lines but does not end the run. */
+    if (tr_run_metrics(r->run, line) == TR_OK || atomic_fetch_add(&r->lost, 1) > 0) return;
+    TR_WARN("metrics.jsonl will lack lines, training continues: %s", tr_error_last()->message);
+}
+
+static void recorder_say_alert(void *self, const tr_alert_t *alert, const json_t *line) {
+    tr_recorder_t *r = self;
+    const json_int_t step = json_integer_value(json_object_get(line, "step"));
+    TR_WARN("alert %s at step %lld: %s: %s", alert->begins ? "begins" : "ends", (long long)step,
+            alert->rule, alert->words);
+    recorder_write_metrics(r, json_pack("{s:I, s:s, s:b, s:o}", "step", step, "alert", alert->rule,
+                                        "begins", alert->begins, "value",
+                                        tr_json_measured(alert->value)));
+    if (r->command.command[0] && !tr_alert_command_run(&r->command, alert, step))
+        TR_WARN("monitor.alert_command was not run: it still runs, or cannot be started");
+}
+
 static void recorder_write_line(void *self, void *item) {
     tr_recorder_t *r = self;
     json_t *line = item;
@@ -92,9 +125,11 @@ static void recorder_write_line(void *self, void *item) {
         tr_tensorboard_close(&r->tensorboard);
     }
     if (r->prometheus_path) recorder_write_prometheus(r, line);
-    /* A full disk loses lines but does not end the run. */
-    if (tr_run_metrics(r->run, line) == TR_OK || atomic_fetch_add(&r->lost, 1) > 0) return;
-    TR_WARN("metrics.jsonl will lack lines, training continues: %s", tr_error_last()->message);
+    tr_alert_command_tend(&r->command);
+    json_incref(line);
+    recorder_write_metrics(r, line);
+    tr_alerts_take(r->alerts, line, recorder_say_alert, r);
+    json_decref(line);
 }
 
 /* -- for the run ------------------------------------------------------------------------------- */
@@ -106,6 +141,8 @@ static void recorder_free(tr_recorder_t **freeing) {
     tr_free(&r->metrics_path);
     tr_free(&r->config_text);
     tr_free(&r->prometheus_path);
+    tr_free(&r->command_text);
+    tr_alerts_destroy(&r->alerts);
     tr_free(freeing);
 }
 
@@ -121,6 +158,9 @@ static tr_status_t recorder_configure(tr_recorder_t *r, const tr_config_t *confi
     tr_str_t text = {0};
     tr_config_read(config, &tr_record_config, &record);
     tr_config_read(config, &tr_monitor_config, &monitor);
+    TR_TRY(tr_alerts_create(monitor.alert, monitor.window, &r->alerts));
+    TR_TRY(tr_strdup(monitor.alert_command, &r->command_text));
+    r->command = (tr_alert_command_t){.command = r->command_text, .run_dir = tr_run_dir(r->run)};
     TR_TRY(recorder_path(r->run, "metrics.jsonl", &r->metrics_path));
     if (record.tensorboard) {
         TR_TRY(recorder_path(r->run, "tensorboard", &r->tensorboard_dir));

@@ -16,6 +16,8 @@ typedef struct {
 extern const tr_config_table_t tr_record_config; /* log.tensorboard */
 typedef struct {
     const char *file; /* "": none; auto: metrics.prom in the run folder */
+    const char *alert, *alert_command;
+    double window; /* seconds */
 } tr_monitor_settings_t;
 extern const tr_config_table_t tr_monitor_config; /* monitor.* */
 

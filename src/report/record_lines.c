@@ -33,6 +33,7 @@ static tr_status_t record_each_line(tr_record_t *r, const char *name,
 }
 
 static void record_take_metrics(tr_record_t *r, json_t *line) {
+    if (json_object_get(line, "alert")) return;
     json_array_append(json_object_get(line, "valid_loss") ? r->validation : r->training, line);
 }
 

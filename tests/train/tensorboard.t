@@ -90,4 +90,17 @@ ok $? "a file that cannot be written: said once, and the run goes on"
 mkdir -p taken && touch taken/tensorboard
 run 1 net.ini run.dir=taken train.steps=2 log.tensorboard=yes && once out "TensorBoard & taken/tensorboard"
 ok $? "a folder that cannot be made: the same"
+
+# -- alerts: a window of 0 s is one line
+printf '%s\n' 'echo "$TRAINER_ALERT $TRAINER_ALERT_STATE $TRAINER_ALERT_STEP $TRAINER_ALERT_RUN" >>alerts.said' >say
+run 1 net.ini run.dir=alerts train.steps=30 monitor.window=0 monitor.alert='loss > 0.0001x' \
+    monitor.alert_command='sh ./say' && names alerts/log.txt "alert begins & loss > 0.0001x" &&
+    grep -q '"alert":"loss > 0.0001x","begins":true' alerts/metrics.jsonl &&
+    "$TRAINER" compare alerts >out 2>&1
+ok $? "an alert is in the log and in the metrics"
+until_true grep -q '^loss > 0.0001x begin [0-9]* alerts$' alerts.said 2>/dev/null
+ok $? "and runs its command"
+run 1 net.ini run.dir=wrong monitor.alert='stal > 5 %'
+[ $? = 78 ] && once out "monitor.alert & stal > 5 % & stall"
+ok $? "a rule that is none"
 echo "1..$n"
