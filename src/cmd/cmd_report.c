@@ -3,10 +3,12 @@
 #include "report/runs_report.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
 typedef struct {
     cmd_words_t runs;
     const char *out, *predicted;
+    int64_t every;
 } report_options_t;
 
 static tr_status_t report_run(void *options) {
@@ -15,10 +17,17 @@ static tr_status_t report_run(void *options) {
                                                 .count = (size_t)o->runs.count,
                                                 .out = o->out,
                                                 .predicted = o->predicted,
+                                                .every_sec = (int)o->every,
                                                 .version = cmd_version};
     if (o->runs.count == 0) return cmd_fail_missing(&cmd_report, "RUNS");
-    TR_TRY(tr_runs_report(&settings));
-    printf("%s/index.html\n", o->out);
+    bool is_running, has_printed = false;
+    do {
+        if (has_printed) sleep((unsigned)o->every);
+        TR_TRY(tr_runs_report(&settings, &is_running));
+        if (!has_printed) printf("%s/index.html\n", o->out);
+        fflush(stdout);
+        has_printed = true;
+    } while (o->every > 0 && is_running);
     return TR_OK;
 }
 
@@ -32,16 +41,20 @@ static const cmd_option_t options[] = {
                     .required = true),
     CMD_OPTION_TEXT(report_options_t, predicted, "--predicted", "FILE", NULL,
                     "Adds the prediction of trainer plan --nodes ... --json."),
+    CMD_OPTION_INT(report_options_t, every, "--every", "SECONDS", NULL, 1, 86400,
+                   "Writes the page again after this time, until none of the runs is running. "
+                   "Browsers load it again as often."),
 };
 
 const cmd_command_t cmd_report = {
     .name = "report",
     .runs = CMD_ON_FIRST,
     .summary = "Makes one page about runs and how they scale.",
-    .help = "RUNS are run folders, or the folder of a scaling sweep; logs are left out. Runs on "
-            "different numbers of ranks are compared as weak or strong scaling; they must have the "
-            "same threads, precision, device and commit. Runs that failed are listed. Plots need "
-            "gnuplot; without it the page has tables only.",
+    .help =
+        "RUNS are run folders, or the folder of a scaling sweep; logs are left out. Runs on "
+        "different numbers of ranks are compared as weak or strong scaling; they must have the "
+        "same threads, precision, device and commit. Runs that failed are listed. Plots of several "
+        "runs need gnuplot; without it, the page has their tables only.",
     CMD_ARGUMENTS(report_options_t),
     CMD_OPTIONS,
     .run = report_run,

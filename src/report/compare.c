@@ -8,8 +8,11 @@
 static tr_status_t compare_write_page(const tr_compare_settings_t *settings, const tr_runs_t *runs,
                                       const tr_comparison_t *comparison) {
     const tr_sweeps_t none = {0};
-    const tr_study_t study = {runs->records.data, runs->records.count, &none, comparison,
-                              settings->version};
+    const tr_study_t study = {.records = runs->records.data,
+                              .count = runs->records.count,
+                              .sweeps = &none,
+                              .comparison = comparison,
+                              .version = settings->version};
     tr_str_t page = {0};
     TR_TRY(tr_out_folder_make(settings->out));
     tr_status_t status = tr_page_write(&study, &page);
@@ -24,7 +27,7 @@ tr_status_t tr_compare(const tr_compare_settings_t *settings, tr_compare_texts_t
     tr_status_t status;
     *out = (tr_compare_texts_t){.json = NULL};
     if (settings->out) TR_TRY(tr_out_folder_check(settings->out));
-    TR_TRY(tr_runs_read(settings->runs, settings->count, &runs));
+    TR_TRY(tr_runs_read(settings->runs, settings->count, TR_LINES_ALL, &runs));
     TR_TRY_GOTO(tr_runs_tell_apart(&runs), done);
     TR_TRY_GOTO(
         tr_comparison_make(runs.records.data, runs.records.count, settings->by, settings->by != NULL, &comparison),

@@ -7,9 +7,7 @@
 
 #define MAX_SECTIONS 4
 
-static const char head[] =
-    "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
-    "<meta name=\"viewport\" content=\"width=device-width\">\n<title>Training report</title>\n"
+static const char style[] =
     "<style>\n"
     "body { font: 15px/1.5 system-ui, sans-serif; color: #222; background: #fff; "
     "max-width: 1280px; margin: 2em auto; padding: 0 1em; }\n"
@@ -32,6 +30,12 @@ static const char head[] =
     ".measured, .replay, .predicted { border-radius: 3px; padding: 0 .4em; font-size: 12px; }\n"
     ".measured { background: #dcefdc; } .replay { background: #fdeccb; } "
     ".predicted { background: #e3e0f5; }\n"
+    ".state { border-radius: 3px; padding: .1em .5em; font-size: 14px; font-weight: 400; "
+    "background: #dcefdc; } .state.bad { background: #f6d5d5; }\n"
+    ".bar { background: #e4e4e4; border-radius: 3px; height: 10px; margin: 1em 0; } "
+    ".bar div { background: #4878a8; border-radius: 3px; height: 10px; }\n"
+    "dl { display: flex; flex-wrap: wrap; gap: .4em 2em; margin: .6em 0; } dt { color: #555; "
+    "font-size: 12px; } dd { margin: 0; font-size: 17px; font-variant-numeric: tabular-nums; }\n"
     "</style></head><body>\n";
 
 static const char kinds[] =
@@ -39,6 +43,15 @@ static const char kinds[] =
     "<span class=\"replay\">replay</span> the ranks waited for measured op times instead of "
     "computing. <span class=\"predicted\">predicted</span> computed by <code>trainer plan</code>, "
     "nothing was run.</p>\n";
+
+void tr_page_head(const char *title, int refresh_sec, tr_str_t *out) {
+    tr_str_append(out, "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
+                       "<meta name=\"viewport\" content=\"width=device-width\">\n");
+    if (refresh_sec > 0)
+        tr_str_printf(out, "<meta http-equiv=\"refresh\" content=\"%d\">\n", refresh_sec);
+    tr_html_element(out, "title", title);
+    tr_str_append(out, style);
+}
 
 static void page_append_state(const tr_record_t *r, tr_str_t *out) {
     const tr_run_state_t state = tr_run_state(r);
@@ -109,7 +122,7 @@ static void page_append_sections(const tr_study_t *study, tr_plotter_t *plotter,
         for (size_t p = 0; p < sweep->points.count; p++) {
             const tr_point_t *point = &sweep->points.data[p];
             for (size_t k = 0; k < point->runs.count; k++) {
-                tr_page_run(point->runs.data[k], plotter, out);
+                tr_page_run(point->runs.data[k], out);
                 if (has_sweep)
                     tr_html_element(out, "p class=\"note\"",
                                     "This run is not compared with a sweep above: its folder is "
@@ -126,7 +139,7 @@ tr_status_t tr_page_write(const tr_study_t *study, tr_str_t *out) {
     if (study->comparison) tr_page_compare(study, &plotter, &body);
     page_append_sections(study, &plotter, &body);
     tr_clock_iso8601(now);
-    tr_str_append(out, head);
+    tr_page_head("Training report", study->refresh_sec, out);
     tr_html_element(out, "h1", "Training report");
     tr_str_printf(out, "<p class=\"note\">%zu run%s, %s, trainer ", study->count,
                   study->count == 1 ? "" : "s", now);

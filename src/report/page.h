@@ -6,6 +6,16 @@
 #include "plot.h"
 #include "sweep.h"
 
+/* Points of a curve, by step. */
+typedef struct {
+    double *x, *y; /* [count] */
+    size_t count;
+} tr_curve_t;
+/* The number `key` of lines of metrics, at most a few hundred points: means of neighbours. Free the
+ * curve, also after an error. TR_ERR_MEMORY. */
+tr_status_t tr_page_curve(const json_t *lines, const char *key, tr_curve_t *out);
+void tr_page_curve_free(tr_curve_t *curve);
+
 /* The content of a report. Borrowed. */
 typedef struct {
     const tr_record_t *records;
@@ -13,17 +23,18 @@ typedef struct {
     const tr_sweeps_t *sweeps;
     const tr_comparison_t *comparison; /* leads the page; NULL: none */
     const char *version;               /* of this program */
+    int refresh_sec;                   /* the page is loaded again after it; 0: never */
 } tr_study_t;
 
 /* Appends the page. Fails only with TR_ERR_MEMORY. */
 tr_status_t tr_page_write(const tr_study_t *study, tr_str_t *out);
 
-/* Parts of the page. */
-void tr_page_run(const tr_record_t *record, tr_plotter_t *plotter, tr_str_t *out);
+/* The head of a page. refresh_sec: it is loaded again after this time; 0: never. */
+void tr_page_head(const char *title, int refresh_sec, tr_str_t *out);
+/* Parts of the page. tr_page_run: the section of one run, with its plots. */
+void tr_page_run(const tr_record_t *record, tr_str_t *out);
+void tr_page_plots(const tr_record_t *record, tr_str_t *out);
 void tr_page_compare(const tr_study_t *study, tr_plotter_t *plotter, tr_str_t *out);
-/* Appends "STEP VALUE" lines of a number of lines of metrics, at most a few hundred: means of
- * neighbours. Returns how many. */
-int tr_page_curve(const json_t *lines, const char *key, tr_str_t *out);
 void tr_page_sweep(const tr_sweep_t *sweep, tr_plotter_t *plotter, tr_str_t *out);
 
 #endif

@@ -56,8 +56,14 @@ static int group_draw(const tr_comparison_t *c, size_t g, const char *key, bool 
     for (size_t i = 0; i < group->runs.count; i++) {
         const size_t run = group->runs.data[i];
         const tr_entry_t *e = &c->entries.data[run];
+        tr_curve_t points_of_run;
         tr_str_t curve = {0};
-        of_run = tr_page_curve(entry_lines(e, is_valid), key, &curve);
+        if (tr_page_curve(entry_lines(e, is_valid), key, &points_of_run) != TR_OK)
+            points_of_run.count = 0;
+        of_run = (int)points_of_run.count;
+        for (int k = 0; k < of_run; k++)
+            tr_str_printf(&curve, "%.0f %.9g\n", points_of_run.x[k], points_of_run.y[k]);
+        tr_page_curve_free(&points_of_run);
         points += of_run;
         is_short = is_short || (of_run > 0 && of_run < 10);
         if (of_run > 0 && tr_group_counts(c, group, e)) tr_str_append(&all, curve.text);

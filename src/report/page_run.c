@@ -5,84 +5,6 @@
 
 #include <math.h>
 
-/* Points of a curve; longer runs show means of several lines. */
-#define MAX_POINTS 400
-
-/* -- plots ------------------------------------------------------------------------------------- */
-
-int tr_page_curve(const json_t *lines, const char *key, tr_str_t *out) {
-    const size_t count = json_array_size(lines), group = 1 + count / MAX_POINTS;
-    int points = 0;
-    for (size_t begin = 0; begin < count; begin += group) {
-        double sum = 0, step = 0;
-        size_t known = 0;
-        for (size_t i = begin; i < count && i < begin + group; i++) {
-            const double value = tr_json_number(json_array_get(lines, i), key);
-            step = tr_json_number(json_array_get(lines, i), "step");
-            if (isfinite(value)) sum += value, known++;
-        }
-        if (known == 0 || !isfinite(step)) continue;
-        tr_str_printf(out, "%.0f %.9g\n", step, sum / (double)known);
-        points++;
-    }
-    return points;
-}
-
-static const char *curve_style(int points) {
-    return points < 20 ? "linespoints pt 7 ps 0.4" : "lines";
-}
-
-static void run_draw_loss(const tr_record_t *r, tr_plotter_t *plotter, tr_str_t *out) {
-    tr_str_t s = {0};
-    tr_str_append(&s, "set xlabel 'step'\nset ylabel 'loss'\n$train << EOD\n");
-    const int train = tr_page_curve(r->training, "loss", &s);
-    tr_str_append(&s, "EOD\n$valid << EOD\n");
-    const int valid = tr_page_curve(r->validation, "valid_loss", &s);
-    tr_str_append(&s, "EOD\nplot ");
-    if (train)
-        tr_str_printf(&s, "$train using 1:2 with %s lw 2 lc rgb '#4878a8' title 'train'",
-                      curve_style(train));
-    if (valid)
-        tr_str_printf(&s, "%s$valid using 1:2 with %s lw 2 lc rgb '#d1803a' title 'validation'",
-                      train ? ", " : "", curve_style(valid));
-    if (train || valid) tr_plot_draw(plotter, s.text, out);
-    tr_str_free(&s);
-}
-
-static void run_draw_throughput(const tr_record_t *r, tr_plotter_t *plotter, tr_str_t *out) {
-    tr_str_t s = {0};
-    tr_str_append(&s, "set xlabel 'step'\nset ylabel 'samples/s'\nset yrange [0:*]\n$d << EOD\n");
-    const int points = tr_page_curve(r->training, "samples_per_sec", &s);
-    tr_str_printf(&s, "EOD\nplot $d using 1:2 with %s lw 2 lc rgb '#4878a8' title 'throughput'\n",
-                  curve_style(points));
-    if (points) tr_plot_draw(plotter, s.text, out);
-    tr_str_free(&s);
-}
-
-/* Each area is drawn from 0 and covers the lower part of the previous one. */
-static void run_draw_split(const tr_record_t *r, tr_plotter_t *plotter, tr_str_t *out) {
-    const size_t count = json_array_size(r->training), group = 1 + count / MAX_POINTS;
-    tr_str_t s = {0};
-    tr_str_append(&s, "set xlabel 'step'\nset ylabel 'share of the time (%)'\n"
-                      "set yrange [0:100]\n$d << EOD\n");
-    for (size_t i = 0; i < count; i += group) {
-        const json_t *line = json_array_get(r->training, i);
-        const double comm = tr_json_number(line, "comm_exposed"),
-                     data = tr_json_number(line, "data_stall"),
-                     saved = tr_json_number(line, "checkpoint");
-        if (isfinite(comm + data))
-            tr_str_printf(&s, "%.0f %.4f %.4f %.4f\n", tr_json_number(line, "step"), 100 * comm,
-                          100 * data, isfinite(saved) ? 100 * saved : 0);
-    }
-    tr_str_append(
-        &s, "EOD\nplot $d using 1:(100) with filledcurves y1=0 lc rgb '#b9cde0' title 'compute', "
-            "$d using 1:($2+$3+$4) with filledcurves y1=0 lc rgb '#888888' title 'checkpoint', "
-            "$d using 1:($2+$3) with filledcurves y1=0 lc rgb '#6aa56a' title 'data stall', "
-            "$d using 1:2 with filledcurves y1=0 lc rgb '#d1803a' title 'exposed communication'\n");
-    if (count > 1) tr_plot_draw(plotter, s.text, out);
-    tr_str_free(&s);
-}
-
 /* -- tables ------------------------------------------------------------------------------------ */
 
 static void run_append_facts(const tr_record_t *r, tr_str_t *out) {
@@ -105,6 +27,7 @@ static void run_append_facts(const tr_record_t *r, tr_str_t *out) {
                                            {"test_loss", "test loss of the last"},
                                            {"test_accuracy", "test accuracy of the last"},
                                            {"commit", "trainer"}};
+    tr_html_element(out, "h3", "Run");
     tr_str_append(out, "<table>\n");
     for (size_t i = 0; i < TR_COUNT(facts); i++) {
         const json_t *value = json_object_get(r->summary, facts[i][0]);
@@ -218,20 +141,15 @@ static void run_append_sessions(const tr_record_t *r, tr_str_t *out) {
                         "that was kept, so that steps that were repeated count as lost.");
 }
 
-void tr_page_run(const tr_record_t *r, tr_plotter_t *plotter, tr_str_t *out) {
+void tr_page_run(const tr_record_t *r, tr_str_t *out) {
     tr_str_t words = {0};
     tr_html_element(out, "h2", r->name);
     tr_losses_explain_run(r, &words);
     if (words.text) tr_html_element(out, "p class=\"words\"", words.text);
     tr_str_free(&words);
-    tr_str_append(out, "<div class=\"plots\">\n");
-    run_draw_loss(r, plotter, out);
-    run_draw_throughput(r, plotter, out);
-    run_draw_split(r, plotter, out);
-    tr_str_append(out, "</div>\n");
+    tr_page_plots(r, out);
     run_append_times(r, out);
     run_append_ranks(r, out);
     run_append_sessions(r, out);
-    tr_html_element(out, "h3", "Run");
     run_append_facts(r, out);
 }

@@ -155,17 +155,17 @@ bool tr_is_run(const char *path) {
     return false;
 }
 
-tr_status_t tr_record_read(const char *path, tr_record_t *out) {
+tr_status_t tr_record_read(const char *path, tr_lines_t lines, tr_record_t *out) {
     tr_record_t *r = out;
     char *folder = NULL;
     tr_status_t status;
-    *r = (tr_record_t){.path = path};
+    *r = (tr_record_t){.path = path, .every = 1};
     TR_TRY_GOTO(tr_strdup(path, &folder), done);
     for (size_t n = strlen(folder); n > 1 && folder[n - 1] == '/';) folder[--n] = '\0';
     const char *name = tr_file_name(folder);
     TR_TRY_GOTO(copy_utf8(*name ? name : folder, &r->name), done);
     TR_TRY_GOTO(record_read_summary(r), done);
-    TR_TRY_GOTO(tr_record_read_lines(r), done);
+    TR_TRY_GOTO(tr_record_read_lines(r, lines), done);
     TR_TRY_GOTO(record_read_config(r), done);
 
     /* The facts of the summary; a run that has none yet has some in its last session. */

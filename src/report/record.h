@@ -40,8 +40,9 @@ typedef struct {
     char *name;       /* the last part of the path; valid UTF-8 */
     json_t *config;   /* {"data.batch_size": "32", ...} of config.ini; empty if there is none */
     json_t *summary;  /* an object, empty if there is none */
-    /* Arrays of the lines of metrics.jsonl, in order. */
+    /* Arrays of the lines of metrics.jsonl, in order; of training one of `every` lines. */
     json_t *training, *validation;
+    int64_t every;
     json_t *sessions; /* array of {"session": n, "start": line or null, "end": line or null} */
     tr_kind_t kind;
     bool is_complete; /* the run is done */
@@ -57,8 +58,14 @@ typedef struct {
 /* Whether `path` is a folder with the files of a run, or of a report, whose summary.json has the
  * same name. */
 bool tr_is_run(const char *path);
+/* Which lines of training are read: all; some that are spread evenly over the run; the newest. Of
+ * validation always all. */
+typedef enum { TR_LINES_ALL, TR_LINES_SPREAD, TR_LINES_NEWEST } tr_lines_t;
+enum { TR_SPREAD_LINES = 500, TR_NEWEST_LINES = 50 };
 /* Reads the run folder `path`. TR_ERR_DATA if summary.json is not JSON. */
-tr_status_t tr_record_read(const char *path, tr_record_t *out);
+tr_status_t tr_record_read(const char *path, tr_lines_t lines, tr_record_t *out);
+/* Fills times, spread and slowest from training and the summary, as tr_record_read does. */
+tr_status_t tr_record_take_times(tr_record_t *record);
 void tr_record_free(tr_record_t *record);
 
 /* The value of a key in config.ini; NULL if there is none. Owned by the record. */

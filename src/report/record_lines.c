@@ -12,36 +12,74 @@
 
 /* -- reading ----------------------------------------------------------------------------------- */
 
-/* Calls `take` with every line that is a JSON object; a killed process may have left a partial
- * line. */
-static tr_status_t record_each_line(tr_record_t *r, const char *name,
-                                    void (*take)(tr_record_t *, json_t *)) {
+/* Calls `take` with every line; a killed process may have left a partial line. */
+static tr_status_t record_each_line(const char *dir, const char *name,
+                                    void (*take)(void *self, const char *text, size_t bytes),
+                                    void *self) {
     char path[4096], *text = NULL;
     size_t room = 0;
     ssize_t bytes;
-    TR_TRY(tr_path_join(r->path, name, path));
+    TR_TRY(tr_path_join(dir, name, path));
     FILE *file = fopen(path, "re");
     if (!file) return errno == ENOENT ? TR_OK : tr_io_fail("open", path, errno);
-    while ((bytes = getline(&text, &room, file)) >= 0) {
-        json_t *line = json_loadb(text, (size_t)bytes, 0, NULL);
-        if (json_is_object(line)) take(r, line);
-        json_decref(line);
-    }
+    while ((bytes = getline(&text, &room, file)) >= 0) take(self, text, (size_t)bytes);
     free(text);
     fclose(file);
     return TR_OK;
 }
 
-static void record_take_metrics(tr_record_t *r, json_t *line) {
-    if (json_object_get(line, "alert")) return;
-    json_array_append(json_object_get(line, "valid_loss") ? r->validation : r->training, line);
+/* Reads the lines of metrics. JSON is read only of lines that are kept: a long run has 100,000. */
+typedef struct {
+    tr_record_t *record;
+    int64_t training, every,
+        skip; /* lines of training: seen; one of `every` is kept, behind `skip` */
+} metrics_reader_t;
+
+static bool text_is_validation(const char *text) {
+    return strstr(text, "\"valid_loss\"") != NULL;
 }
 
-static void record_take_session(tr_record_t *r, json_t *line) {
+static void reader_count(void *self, const char *text, size_t bytes) {
+    (void)bytes;
+    ((metrics_reader_t *)self)->training += !text_is_validation(text);
+}
+
+static void reader_take(void *self, const char *text, size_t bytes) {
+    metrics_reader_t *reader = self;
+    const bool is_validation = text_is_validation(text);
+    if (!is_validation) {
+        const int64_t i = reader->training++;
+        if (i < reader->skip || i % reader->every != 0) return;
+    }
+    json_t *line = json_loadb(text, bytes, 0, NULL);
+    if (json_is_object(line) && !json_object_get(line, "alert"))
+        json_array_append(is_validation ? reader->record->validation : reader->record->training,
+                          line);
+    json_decref(line);
+}
+
+static tr_status_t record_read_metrics(tr_record_t *r, tr_lines_t lines) {
+    metrics_reader_t reader = {.record = r, .every = 1};
+    if (lines != TR_LINES_ALL) {
+        TR_TRY(record_each_line(r->path, "metrics.jsonl", reader_count, &reader));
+        if (lines == TR_LINES_SPREAD) reader.every = 1 + reader.training / TR_SPREAD_LINES;
+        if (lines == TR_LINES_NEWEST) reader.skip = reader.training - TR_NEWEST_LINES;
+        reader.training = 0;
+    }
+    r->every = reader.every;
+    return record_each_line(r->path, "metrics.jsonl", reader_take, &reader);
+}
+
+static void record_take_session(void *self, const char *text, size_t bytes) {
+    tr_record_t *r = self;
+    json_t *line = json_loadb(text, bytes, 0, NULL);
     const char *event = json_string_value(json_object_get(line, "event"));
     const size_t count = json_array_size(r->sessions);
     json_t *number = json_object_get(line, "session"), *last;
-    if (!event || !json_is_integer(number)) return;
+    if (!event || !json_is_integer(number)) {
+        json_decref(line);
+        return;
+    }
     last = json_array_get(r->sessions, count - 1);
     if (!json_equal(json_object_get(last, "session"), number)) {
         last = json_pack("{s:O, s:n, s:n}", "session", number, "start", "end");
@@ -49,14 +87,15 @@ static void record_take_session(tr_record_t *r, json_t *line) {
     }
     if (strcmp(event, "start") == 0 || strcmp(event, "end") == 0)
         json_object_set(last, event, line);
+    json_decref(line);
 }
 
-tr_status_t tr_record_read_lines(tr_record_t *r) {
+tr_status_t tr_record_read_lines(tr_record_t *r, tr_lines_t lines) {
     r->training = json_array();
     r->validation = json_array();
     r->sessions = json_array();
-    TR_TRY(record_each_line(r, "metrics.jsonl", record_take_metrics));
-    return record_each_line(r, "sessions.jsonl", record_take_session);
+    TR_TRY(record_read_metrics(r, lines));
+    return record_each_line(r->path, "sessions.jsonl", record_take_session, r);
 }
 
 double tr_record_first_step_sec(const tr_record_t *r, size_t i) {

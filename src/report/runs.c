@@ -33,7 +33,7 @@ static tr_status_t runs_add(tr_runs_t *r, const char *dir) {
         TR_WARN("%s is left out: it is a report, not a run", dir);
         return TR_OK;
     }
-    TR_TRY(tr_record_read(dir, &record));
+    TR_TRY(tr_record_read(dir, r->lines, &record));
     const tr_status_t status = tr_vec_push(&r->records, record);
     if (status != TR_OK) tr_record_free(&record);
     return status;
@@ -99,7 +99,7 @@ tr_status_t tr_runs_tell_apart(tr_runs_t *r) {
         const char *path = one->path, *end = path + strlen(path);
         bool is_alone = true;
         for (size_t k = 0; k < r->records.count; k++)
-            is_alone &= k == i || strcmp(r->records.data[k].name, one->name) != 0;
+            is_alone &= k == i || strcmp(tr_file_name(r->records.data[k].name), one->name) != 0;
         while (end > path && end[-1] == '/') end--;
         const char *at = end;
         for (int slashes = 0; at > path && slashes < 2; at--)
@@ -115,8 +115,8 @@ tr_status_t tr_runs_tell_apart(tr_runs_t *r) {
     return TR_OK;
 }
 
-tr_status_t tr_runs_read(char *const *paths, size_t count, tr_runs_t *out) {
-    *out = (tr_runs_t){0};
+tr_status_t tr_runs_read(char *const *paths, size_t count, tr_lines_t lines, tr_runs_t *out) {
+    *out = (tr_runs_t){.lines = lines};
     const tr_status_t status = runs_add_all(out, paths, count);
     if (status != TR_OK) tr_runs_free(out);
     return status;

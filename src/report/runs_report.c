@@ -7,7 +7,7 @@
 #include "base/mem.h"
 
 static tr_status_t report_write(const tr_runs_report_settings_t *settings,
-                                const tr_record_t *records, size_t count) {
+                                const tr_record_t *records, size_t count, bool is_running) {
     static const struct {
         const char *name;
         tr_status_t (*compose)(const tr_study_t *, tr_str_t *);
@@ -17,7 +17,11 @@ static tr_status_t report_write(const tr_runs_report_settings_t *settings,
     tr_sweeps_t sweeps = {0};
     tr_comparison_t comparison = {.note = ""};
     tr_str_t text = {0};
-    tr_study_t study = {records, count, &sweeps, NULL, settings->version};
+    tr_study_t study = {.records = records,
+                        .count = count,
+                        .sweeps = &sweeps,
+                        .version = settings->version,
+                        .refresh_sec = is_running ? settings->every_sec : 0};
     bool has_scaling = false;
     tr_status_t status;
     TR_TRY_GOTO(tr_sweeps_make(records, count, &sweeps), done);
@@ -40,11 +44,17 @@ done:
     return status;
 }
 
-tr_status_t tr_runs_report(const tr_runs_report_settings_t *settings) {
+tr_status_t tr_runs_report(const tr_runs_report_settings_t *settings, bool *out_running) {
     tr_runs_t r;
+    *out_running = false;
     TR_TRY(tr_out_folder_check(settings->out));
-    TR_TRY(tr_runs_read(settings->runs, settings->count, &r));
-    const tr_status_t status = report_write(settings, r.records.data, r.records.count);
+    TR_TRY(tr_runs_read(settings->runs, settings->count, TR_LINES_ALL, &r));
+    for (size_t i = 0; i < r.records.count; i++) {
+        const tr_run_kind_t kind = tr_run_state(&r.records.data[i]).kind;
+        *out_running |= kind == TR_RUN_RUNNING || kind == TR_RUN_UNKNOWN || kind == TR_RUN_PENDING;
+    }
+    const tr_status_t status =
+        report_write(settings, r.records.data, r.records.count, *out_running);
     tr_runs_free(&r);
     return status;
 }

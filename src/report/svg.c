@@ -63,20 +63,33 @@ static double svg_axis_next(const svg_axis_t *axis, double value) {
     return next <= axis->high * (1 + 1e-9) + (axis->is_log ? 0 : 1e-9 * step) ? next : NAN;
 }
 
+/* "1.2M": there is little room beside an axis. */
+static const char *svg_tick_text(double value, char text[32]) {
+    const double size = fabs(value);
+    if (size >= 1e6 && size < 1e12)
+        tr_snprintf(text, 32, "%.4gM", value / 1e6);
+    else
+        tr_snprintf(text, 32, size >= 1e4 && size < 1e6 ? "%.4gk" : "%.6g",
+                    size >= 1e4 && size < 1e6 ? value / 1e3 : value);
+    return text;
+}
+
 static void svg_draw_axes(const tr_svg_chart_t *chart, const svg_axis_t *x, const svg_axis_t *y,
                           tr_str_t *out) {
     const double left = x->from, right = x->to, bottom = y->from, top = y->to;
+    char text[32];
     for (double v = svg_axis_next(y, NAN); !isnan(v); v = svg_axis_next(y, v)) {
         tr_str_printf(out,
                       "<path d='M%.1f %.1fH%.1f' stroke='#ddd'/><text x='%.1f' y='%.1f' "
-                      "text-anchor='end'>%.6g</text>\n",
-                      left, svg_at(y, v), right, left - 6, svg_at(y, v) + 4, v);
+                      "text-anchor='end'>%s</text>\n",
+                      left, svg_at(y, v), right, left - 6, svg_at(y, v) + 4,
+                      svg_tick_text(v, text));
     }
     for (double v = svg_axis_next(x, NAN); !isnan(v); v = svg_axis_next(x, v))
         tr_str_printf(out,
                       "<path d='M%.1f %.1fV%.1f' stroke='#ddd'/><text x='%.1f' y='%.1f' "
-                      "text-anchor='middle'>%.6g</text>\n",
-                      svg_at(x, v), bottom, top, svg_at(x, v), bottom + 16, v);
+                      "text-anchor='middle'>%s</text>\n",
+                      svg_at(x, v), bottom, top, svg_at(x, v), bottom + 16, svg_tick_text(v, text));
     tr_str_printf(out, "<path d='M%.1f %.1fV%.1fH%.1f' stroke='#555' fill='none'/>\n", left, top,
                   bottom, right);
     tr_str_printf(out, "<text x='%.1f' y='%d' text-anchor='middle'>", (left + right) / 2,

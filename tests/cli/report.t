@@ -260,17 +260,35 @@ ok $? "without gnuplot: tables, and a line that says so"
 mkdir bin
 printf '#!/bin/sh\necho "line 0: broken" >&2\nexit 1\n' >bin/gnuplot
 chmod +x bin/gnuplot
-PATH=$PWD/bin:$PATH report run --out broken
+PATH=$PWD/bin:$PATH report w/weak-n[124]* --out broken
 [ $? = 0 ] && ! grep -q '<svg' broken/index.html && grep -q 'line 0: broken' broken/index.html
 ok $? "a gnuplot that fails"
 
+PATH=/nonexistent "$TRAINER" report run --out drawn >out 2>&1
+[ $? = 0 ] && [ "$("grep" -c '</svg>' drawn/index.html)" = 3 ] && ! "grep" -q gnuplot drawn/index.html &&
+    "grep" -q '>validation<' drawn/index.html
+ok $? "three plots of a run, without gnuplot"
 if command -v gnuplot >/dev/null; then
-    cp one/index.html out
-    [ "$(grep -c '</svg>' one/index.html)" = 3 ] && [ "$(grep -c '</svg>' s/predicted/index.html)" = 3 ]
-    ok $? "three plots for a run and for a sweep"
+    cp s/predicted/index.html out
+    [ "$(grep -c '</svg>' out)" = 3 ]
+    ok $? "three plots of a sweep"
 else
-    skip "three plots for a run and for a sweep" "no gnuplot"
+    skip "three plots of a sweep" "no gnuplot"
 fi
+
+# -- again and again, of a run whose process is this `sleep`
+cp -r run alive && rm alive/summary.json && sed -i '$d' alive/sessions.jsonl
+sleep 60 &
+sleeper=$!
+echo "process $sleeper on $(uname -n) since $(date -u +%FT%TZ)" >alive/lock
+"$TRAINER" report alive --every 1 --out again >out 2>&1 &
+reporter=$!
+until_true [ -s again/index.html ]
+grep -q 'http-equiv="refresh" content="1"' again/index.html && sleep 0.2 && kill -0 $reporter
+rc=$?
+kill $sleeper
+wait $reporter && [ $rc = 0 ] && [ "$(cat out)" = again/index.html ] && ! grep -q 'http-equiv' again/index.html
+ok $? "--every: until the run has ended"
 ! grep -Eo "(src|href)=[\"']?[^#\"'].{0,20}|url\([\"']?[^#\"'].{0,9}|<script|<link|@import" one/index.html \
     w/report/index.html >out
 ok $? "the page needs nothing from elsewhere"

@@ -29,9 +29,9 @@ static bool key_is_free(const char *key) {
 static const char *sweep_difference(const tr_config_t *a, const tr_config_t *b) {
     const char *key;
     for (size_t i = 0; (key = tr_config_key(a, i)); i++)
-        if (!key_is_free(key) && !tr_config_same_value(tr_config_field(a, key),
-                                                       tr_config_get(a, key),
-                                                       tr_config_get(b, key)))
+        if (!key_is_free(key) &&
+            !tr_config_same_value(tr_config_field(a, key), tr_config_get(a, key),
+                                  tr_config_get(b, key)))
             return key;
     return NULL;
 }
@@ -66,8 +66,9 @@ static tr_status_t sweep_read_members(const json_t *list, const char *path, swee
         json_t *settings = json_object_get(json_array_get(list, i), "settings");
         const sweep_member_t member = {.number = (int)i + 1, .settings = settings, .best = NAN};
         if (!json_is_object(settings))
-            return TR_FAIL(TR_ERR_DATA, "%s: member %zu has no settings; restore the file, or choose "
-                                        "another --out",
+            return TR_FAIL(TR_ERR_DATA,
+                           "%s: member %zu has no settings; restore the file, or choose "
+                           "another --out",
                            path, i + 1);
         TR_TRY(tr_vec_push(&sweep->members, member));
         json_incref(settings);
@@ -161,9 +162,9 @@ tr_status_t sweep_open(const char *out, const char *config_path, bool reads_only
     if (!file) TR_TRY_GOTO(sweep_check_place(out), done);
     const char *stored = json_string_value(json_object_get(file, "config"));
     if (!config_path && !stored)
-        TR_TRY_GOTO(TR_FAIL(TR_ERR_USAGE, "sweep: expected CONFIG.ini, because there is no %s",
-                            path),
-                    done);
+        TR_TRY_GOTO(
+            TR_FAIL(TR_ERR_USAGE, "sweep: expected CONFIG.ini, because there is no %s", path),
+            done);
     TR_TRY_GOTO(tr_strdup(config_path ? config_path : stored, &sweep->config_path), done);
     if (!config_path && access(stored, F_OK) != 0)
         TR_TRY_GOTO(TR_FAIL(TR_ERR_NOINPUT,
@@ -197,8 +198,8 @@ tr_status_t sweep_save(sweep_t *sweep) {
     json_t *file = json_pack("{s:s, s:o, s:o}", "config", sweep->config_path, "values", values,
                              "members", members);
     /* Another process may read the file. */
-    const bool is_written = json_dump_file(file, temporary, JSON_INDENT(1)) == 0 &&
-                            rename(temporary, path) == 0;
+    const bool is_written =
+        json_dump_file(file, temporary, JSON_INDENT(1)) == 0 && rename(temporary, path) == 0;
     const int reason = errno;
     json_decref(file);
     if (is_written && sweep->lock_fd >= 0) {
@@ -279,10 +280,9 @@ void sweep_describe(const sweep_t *sweep, const sweep_member_t *member, tr_str_t
     const char *key;
     json_t *value;
     const size_t before = out->length;
-    json_object_foreach(member->settings, key, value)
-        if (!setting_is_common(sweep, key, value))
-            tr_str_printf(out, "%s%s=%s", out->length > before ? " " : "", key,
-                          json_string_value(value));
+    json_object_foreach(member->settings, key, value) if (!setting_is_common(sweep, key, value))
+        tr_str_printf(out, "%s%s=%s", out->length > before ? " " : "", key,
+                      json_string_value(value));
 }
 
 static tr_status_t words_add(sweep_words_t *words, const char *key, const char *value) {
@@ -339,10 +339,11 @@ static tr_status_t member_check_folder(const sweep_t *sweep, const sweep_member_
     TR_TRY_GOTO(sweep_configure(sweep, member, &mine), done);
     const char *key = sweep_difference(mine, found);
     if (key)
-        status = TR_FAIL(TR_ERR_CONFIG,
-                         "%s holds a run with %s = %s; this member has %s: choose another --out, or "
-                         "move that folder away",
-                         folder, key, tr_config_get(found, key), tr_config_get(mine, key));
+        status =
+            TR_FAIL(TR_ERR_CONFIG,
+                    "%s holds a run with %s = %s; this member has %s: choose another --out, or "
+                    "move that folder away",
+                    folder, key, tr_config_get(found, key), tr_config_get(mine, key));
 done:
     tr_config_destroy(&mine);
     tr_config_destroy(&found);
@@ -360,7 +361,7 @@ tr_status_t sweep_look(const sweep_t *sweep, sweep_member_t *member) {
     if (access(folder, F_OK) != 0) return TR_OK;
     if (tr_exists_in(folder, "config.ini", config_path))
         TR_TRY(member_check_folder(sweep, member, folder, config_path));
-    TR_TRY(tr_record_read(folder, &record));
+    TR_TRY(tr_record_read(folder, TR_LINES_ALL, &record));
     const tr_run_state_t state = tr_run_state(&record);
     member->is_elsewhere = state.kind == TR_RUN_RUNNING || state.kind == TR_RUN_UNKNOWN;
     tr_snprintf(member->reason, sizeof member->reason, "%s", record.reason);
