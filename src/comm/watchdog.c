@@ -46,6 +46,7 @@ struct tr_watchdog {
     /* the thread's own */
     double now_sec, clock_sec; /* its time; the clock's at the last tick */
     double changed_sec;        /* when the last progress of any rank was seen */
+    _Atomic double silent_sec; /* now_sec - changed_sec, for other threads */
     double stop_sec;           /* when the signal was seen, 0: none */
     int64_t own_seen;          /* progress of this rank */
     double own_changed_sec;
@@ -370,6 +371,7 @@ static void *watchdog_main(void *self) {
         advance_clock(w);
         look_at_self(w);
         listen_to_peers(w);
+        w->silent_sec = w->now_sec - w->changed_sec;
         send_to_peers(w, 0);
         judge(w);
     } while (poll(&wait, 1, (int)(1000 * w->tick_sec)) <= 0);
@@ -460,6 +462,14 @@ bool tr_watchdog_times(tr_world_t *world, tr_rank_times_t *out) {
         memcpy(out[i].host, i == 0 ? world->info.host : w->peers[i].host, sizeof out[i].host);
     }
     pthread_mutex_unlock(&w->times_lock);
+    return true;
+}
+
+bool tr_watchdog_silent(tr_world_t *world, double *out_sec, double *out_limit_sec) {
+    tr_watchdog_t *w = world->watchdog;
+    if (!w) return false;
+    *out_sec = w->silent_sec;
+    *out_limit_sec = w->timeout_sec;
     return true;
 }
 

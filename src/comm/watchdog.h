@@ -54,5 +54,9 @@ void tr_watchdog_add_times(tr_world_t *world, double compute_sec, double data_se
 /* On rank 0: the times received from every rank so far, out[size]. Returns false if no watchdog
  * connects the ranks. Not collective. */
 bool tr_watchdog_times(tr_world_t *world, tr_rank_times_t *out);
+/* For how long no rank that this one hears of has made progress, and the time limit of it. Work that
+ * counts as progress for a limited time does here too. Also with a single rank, which nothing ends.
+ * False: there is no watchdog. Any thread; not collective. */
+bool tr_watchdog_silent(tr_world_t *world, double *out_sec, double *out_limit_sec);
 
 #endif

@@ -5,7 +5,6 @@
 #include "base/file.h"
 #include "base/log_queue.h"
 #include "base/mem.h"
-#include "prometheus.h"
 #include "tensorboard.h"
 #include <errno.h>
 #include <stdatomic.h>
@@ -25,10 +24,25 @@ const tr_config_table_t tr_record_config =
     TR_CONFIG_TABLE("log", record_fields, tr_record_settings_t);
 
 static const tr_config_field_t monitor_fields[] = {
-    TR_FIELD_STRING(tr_monitor_settings_t, file, "",
-                    "File that always has the newest metrics in the text format of Prometheus, for "
-                    "the textfile collector of node_exporter. auto: metrics.prom in the run folder. "
-                    "Empty: none. It is removed at the end.",
+    TR_FIELD_STRING(
+        tr_monitor_settings_t, file, "",
+        "File that always has the newest metrics in the text format of Prometheus, for "
+        "the textfile collector of node_exporter. auto: metrics.prom in the run folder. "
+        "Empty: none. It is removed at the end.",
+        TR_RESUME_FREE),
+    TR_FIELD_INT(tr_monitor_settings_t, port, "-1", -1, 65535,
+                 "Port of rank 0 that serves the run over HTTP: a live page at /, /metrics for "
+                 "Prometheus, /status.json, /healthz. 0: any free port; its address is in the file "
+                 "monitor of the run folder. -1: none.",
+                 TR_RESUME_FREE),
+    TR_FIELD_STRING(tr_monitor_settings_t, bind, "127.0.0.1",
+                    "Address at which monitor.port listens. 127.0.0.1: programs on the same node "
+                    "only. 0.0.0.0: all addresses of the node.",
+                    TR_RESUME_FREE),
+    TR_FIELD_STRING(tr_monitor_settings_t, token_file, "auto",
+                    "File with the token that requests to monitor.port must have. Only its owner "
+                    "may read it. auto: the file token in the run folder, which is made with a "
+                    "random token if it is missing.",
                     TR_RESUME_FREE),
     TR_FIELD_STRING(tr_monitor_settings_t, alert, "",
                     "Conditions that are said when they begin and end, such as 'stall > 5 %, "
@@ -49,15 +63,13 @@ struct tr_recorder {
     tr_background_t *background;
     tr_run_t *run;
     _Atomic int64_t lost;
-    bool has_lost; /* and said so */
     /* of the thread */
     char *tensorboard_dir, *metrics_path, *config_text, *prometheus_path;
     tr_tensorboard_t *tensorboard; /* NULL: none, or it failed */
-    tr_prometheus_t prometheus;
+    tr_board_t *board;             /* borrowed */
     tr_alerts_t *alerts;
     tr_alert_command_t command;
     char *command_text;
-    char host[64];
 };
 
 /* -- on the thread ----------------------------------------------------------------------------- */
@@ -65,8 +77,8 @@ struct tr_recorder {
 static void recorder_open_tensorboard(void *self, void *item) {
     tr_recorder_t *r = self;
     (void)item;
-    if (tr_tensorboard_open(r->tensorboard_dir, r->metrics_path, r->config_text,
-                            &r->tensorboard) != TR_OK)
+    if (tr_tensorboard_open(r->tensorboard_dir, r->metrics_path, r->config_text, &r->tensorboard) !=
+        TR_OK)
         TR_WARN("there will be no curves for TensorBoard, training continues: %s",
                 tr_error_last()->message);
 }
@@ -86,11 +98,16 @@ static tr_status_t recorder_replace(const char *path, const tr_str_t *text) {
     return tr_io_fail("write", path, reason);
 }
 
-static void recorder_write_prometheus(tr_recorder_t *r, const json_t *line) {
+static void recorder_read_board(void *self, void *item) {
+    const tr_recorder_t *r = self;
+    (void)item;
+    if (tr_board_read(r->board) != TR_OK)
+        TR_WARN("the live page lacks what was before this start: %s", tr_error_last()->message);
+}
+
+static void recorder_write_prometheus(tr_recorder_t *r) {
     tr_str_t text = {0};
-    tr_prometheus_take(&r->prometheus, line);
-    r->prometheus.lines_lost = tr_recorder_lost(r);
-    tr_prometheus_compose(&r->prometheus, &text);
+    tr_board_metrics(r->board, &text);
     if (text.status != TR_OK || recorder_replace(r->prometheus_path, &text) != TR_OK) {
         TR_WARN("monitor.file is no longer written, training continues: %s",
                 tr_error_last()->message);
@@ -124,7 +141,8 @@ static void recorder_write_line(void *self, void *item) {
         TR_WARN("TensorBoard's curves end here, training continues: %s", tr_error_last()->message);
         tr_tensorboard_close(&r->tensorboard);
     }
-    if (r->prometheus_path) recorder_write_prometheus(r, line);
+    tr_board_add(r->board, line, tr_recorder_lost(r));
+    if (r->prometheus_path) recorder_write_prometheus(r);
     tr_alert_command_tend(&r->command);
     json_incref(line);
     recorder_write_metrics(r, line);
@@ -174,19 +192,17 @@ static tr_status_t recorder_configure(tr_recorder_t *r, const tr_config_t *confi
     return TR_OK;
 }
 
-tr_status_t tr_recorder_start(tr_run_t *run, const tr_config_t *config, int64_t total_steps,
+tr_status_t tr_recorder_start(tr_run_t *run, const tr_config_t *config, tr_board_t *board,
                               tr_recorder_t **out) {
     tr_recorder_t *r = NULL;
-    const char *job = getenv("SLURM_JOB_ID");
     tr_status_t status;
     TR_TRY(tr_alloc(sizeof *r, "recorder", &r));
     r->run = run;
-    gethostname(r->host, sizeof r->host - 1);
-    r->prometheus = tr_prometheus_new(tr_file_name(tr_run_dir(run)), job ? job : "", r->host);
-    r->prometheus.steps = (double)total_steps;
+    r->board = board;
     TR_TRY_GOTO(recorder_configure(r, config), failed);
     TR_TRY_GOTO(tr_background_start("recorder", MOST_JOBS, &r->background), failed);
     tr_log_set_queue(r->background);
+    (void)tr_background_post(r->background, recorder_read_board, r, NULL);
     if (r->tensorboard_dir)
         (void)tr_background_post(r->background, recorder_open_tensorboard, r, NULL);
     *out = r;

@@ -6,10 +6,10 @@
 #ifndef TR_MONITOR_RECORDER_H
 #define TR_MONITOR_RECORDER_H
 
+#include "board.h"
 #include "config/config.h"
 #include "run/run.h"
 
-/* log.tensorboard, monitor.file. */
 typedef struct {
     bool tensorboard;
 } tr_record_settings_t;
@@ -18,14 +18,16 @@ typedef struct {
     const char *file; /* "": none; auto: metrics.prom in the run folder */
     const char *alert, *alert_command;
     double window; /* seconds */
+    int64_t port;     /* -1: none; 0: any */
+    const char *bind, *token_file;
 } tr_monitor_settings_t;
 extern const tr_config_table_t tr_monitor_config; /* monitor.* */
 
 typedef struct tr_recorder tr_recorder_t;
 
-/* `run` is borrowed until the end of the recorder. total_steps: of the whole run. Lines of the log
- * go through the recorder from now on. */
-tr_status_t tr_recorder_start(tr_run_t *run, const tr_config_t *config, int64_t total_steps,
+/* `run` and `board`, which gets each line, are borrowed until the end of the recorder. Lines of the
+ * log go through the recorder from now on. */
+tr_status_t tr_recorder_start(tr_run_t *run, const tr_config_t *config, tr_board_t *board,
                               tr_recorder_t **out);
 /* Hands over a line of metrics.jsonl. Steals `line`. */
 void tr_recorder_line(tr_recorder_t *recorder, json_t *line);

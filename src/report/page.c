@@ -122,6 +122,7 @@ static void page_append_sections(const tr_study_t *study, tr_plotter_t *plotter,
         for (size_t p = 0; p < sweep->points.count; p++) {
             const tr_point_t *point = &sweep->points.data[p];
             for (size_t k = 0; k < point->runs.count; k++) {
+                tr_html_element(out, "h2", point->runs.data[k]->name);
                 tr_page_run(point->runs.data[k], out);
                 if (has_sweep)
                     tr_html_element(out, "p class=\"note\"",

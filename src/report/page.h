@@ -31,7 +31,7 @@ tr_status_t tr_page_write(const tr_study_t *study, tr_str_t *out);
 
 /* The head of a page. refresh_sec: it is loaded again after this time; 0: never. */
 void tr_page_head(const char *title, int refresh_sec, tr_str_t *out);
-/* Parts of the page. tr_page_run: the section of one run, with its plots. */
+/* Parts of the page. tr_page_run: the section of one run, with its plots, below its title. */
 void tr_page_run(const tr_record_t *record, tr_str_t *out);
 void tr_page_plots(const tr_record_t *record, tr_str_t *out);
 void tr_page_compare(const tr_study_t *study, tr_plotter_t *plotter, tr_str_t *out);

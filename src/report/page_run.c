@@ -143,7 +143,6 @@ static void run_append_sessions(const tr_record_t *r, tr_str_t *out) {
 
 void tr_page_run(const tr_record_t *r, tr_str_t *out) {
     tr_str_t words = {0};
-    tr_html_element(out, "h2", r->name);
     tr_losses_explain_run(r, &words);
     if (words.text) tr_html_element(out, "p class=\"words\"", words.text);
     tr_str_free(&words);

@@ -179,6 +179,7 @@ tr_status_t tr_record_read(const char *path, tr_lines_t lines, tr_record_t *out)
     r->micro_batch = json_integer_of(r->summary, "micro_batch");
     if (!r->ranks) r->ranks = json_integer_of(start, "ranks");
     if (!r->nodes) r->nodes = (int64_t)json_array_size(json_object_get(start, "hosts"));
+    r->steps = json_integer_of(start, "steps");
     const char *batch = tr_record_key(r, "data.batch_size");
     if (!r->batch && batch) (void)tr_parse_int(batch, &r->batch);
 

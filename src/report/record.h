@@ -50,6 +50,7 @@ typedef struct {
     int code;         /* exit code; -1: unknown */
     char *reason;     /* valid UTF-8, "" if there is none */
     int64_t nodes, ranks, batch, micro_batch; /* 0: unknown */
+    int64_t steps;                            /* to do in total; 0: unknown */
     tr_step_times_t times;
     tr_spread_t spread;
     tr_slowest_t slowest;

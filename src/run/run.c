@@ -383,7 +383,7 @@ void tr_run_join_log(const char *dir) {
 
 /* Only what tr_run_open created; a folder with other contents stays. */
 static void remove_new(const tr_run_t *run) {
-    static const char *const names[] = {"log.txt", "metrics.jsonl", "lock"};
+    static const char *const names[] = {"log.txt", "metrics.jsonl", "lock", "token"};
     rmdir(run->checkpoint_dir);
     for (size_t i = 0; i < TR_COUNT(names); i++) {
         char path[4096];

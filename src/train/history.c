@@ -64,6 +64,7 @@ void tr_history_begin(loop_t *l) {
     json_object_set(line, "hosts", l->start.hosts);
     json_object_set_new(line, "ranks", json_integer(l->info->size));
     json_object_set_new(line, "first_step", json_integer(l->start.first_step));
+    json_object_set_new(line, "steps", json_integer(l->s->total_steps));
     json_object_set_new(
         line, "startup",
         json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "exec_sec",

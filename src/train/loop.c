@@ -231,7 +231,9 @@ tr_status_t tr_train(const tr_config_t *config, tr_world_t *world,
             TR_WARN("%s", tr_error_last()->message);
     }
     tr_metrics_close(&l.metrics); /* frees the terminal for the error */
-    if (!tr_recorder_stop(&l.recorder)) l.run = NULL; /* the thread that hangs still uses it */
+    tr_server_stop(&l.server);
+    if (!tr_recorder_stop(&l.recorder)) l.run = NULL, l.board = NULL; /* the thread uses them */
+    tr_board_close(&l.board);
     /* A rank that failed alone returns at once: its peers wait in a collective, and only the caller
      * can end them. */
     if (is_good || l.info->size == 1)

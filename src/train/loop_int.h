@@ -7,6 +7,7 @@
 #include "interval.h"
 #include "loop_state.h"
 #include "metrics.h"
+#include "monitor/server.h"
 #include "trainer/train.h"
 #include "weights/state.h"
 
@@ -55,8 +56,10 @@ typedef struct {
     const tr_config_t *config;
     tr_world_t *world;
     const tr_world_info_t *info;
-    tr_run_t *run; /* rank 0 */
+    tr_run_t *run;           /* rank 0 */
     tr_recorder_t *recorder; /* rank 0 */
+    tr_board_t *board;       /* rank 0; what the recorder and the server show */
+    tr_server_t *server;     /* rank 0; NULL: none */
     char *run_dir;
     double until_sec; /* run.until, seconds since 1970; 0: none */
 

@@ -105,9 +105,20 @@ static tr_status_t loop_open_checkpointer(loop_t *l) {
 
 /* Begins the run when everything is checked and open. If nothing is left to train, the
  * configuration in the folder is not changed. */
-static tr_status_t loop_begin_run(const loop_t *l) {
+static tr_status_t loop_begin_run(loop_t *l) {
+    const char *restarts = getenv("SLURM_RESTART_COUNT");
+    tr_monitor_settings_t monitor;
     tr_str_t text = {0};
+    tr_config_read(l->config, &tr_monitor_config, &monitor);
+    TR_TRY(tr_board_open(l->run_dir, l->s->total_steps, monitor.port >= 0, &l->board));
     if (l->origin.is_own && l->state.step >= l->s->total_steps) return TR_OK;
+    const tr_server_params_t server = {.dir = l->run_dir,
+                                       .is_resumed =
+                                           l->start.number > 1 || (restarts && atoi(restarts) > 0),
+                                       .board = l->board,
+                                       .world = l->world,
+                                       .version = l->params->version};
+    TR_TRY(tr_server_start(&monitor, &server, &l->server));
     TR_TRY(tr_checkpoint_set_aside(tr_run_checkpoint_dir(l->run), l->state.step));
     tr_status_t status = tr_config_serialize(l->config, &text);
     if (status == TR_OK) status = tr_run_begin(l->run, text.text);
@@ -214,14 +225,15 @@ tr_status_t tr_loop_set_up(loop_t *l) {
 
     TR_TRY(tr_metrics_open(&l->metrics, s, l->run, log.every, l->params->version));
     TR_TRY(tr_metrics_resume(&l->metrics, l->state.step, l->state.valid_pending, origin->metrics));
-    if (is_root) status = tr_recorder_start(l->run, l->config, s->total_steps, &l->recorder);
-    TR_TRY(tr_world_agree(l->world, status));
-    l->metrics.recorder = l->recorder;
     TR_TRY(tr_metrics_rate_open(s, &l->metrics.rate));
     l->metrics.base_bytes = base_bytes;
     l->metrics.start = l->start.number;
     TR_TRY(tr_history_hosts(l));
-    if (is_root) tr_history_begin(l);
+    if (is_root) tr_history_begin(l); /* before the recorder, whose board reads it */
+    if (is_root) tr_board_describe(l->board, tr_metrics_facts(&l->metrics));
+    if (is_root) status = tr_recorder_start(l->run, l->config, l->board, &l->recorder);
+    TR_TRY(tr_world_agree(l->world, status));
+    l->metrics.recorder = l->recorder;
     if (is_root) tr_loop_watch_time(l);
     loop_log_plan(l);
     return TR_OK;

@@ -411,6 +411,13 @@ static void describe_run(const tr_metrics_t *r, int64_t steps_done, json_t *o) {
     json_object_set_new(o, "commit", json_string(r->version));
 }
 
+json_t *tr_metrics_facts(const tr_metrics_t *r) {
+    json_t *o = json_pack("{s:i, s:I, s:I}", "ranks", r->s->params.size, "parameters",
+                          (json_int_t)r->s->parameters, "steps", (json_int_t)r->s->total_steps);
+    if (o) describe_run(r, 0, o);
+    return o;
+}
+
 bool tr_metrics_is_done(const tr_run_t *run, int64_t steps) {
     char path[4096];
     if (snprintf(path, sizeof path, "%s/summary.json", tr_run_dir(run)) >= (int)sizeof path)

@@ -46,12 +46,13 @@ typedef struct {
     double valid_terms, valid_loss, valid_accuracy, valid_r2, test_loss, test_accuracy, test_r2;
     double best_test_loss, best_test_accuracy, best_test_r2;
     double baseline_test_accuracy, baseline_test_loss;
-    bool test_selected; /* the tested weights were selected on the test samples */
+    bool test_selected;                /* the tested weights were selected on the test samples */
     bool valid_is_best, has_new_valid; /* since the last epoch line */
     /* memory of the process before the planned memory: code, libraries, data sets */
     size_t base_bytes;
     char *started;
-    tr_recorder_t *recorder; /* borrowed; set by the loop; NULL: silent, and before the run begins */
+    tr_recorder_t
+        *recorder; /* borrowed; set by the loop; NULL: silent, and before the run begins */
     /* of an epoch, a validation or a test; reused, so that only the first one allocates */
     tr_str_t text;
 } tr_metrics_t;
@@ -64,6 +65,8 @@ json_t *tr_metrics_state(const tr_metrics_t *r);
  * validation of this step will be done (again). */
 tr_status_t tr_metrics_resume(tr_metrics_t *r, int64_t step, bool valid_pending,
                               const json_t *state);
+/* What a summary has of a run before its first step; "steps": all that are planned. New reference. */
+json_t *tr_metrics_facts(const tr_metrics_t *r);
 /* Whether the summary in the folder is that of a completed run of `steps` steps. */
 bool tr_metrics_is_done(const tr_run_t *run, int64_t steps);
 void tr_metrics_close(tr_metrics_t *r);

@@ -1,0 +1,121 @@
+/* Writes the page of a run that trains. */
+#include "live_page.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "report/html.h"
+#include "report/page.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { REFRESH_SEC = 5, MOST_RANKS = 32 };
+
+static void live_fact(tr_str_t *out, const char *name, const char *value) {
+    tr_str_append(out, "<div>");
+    tr_html_element(out, "dt", name);
+    tr_html_element(out, "dd", value);
+    tr_str_append(out, "</div>\n");
+}
+
+static void live_number(tr_str_t *out, const char *name, const char *format, double value) {
+    char text[64];
+    if (!isfinite(value)) return;
+    tr_snprintf(text, sizeof text, format, value);
+    live_fact(out, name, text);
+}
+
+static void live_duration(tr_str_t *out, const char *name, double sec) {
+    char text[32];
+    if (isfinite(sec)) live_fact(out, name, tr_format_duration(sec, text));
+}
+
+static void live_facts(const tr_live_t *live, const tr_newest_t *n, tr_str_t *out) {
+    const json_t *valid =
+        json_array_get(live->record->validation, json_array_size(live->record->validation) - 1);
+    char text[192];
+    tr_str_append(out, "<dl>\n");
+    live_number(out, "epoch", "%.2f", n->epoch);
+    live_number(out, "training loss", "%.5g", n->loss);
+    live_number(out, "validation loss", "%.5g", tr_json_number(valid, "valid_loss"));
+    if (isfinite(n->best_loss)) {
+        tr_snprintf(text, sizeof text, "%.5g, step %lld", n->best_loss, (long long)n->best_step);
+        live_fact(out, "best validation", text);
+    }
+    live_number(out, "samples/s", n->samples_per_sec < 100 ? "%.3g" : "%.0f", n->samples_per_sec);
+    live_number(out, "data stall", "%.1f %%", 100 * n->data_stall);
+    if (live->record->ranks > 1)
+        live_number(out, "exposed communication", "%.1f %%", 100 * n->comm_exposed);
+    live_number(out, "GPU utilisation", "%.0f %%", 100 * n->gpu_util);
+    if (n->slowest_rank >= 0) {
+        tr_snprintf(text, sizeof text, "%d on %s", n->slowest_rank,
+                    n->slowest_host ? n->slowest_host : "?");
+        live_fact(out, "slowest rank", text);
+    }
+    live_duration(out, "time left", n->eta_sec);
+    live_duration(out, "last line", fmax(0, tr_clock_unix_sec() - n->unix_sec));
+    if (live->job[0]) live_fact(out, "job", live->job);
+    if (live->lost > 0) live_number(out, "lines lost", "%.0f", (double)live->lost);
+    tr_str_append(out, "</dl>\n");
+}
+
+static int rank_compare(const void *a, const void *b) {
+    const tr_rank_times_t *x = *(const tr_rank_times_t *const *)a,
+                          *y = *(const tr_rank_times_t *const *)b;
+    const double sx = x->compute_sec + x->data_sec, sy = y->compute_sec + y->data_sec;
+    return sx != sy ? (sx < sy) - (sx > sy) : (x > y) - (x < y);
+}
+
+/* The ranks for which the others wait come first. */
+static void live_ranks(const tr_live_t *live, tr_str_t *out) {
+    const tr_rank_times_t **order = NULL;
+    if (!live->ranks ||
+        tr_alloc((size_t)live->rank_count * sizeof *order, "ranks", &order) != TR_OK)
+        return;
+    for (int i = 0; i < live->rank_count; i++) order[i] = &live->ranks[i];
+    qsort(order, (size_t)live->rank_count, sizeof *order, rank_compare);
+    tr_html_element(out, "h3", "Ranks of this start, slowest first");
+    tr_html_table(out, "rank|host|compute|data stall|waiting for other ranks");
+    for (int i = 0; i < live->rank_count && i < MOST_RANKS; i++) {
+        const tr_rank_times_t *t = order[i];
+        const double sum = t->compute_sec + t->data_sec + t->wait_sec;
+        tr_str_printf(out, "<tr><td>%d</td>", (int)(t - live->ranks));
+        tr_html_element(out, "td class=\"text\"", t->host);
+        tr_html_percent(out, t->compute_sec / sum);
+        tr_html_percent(out, t->data_sec / sum);
+        tr_html_percent(out, t->wait_sec / sum);
+        tr_str_append(out, "</tr>\n");
+    }
+    tr_str_append(out, "</table>\n");
+    tr_free(&order);
+}
+
+void tr_live_page(const tr_live_t *live, tr_str_t *out) {
+    const tr_record_t *r = live->record;
+    const tr_newest_t n = tr_newest_of(r);
+    const double done = n.steps > 0 && n.step > 0 ? (double)n.step / (double)n.steps : 0;
+    char duration[32], state[96] = "training";
+    if (n.step < 0) strcpy(state, "no step is done yet");
+    if (!live->is_healthy)
+        tr_snprintf(state, sizeof state, "no progress for %s",
+                    tr_format_duration(live->silent_sec, duration));
+    tr_page_head(r->name, REFRESH_SEC, out);
+    tr_str_append(out, "<h1>");
+    tr_html_text(out, r->name);
+    tr_str_append(out,
+                  live->is_healthy ? " <span class=\"state\">" : " <span class=\"state bad\">");
+    tr_html_text(out, state);
+    tr_str_append(out, "</span></h1>\n");
+    if (n.steps > 0)
+        tr_str_printf(out,
+                      "<div class=\"bar\"><div style=\"width: %.2f%%\"></div></div>\n"
+                      "<p>step %lld of %lld, %.1f&nbsp;%%</p>\n",
+                      fmin(100, 100 * done), (long long)(n.step > 0 ? n.step : 0),
+                      (long long)n.steps, 100 * done);
+    live_facts(live, &n, out);
+    tr_page_run(r, out);
+    live_ranks(live, out);
+    tr_str_append(out, "<p class=\"note\">trainer ");
+    tr_html_text(out, live->version);
+    tr_str_printf(out, "; this page is loaded again every %d s.</p></body></html>\n", REFRESH_SEC);
+}

@@ -1,0 +1,23 @@
+/* Where a run is: what its newest lines say. A pure function. */
+#ifndef TR_REPORT_NEWEST_H
+#define TR_REPORT_NEWEST_H
+
+#include "record.h"
+
+/* NaN, and -1 of whole numbers: unknown. Text is borrowed from the record. */
+typedef struct {
+    int64_t step, steps; /* done, in total */
+    double epoch, loss;
+    double best_loss; /* validation loss of the best validation */
+    int64_t best_step;
+    double samples_per_sec;
+    double eta_sec; /* at the pace of the last lines, with their validations and checkpoints */
+    double data_stall, comm_exposed, gpu_util, cpu_util; /* fractions; cpu_util: cores */
+    double unix_sec;                                     /* of the newest line of training */
+    int slowest_rank;
+    const char *slowest_host;
+} tr_newest_t;
+
+tr_newest_t tr_newest_of(const tr_record_t *record);
+
+#endif
