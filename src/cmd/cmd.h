@@ -73,6 +73,9 @@ tr_status_t cmd_text_write(const char *option, const char *path, const char *tex
 /* Whether JSON replaces the text on stdout; `path` may be NULL. */
 bool cmd_json_is_stdout(const char *path);
 
+/* Columns of standard output; 0: not a terminal. COLUMNS sets it, as in other programs. */
+int cmd_terminal_columns(void);
+
 /* version.c */
 extern const char cmd_version[];     /* "0.1.0+1a2b3c4" */
 extern const char cmd_build_cc[];    /* "cc, gcc 12.2.0" */

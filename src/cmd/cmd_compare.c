@@ -13,8 +13,7 @@ typedef struct {
     const char *by, *out, *json, *csv;
 } compare_options_t;
 
-/* Of standard output; 0: not a terminal. COLUMNS sets it, as in other programs. */
-static int terminal_columns(void) {
+int cmd_terminal_columns(void) {
     const char *text = getenv("COLUMNS");
     struct winsize size;
     int64_t columns;
@@ -28,7 +27,7 @@ static tr_status_t compare_write(const compare_options_t *o) {
                                             .count = (size_t)o->runs.count,
                                             .by = o->by,
                                             .out = o->out,
-                                            .columns = terminal_columns(),
+                                            .columns = cmd_terminal_columns(),
                                             .version = cmd_version};
     tr_compare_texts_t texts = {.json = NULL};
     tr_status_t status;

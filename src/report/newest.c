@@ -45,6 +45,5 @@ tr_newest_t tr_newest_of(const tr_record_t *r) {
                      .slowest_host = json_string_value(json_object_get(line, "slowest_host"))};
     const double pace = line ? newest_pace(r) : NAN;
     if (n.steps > 0 && pace > 0) n.eta_sec = fmax(0, (double)(n.steps - n.step)) / pace;
-    if (!isfinite(n.eta_sec)) n.eta_sec = NAN;
     return n;
 }
