@@ -16,6 +16,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+enum { REQUEST_SEC = 10 };
+
 #define LIBRARY "libmicrohttpd.so.12"
 /* The functions of the library that are used. */
 #define FUNCTIONS(F)                                                                               \
@@ -181,7 +183,8 @@ tr_status_t tr_http_start(const tr_http_params_t *params, tr_http_t **out) {
     TR_TRY(tr_alloc(sizeof *h, "the HTTP server", &h));
     h->params = *params;
     h->listen_fd = h->stop_fd = -1;
-    TR_TRY_GOTO(tr_http_clients_open(&h->clients, params->connections), failed);
+    TR_TRY_GOTO(tr_http_clients_open(&h->clients, params->connections,
+                                     params->request_sec > 0 ? params->request_sec : REQUEST_SEC), failed);
     TR_TRY_GOTO(http_load(&h->mhd), failed);
     if (params->token) TR_TRY_GOTO(tr_strdup(params->token, &h->token), failed);
     TR_TRY_GOTO(tr_http_listen(params->address, params->port, &h->listen_fd, &h->port), failed);

@@ -1,7 +1,7 @@
 /*
  * A small HTTP server on a thread of its own, by libmicrohttpd, which is loaded when a server
  * starts. One thread per connection. The server accepts connections itself: those that send no
- * whole request within 10 s are closed, and where there are too many, the oldest of them makes
+ * whole request in time are closed, and where there are too many, the oldest of them makes
  * room. Not collective.
  */
 #ifndef TR_HTTP_HTTP_H
@@ -32,6 +32,7 @@ typedef struct {
     const char *token;
     const char *open_path; /* answered without the token; NULL: none. Static */
     int connections;       /* at most at a time */
+    double request_sec;    /* connections without a whole request for so long are closed; 0: 10 */
     tr_http_handler_fn handler;
     void *self;
 } tr_http_params_t;

@@ -5,10 +5,10 @@
 #include "base/mem.h"
 #include <sys/socket.h>
 
-enum { REQUEST_SEC = 10, REPLY_SEC = 30, YOUNG_SEC = 1 };
+enum { REPLY_SEC = 30, YOUNG_SEC = 1 };
 
-tr_status_t tr_http_clients_open(tr_http_clients_t *c, int limit) {
-    *c = (tr_http_clients_t){.limit = limit};
+tr_status_t tr_http_clients_open(tr_http_clients_t *c, int limit, double request_sec) {
+    *c = (tr_http_clients_t){.limit = limit, .request_sec = request_sec};
     pthread_mutex_init(&c->lock, NULL);
     return tr_alloc((size_t)limit * sizeof *c->clients, "connections", &c->clients);
 }
@@ -59,7 +59,7 @@ void tr_http_clients_reap(tr_http_clients_t *c) {
     pthread_mutex_lock(&c->lock);
     for (int i = 0; i < c->count; i++) {
         const tr_http_client_t *client = &c->clients[i];
-        if (now - client->since_sec > (client->is_busy ? REPLY_SEC : REQUEST_SEC))
+        if (now - client->since_sec > (client->is_busy ? REPLY_SEC : c->request_sec))
             shutdown(client->fd, SHUT_RDWR);
     }
     pthread_mutex_unlock(&c->lock);

@@ -17,9 +17,10 @@ typedef struct {
     pthread_mutex_t lock;
     tr_http_client_t *clients; /* [limit] */
     int count, limit;
+    double request_sec;
 } tr_http_clients_t;
 
-tr_status_t tr_http_clients_open(tr_http_clients_t *c, int limit);
+tr_status_t tr_http_clients_open(tr_http_clients_t *c, int limit, double request_sec);
 void tr_http_clients_close(tr_http_clients_t *c);
 /* False: there is no room. The caller may have shut one down by then, which leaves soon. */
 bool tr_http_clients_add(tr_http_clients_t *c, int fd);

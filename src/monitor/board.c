@@ -17,7 +17,7 @@ struct tr_board {
     tr_prometheus_t prometheus;
     tr_record_t record; /* lines in it are never changed: views share them */
     json_t *newest;     /* line of training; NULL: none */
-    int64_t seen;       /* lines of training since the last that was kept */
+    int64_t seen;       /* lines of training in this start */
 };
 
 tr_status_t tr_board_open(const char *dir, int64_t steps, bool keeps_curves, tr_board_t **out) {
@@ -36,6 +36,7 @@ tr_status_t tr_board_open(const char *dir, int64_t steps, bool keeps_curves, tr_
     b->record = (tr_record_t){.path = b->dir,
                               .every = 1,
                               .steps = steps,
+                              .verdict = "running",
                               .code = -1,
                               .slowest.rank = -1,
                               .config = json_object(),
@@ -124,7 +125,7 @@ void tr_board_add(tr_board_t *b, const json_t *line, int64_t lost) {
         json_decref(b->newest);
         b->newest = json_incref(copy);
         if (b->seen++ % r->every == 0) json_array_append(r->training, copy);
-        if (lines_thin(&r->training)) r->every *= 2, b->seen = 1;
+        if (lines_thin(&r->training)) r->every *= 2;
     }
     pthread_mutex_unlock(&b->lock);
     json_decref(copy);

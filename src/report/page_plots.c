@@ -41,8 +41,19 @@ typedef struct {
     bool is_validation;
 } plot_curve_t;
 
+/* Whether a curve that falls by orders of magnitude needs a logarithmic axis to be seen. */
+static bool plots_need_log(const tr_svg_series_t *series, size_t count) {
+    double least = INFINITY, most = 0;
+    for (size_t s = 0; s < count; s++)
+        for (size_t i = 0; i < series[s].count; i++) {
+            least = fmin(least, series[s].y[i]);
+            most = fmax(most, series[s].y[i]);
+        }
+    return least > 0 && most > 100 * least;
+}
+
 /* Draws the curves that have points, their values multiplied by `scale`. */
-static void plots_draw(const tr_record_t *r, const tr_svg_chart_t *chart,
+static void plots_draw(const tr_record_t *r, tr_svg_chart_t *chart,
                        const plot_curve_t *curves, size_t count, double scale, tr_str_t *out) {
     tr_curve_t data[MAX_SERIES] = {{0}};
     tr_svg_series_t series[MAX_SERIES];
@@ -57,6 +68,7 @@ static void plots_draw(const tr_record_t *r, const tr_svg_chart_t *chart,
         series[drawn++] = (tr_svg_series_t){
             .title = c->title, .color = c->color, .x = d->x, .y = d->y, .count = d->count};
     }
+    chart->has_log_y = isnan(chart->y_min) && plots_need_log(series, drawn);
     if (drawn > 0) tr_svg_draw(chart, series, drawn, out);
     for (size_t i = 0; i < count; i++) tr_page_curve_free(&data[i]);
 }
@@ -133,7 +145,7 @@ void tr_page_plots(const tr_record_t *r, tr_str_t *out) {
     };
     tr_str_append(out, "<div class=\"plots\">\n");
     for (size_t i = 0; i < TR_COUNT(charts); i++) {
-        const tr_svg_chart_t chart = {.x_label = "step",
+        tr_svg_chart_t chart = {.x_label = "step",
                                       .y_label = charts[i].y_label,
                                       .y_min = charts[i].y_min,
                                       .y_max = charts[i].y_max};

@@ -4,6 +4,7 @@
 #include "page.h"
 
 #include <math.h>
+#include <string.h>
 
 /* -- tables ------------------------------------------------------------------------------------ */
 
@@ -36,6 +37,9 @@ static void run_append_facts(const tr_record_t *r, tr_str_t *out) {
         tr_html_element(out, "td", facts[i][1]);
         if (json_is_string(value))
             tr_html_element(out, "td class=\"text\"", json_string_value(value));
+        else if (json_is_integer(value))
+            tr_str_printf(out, "<td class=\"text\">%lld</td>",
+                          (long long)json_integer_value(value));
         else
             tr_str_printf(out, "<td class=\"text\">%.6g</td>", json_number_value(value));
         tr_str_append(out, "</tr>\n");
@@ -93,6 +97,8 @@ static void run_append_session(const tr_record_t *r, size_t i, tr_str_t *out) {
                *verdict = json_string_value(json_object_get(end, "verdict"));
     const double launched = tr_json_number(start, "unix_time") -
                             tr_json_number(json_object_get(start, "startup"), "whole_sec");
+    const bool is_running =
+        i + 1 == json_array_size(r->sessions) && strcmp(r->verdict, "running") == 0;
     double ended = NAN; /* the session before: its end, or its last line in the metrics */
     if (i > 0) {
         const json_t *before = json_array_get(r->sessions, i - 1), *line;
@@ -114,7 +120,9 @@ static void run_append_session(const tr_record_t *r, size_t i, tr_str_t *out) {
     tr_html_number(out, tr_json_number(start, "ranks"), 0);
     tr_html_number(out, tr_json_number(start, "first_step"), 0);
     tr_html_number(out, tr_json_number(end, "last_step"), 0);
-    tr_html_element(out, "td class=\"text\"", verdict ? verdict : "no end recorded");
+    tr_html_element(out, "td class=\"text\"", verdict     ? verdict
+                                              : is_running ? "running"
+                                                           : "no end recorded");
     tr_html_number(out, tr_json_number(end, "code"), 0);
     tr_html_number(out, tr_json_number(end, "wall_sec"), 1);
     tr_html_number(out, tr_record_first_step_sec(r, i), 1);

@@ -1,0 +1,179 @@
+/* The HTTP server: the token, what it refuses, clients that are slow or many. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+#include "../../support/ok.h"
+
+#include "base/clock.h"
+#include "http/http.h"
+
+#include <arpa/inet.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static const char token[] = "0123456789abcdef";
+
+static void answer(void *self, const tr_http_request_t *request, tr_http_reply_t *reply) {
+    (void)self;
+    tr_str_printf(&reply->body, "path %s", request->path);
+}
+
+/* Returns NULL where there is no library: the test is then skipped. */
+static tr_http_t *start(int port, int connections, double request_sec) {
+    tr_http_t *http = NULL;
+    const tr_status_t status = tr_http_start(&(tr_http_params_t){.address = "127.0.0.1",
+                                                                 .port = port,
+                                                                 .token = token,
+                                                                 .open_path = "/healthz",
+                                                                 .connections = connections,
+                                                                 .request_sec = request_sec,
+                                                                 .handler = answer},
+                                             &http);
+    if (status != TR_ERR_NOINPUT && status != TR_OK) fail_msg("%s", tr_error_last()->message);
+    if (status != TR_OK) print_message("skipped: %s\n", tr_error_last()->message);
+    return http;
+}
+
+static int dial(const tr_http_t *http) {
+    const struct sockaddr_in to = {.sin_family = AF_INET,
+                                   .sin_port = htons((uint16_t)tr_http_port(http)),
+                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(fd, (const struct sockaddr *)&to, sizeof to), 0);
+    return fd;
+}
+
+/* Reads until the end or `sec` have passed; returns the status of the answer, 0: none. */
+static int reply_of(int fd, double sec, char *text, size_t bytes) {
+    const double end = tr_clock_sec() + sec;
+    struct pollfd polled = {.fd = fd, .events = POLLIN};
+    size_t length = 0;
+    int status = 0;
+    ssize_t got = 1;
+    while (got > 0 && length < bytes - 1 && tr_clock_sec() < end)
+        if (poll(&polled, 1, 50) > 0 && (got = read(fd, text + length, bytes - 1 - length)) > 0)
+            length += (size_t)got;
+    text[length] = '\0';
+    sscanf(text, "HTTP/1.1 %d", &status);
+    return status;
+}
+
+static int ask(const tr_http_t *http, const char *line, const char *headers, char text[1024]) {
+    char request[1024];
+    const int fd = dial(http);
+    const int bytes = snprintf(request, sizeof request,
+                               "%s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n%s\r\n", line, headers);
+    assert_int_equal(write(fd, request, (size_t)bytes), bytes);
+    const int status = reply_of(fd, 20, text, 1024);
+    close(fd);
+    return status;
+}
+
+static void token_is_required(void **state) {
+    (void)state;
+    assert_true(tr_http_has_token("Bearer 0123456789abcdef", token));
+    assert_true(tr_http_has_token("basic eDowMTIzNDU2Nzg5YWJjZGVm", token)); /* x:TOKEN */
+    assert_true(tr_http_has_token("Basic OjAxMjM0NTY3ODlhYmNkZWY=", token)); /* :TOKEN */
+    static const char *const wrong[] = {NULL,
+                                        "",
+                                        "Bearer",
+                                        "Bearer ",
+                                        "Bearer 0123456789abcde",
+                                        "Bearer 0123456789abcdef0",
+                                        "Bearer 0123456789abcdeg",
+                                        "Basic MDEyMzQ1Njc4OWFiY2RlZg==", /* no colon */
+                                        "Basic eDo=",
+                                        "0123456789abcdef"};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        assert_false(tr_http_has_token(wrong[i], token));
+}
+
+static void requests_are_answered_or_refused(void **state) {
+    static const char good[] = "Authorization: Bearer 0123456789abcdef\r\n";
+    char text[1024], headers[256];
+    tr_http_t *http = start(0, 8, 0);
+    (void)state;
+    if (!http) return;
+    assert_int_equal(ask(http, "GET /metrics?x=1", good, text), 200);
+    assert_non_null(strstr(text, "path /metrics"));
+    assert_int_equal(ask(http, "GET /metrics", "", text), 401);
+    assert_non_null(strstr(text, "WWW-Authenticate: Basic"));
+    assert_null(strstr(text, token));
+    assert_int_equal(ask(http, "GET /healthz", "", text), 200);
+    assert_int_equal(ask(http, "GET /healthz/..", "", text), 401);
+    assert_int_equal(ask(http, "DELETE /metrics", good, text), 405);
+    snprintf(headers, sizeof headers, "%sContent-Length: 5\r\n", good);
+    assert_int_equal(ask(http, "GET /metrics", headers, text), 413);
+    assert_int_equal(ask(http, "HEAD /metrics", good, text), 200);
+    assert_null(strstr(text, "path"));
+    tr_http_stop(&http);
+    assert_null(http);
+}
+
+static void port_in_use_is_an_error(void **state) {
+    tr_http_t *http = start(0, 8, 0), *other = NULL;
+    tr_http_params_t params = {.address = "127.0.0.1", .connections = 8, .handler = answer};
+    (void)state;
+    if (!http) return;
+    params.port = tr_http_port(http);
+    assert_int_equal(tr_http_start(&params, &other), TR_ERR_CONFIG);
+    assert_null(other);
+    params.address = "192.0.2.1";
+    assert_int_equal(tr_http_start(&params, &other), TR_ERR_CONFIG);
+    params.address = "localhost.";
+    assert_int_equal(tr_http_start(&params, &other), TR_ERR_CONFIG);
+    tr_http_stop(&http);
+}
+
+/* Sends a byte at a time: it is never idle. */
+static void slow_sender_is_closed(void **state) {
+    tr_http_t *http = start(0, 8, 0.3);
+    (void)state;
+    if (!http) return;
+    const int fd = dial(http);
+    const double begin = tr_clock_sec();
+    bool is_open = true;
+    while (is_open && tr_clock_sec() - begin < 20) {
+        char byte;
+        is_open = send(fd, "x", 1, MSG_NOSIGNAL) == 1;
+        usleep(50000);
+        if (is_open) is_open = recv(fd, &byte, 1, MSG_DONTWAIT) != 0;
+    }
+    assert_false(is_open);
+    close(fd);
+    tr_http_stop(&http);
+}
+
+/* Idle connections make room: whoever asks is answered, if not at once. */
+static void idle_connections_make_room(void **state) {
+    enum { IDLE = 40, LIMIT = 4 };
+    tr_http_t *http = start(0, LIMIT, 0.5);
+    char text[1024];
+    int idle[IDLE], status = 0;
+    (void)state;
+    if (!http) return;
+    for (int i = 0; i < IDLE; i++) idle[i] = dial(http);
+    for (int i = 0; i < 100 && status != 200; i++) {
+        status = ask(http, "GET /healthz", "", text);
+        if (status != 200) usleep(100000);
+    }
+    assert_int_equal(status, 200);
+    for (int i = 0; i < IDLE; i++) close(idle[i]);
+    tr_http_stop(&http);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(token_is_required),
+        cmocka_unit_test(requests_are_answered_or_refused),
+        cmocka_unit_test(port_in_use_is_an_error),
+        cmocka_unit_test(slow_sender_is_closed),
+        cmocka_unit_test(idle_connections_make_room),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,57 @@
+/* What a run shows of itself: bounded curves, the newest line, the best validation. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+#include "../../support/ok.h"
+
+#include "monitor/board.h"
+#include "report/newest.h"
+
+#include <math.h>
+#include <string.h>
+
+static void add(tr_board_t *board, json_t *line) {
+    tr_board_add(board, line, 0);
+    json_decref(line);
+}
+
+static void curves_are_bounded(void **state) {
+    tr_board_t *board = NULL;
+    tr_record_t view;
+    (void)state;
+    OK(tr_board_open("runs/some/", 100000, true, &board));
+    assert_string_equal(tr_board_run(board), "some");
+    tr_board_describe(board, json_pack("{s:i, s:i}", "ranks", 1, "batch_size", 10));
+    OK(tr_board_view(board, &view));
+    assert_int_equal(tr_newest_of(&view).step, -1);
+    tr_record_free(&view);
+    for (int i = 1; i <= 50001; i++) {
+        add(board, json_pack("{s:i, s:f, s:i, s:f}", "step", i, "loss", 1.0 / i, "session", 1,
+                             "unix_time", 0.5 * i));
+        if (i % 10 == 0)
+            add(board, json_pack("{s:i, s:f, s:b}", "step", i, "valid_loss", fabs(i - 7770.0),
+                                 "best", i <= 7770));
+    }
+    OK(tr_board_view(board, &view));
+    const size_t points = json_array_size(view.training);
+    assert_in_range(points, TR_SPREAD_LINES, 2 * TR_SPREAD_LINES + 1);
+    assert_in_range(json_array_size(view.validation), TR_SPREAD_LINES, 2 * TR_SPREAD_LINES + 1);
+    /* equally spread, with the newest behind */
+    for (size_t i = 0; i + 1 < points; i++)
+        assert_int_equal(
+            json_integer_value(json_object_get(json_array_get(view.training, i), "step")),
+            1 + (json_int_t)i * view.every);
+    const tr_newest_t n = tr_newest_of(&view);
+    assert_int_equal(n.step, 50001);
+    assert_int_equal(n.best_step, 7770);
+    assert_true(fabs(n.eta_sec - 0.5 * 49999) < 1e-6);
+    tr_record_free(&view);
+    tr_board_close(&board);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(curves_are_bounded)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
