@@ -203,6 +203,22 @@ struct tr_device {
 
 /* -- backends: kinds of devices ---------------------------------------------------------------- */
 
+/* Why a GPU's clock is low, as bits: it is too hot or gets too little power. A power limit that the
+ * GPU keeps by itself is none of them. */
+enum { TR_GPU_HOT = 1, TR_GPU_SLOWED = 2, TR_GPU_POWER_BRAKE = 4 };
+/* A GPU as its driver sees it now, all processes together. NaN: unknown. */
+typedef struct {
+    char bus_id[32]; /* PCI, "0000:c1:00.0" */
+    char name[96];
+    int index;
+    double util; /* share of the driver's last period in which a kernel ran; unknown under MIG */
+    double used_bytes, total_bytes;
+    double celsius, watts, joules; /* joules: since the driver was loaded */
+    double sm_hertz, memory_hertz;
+    double ecc_errors; /* uncorrected, since the driver was loaded */
+    unsigned slowed;   /* TR_GPU_HOT | ... */
+} tr_gpu_sample_t;
+
 typedef struct {
     const char *name; /* as in `device = NAME` */
     const char *help;
@@ -216,6 +232,10 @@ typedef struct {
     tr_status_t (*open)(const tr_device_params_t *params, tr_device_t **out);
     /* optional: driver, libraries and devices of this machine, for `trainer info`. Opens none. */
     tr_status_t (*report)(tr_report_row_fn row, void *self);
+    /* optional: the GPUs of this node, or only the one at `bus_id` (NULL: all); fills at most
+     * `most` and returns how many. Opens none, and waits for no work. The first call may load a
+     * library, which stays. Any thread. */
+    int (*sample)(const char *bus_id, tr_gpu_sample_t *out, int most);
 } tr_backend_t;
 
 /* All compiled-in or loadable backends, in the order of devices.def. */

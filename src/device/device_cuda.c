@@ -95,6 +95,11 @@ static tr_status_t cuda_library_report(tr_report_row_fn row, void *self) {
     return loaded->report ? loaded->report(row, self) : TR_OK;
 }
 
+static int cuda_library_sample(const char *bus_id, tr_gpu_sample_t *out, int most) {
+    pthread_once(&once, cuda_library_load);
+    return loaded && loaded->sample ? loaded->sample(bus_id, out, most) : 0;
+}
+
 const tr_backend_t tr_backend_cuda = {
     .name = "cuda",
     .help = "NVIDIA GPUs, by " LIBRARY,
@@ -103,4 +108,5 @@ const tr_backend_t tr_backend_cuda = {
     .near_cores = near_cores,
     .open = open_device,
     .report = cuda_library_report,
+    .sample = cuda_library_sample,
 };

@@ -125,4 +125,5 @@ const tr_backend_t tr_library_backend = {
     .near_cores = tr_cuda_nvml_near_cores,
     .open = tr_cuda_open,
     .report = cuda_report,
+    .sample = tr_cuda_nvml_sample,
 };

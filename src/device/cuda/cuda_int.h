@@ -150,6 +150,8 @@ void tr_cuda_nvml_report(tr_report_row_fn row, void *self);
 void tr_cuda_nvml_place(const tr_device_t *device, tr_device_place_t *out);
 /* As tr_backend_t.near_cores. */
 void tr_cuda_nvml_near_cores(int count, cpu_set_t *out);
+/* As tr_backend_t.sample. */
+int tr_cuda_nvml_sample(const char *bus_id, tr_gpu_sample_t *out, int most);
 /* The bytes that may be planned for where `available` are free. share: as
  * tr_device_params_t.memory_share. */
 size_t tr_cuda_memory_limit(double share, size_t available);

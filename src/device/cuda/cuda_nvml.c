@@ -5,6 +5,8 @@
 #include "cuda_int.h"
 #include "base/cores.h"
 #include <dlfcn.h>
+#include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -19,6 +21,14 @@ typedef struct {
     unsigned long long used_bytes;
     unsigned gpu_instance, compute_instance;
 } nvml_process_t;
+typedef struct {
+    unsigned gpu, memory; /* percent */
+} nvml_utilization_t;
+typedef struct {
+    char legacy_id[16];
+    unsigned domain, bus, device, device_id, subsystem_id;
+    char id[32];
+} nvml_pci_t;
 
 /* Every function returns 0, or a number that nvmlErrorString explains. */
 #define NVML_REQUIRED(X)                                                                           \
@@ -40,7 +50,15 @@ typedef struct {
     X(int, DeviceGetHandleByPciBusId_v2, (const char *, nvml_device_t *))                          \
     X(int, DeviceGetCpuAffinity, (nvml_device_t, unsigned, unsigned long *))                       \
     X(int, DeviceGetNvLinkState, (nvml_device_t, unsigned, unsigned *))                            \
-    X(int, DeviceGetP2PStatus, (nvml_device_t, nvml_device_t, unsigned, unsigned *))
+    X(int, DeviceGetP2PStatus, (nvml_device_t, nvml_device_t, unsigned, unsigned *))               \
+    X(int, DeviceGetPciInfo_v3, (nvml_device_t, nvml_pci_t *))                                     \
+    X(int, DeviceGetUtilizationRates, (nvml_device_t, nvml_utilization_t *))                       \
+    X(int, DeviceGetTemperature, (nvml_device_t, int, unsigned *))                                 \
+    X(int, DeviceGetPowerUsage, (nvml_device_t, unsigned *))                                       \
+    X(int, DeviceGetTotalEnergyConsumption, (nvml_device_t, unsigned long long *))                 \
+    X(int, DeviceGetClockInfo, (nvml_device_t, int, unsigned *))                                   \
+    X(int, DeviceGetCurrentClocksThrottleReasons, (nvml_device_t, unsigned long long *))           \
+    X(int, DeviceGetTotalEccErrors, (nvml_device_t, int, int, unsigned long long *))
 
 typedef struct {
 #define NVML_MEMBER(type, name, args) type(*name) args;
@@ -163,6 +181,79 @@ void tr_cuda_nvml_near_cores(int count, cpu_set_t *out) {
             ASK(&nvml, DeviceGetHandleByPciBusId_v2, bus_id, &gpu) == 0)
             find_cores(&nvml, gpu, &out[i]);
     (void)nvml.Shutdown();
+}
+
+/* -- samples ----------------------------------------------------------------------------------- */
+
+enum { SENSOR_GPU = 0, CLOCK_SM = 1, CLOCK_MEMORY = 2, ECC_UNCORRECTED = 1, ECC_VOLATILE = 0 };
+enum { REASON_SLOWDOWN = 0x08, REASON_HOT = 0x20 | 0x40, REASON_POWER_BRAKE = 0x80 };
+
+static nvml_t sampled; /* never shut down: to initialise takes longer than a sample may */
+static bool can_sample;
+
+static void nvml_open_to_sample(void) {
+    can_sample = nvml_load(&sampled) == NULL;
+}
+
+static void nvml_sample_gpu(nvml_device_t gpu, tr_gpu_sample_t *out) {
+    const nvml_t *nvml = &sampled;
+    nvml_utilization_t util = {0};
+    nvml_memory_t memory = {0};
+    unsigned mig = 0, pending = 0, value = 0;
+    unsigned long long count = 0;
+    (void)ASK(nvml, DeviceGetName, gpu, out->name, sizeof out->name);
+    (void)ASK(nvml, DeviceGetMigMode, gpu, &mig, &pending);
+    if (!mig && ASK(nvml, DeviceGetUtilizationRates, gpu, &util) == 0) out->util = util.gpu / 100.0;
+    if (ASK(nvml, DeviceGetMemoryInfo, gpu, &memory) == 0) {
+        out->used_bytes = (double)memory.used;
+        out->total_bytes = (double)memory.total;
+    }
+    if (ASK(nvml, DeviceGetTemperature, gpu, SENSOR_GPU, &value) == 0) out->celsius = value;
+    if (ASK(nvml, DeviceGetPowerUsage, gpu, &value) == 0) out->watts = 1e-3 * value;
+    if (ASK(nvml, DeviceGetTotalEnergyConsumption, gpu, &count) == 0)
+        out->joules = 1e-3 * (double)count;
+    if (ASK(nvml, DeviceGetClockInfo, gpu, CLOCK_SM, &value) == 0) out->sm_hertz = 1e6 * value;
+    if (ASK(nvml, DeviceGetClockInfo, gpu, CLOCK_MEMORY, &value) == 0)
+        out->memory_hertz = 1e6 * value;
+    if (ASK(nvml, DeviceGetTotalEccErrors, gpu, ECC_UNCORRECTED, ECC_VOLATILE, &count) == 0)
+        out->ecc_errors = (double)count;
+    if (ASK(nvml, DeviceGetCurrentClocksThrottleReasons, gpu, &count) == 0)
+        out->slowed = (count & REASON_HOT ? TR_GPU_HOT : 0u) |
+                      (count & REASON_SLOWDOWN ? TR_GPU_SLOWED : 0u) |
+                      (count & REASON_POWER_BRAKE ? TR_GPU_POWER_BRAKE : 0u);
+}
+
+int tr_cuda_nvml_sample(const char *bus_id, tr_gpu_sample_t *out, int most) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    unsigned count = 1;
+    int used = 0;
+    pthread_once(&once, nvml_open_to_sample);
+    if (!can_sample || (!bus_id && sampled.DeviceGetCount_v2(&count) != 0)) return 0;
+    for (unsigned i = 0; i < count && used < most; i++) {
+        nvml_device_t gpu = NULL;
+        nvml_pci_t pci = {0};
+        tr_gpu_sample_t *sample = &out[used];
+        if ((bus_id ? ASK(&sampled, DeviceGetHandleByPciBusId_v2, bus_id, &gpu)
+                    : sampled.DeviceGetHandleByIndex_v2(i, &gpu)) != 0)
+            continue;
+        *sample = (tr_gpu_sample_t){.name = "?",
+                                    .index = (int)i,
+                                    .util = NAN,
+                                    .used_bytes = NAN,
+                                    .total_bytes = NAN,
+                                    .celsius = NAN,
+                                    .watts = NAN,
+                                    .joules = NAN,
+                                    .sm_hertz = NAN,
+                                    .memory_hertz = NAN,
+                                    .ecc_errors = NAN};
+        if (ASK(&sampled, DeviceGetPciInfo_v3, gpu, &pci) == 0) /* CUDA's form: a shorter domain */
+            snprintf(sample->bus_id, sizeof sample->bus_id, "%04x:%02x:%02x.0", pci.domain, pci.bus,
+                     pci.device);
+        nvml_sample_gpu(gpu, sample);
+        used++;
+    }
+    return used;
 }
 
 /* -- the report -------------------------------------------------------------------------------- */

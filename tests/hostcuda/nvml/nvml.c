@@ -1,12 +1,14 @@
 /*
- * What a program asks NVML for on a login node: versions, devices, memory, topology, who uses a
- * device. The toolkit here has no nvml.h, so the few types that are needed stand here, as NVML's
+ * What a program asks NVML for: versions, devices, memory, topology, who uses a device, and a
+ * history of utilisation, temperature and power that a file plays. The toolkit here has no nvml.h, so the few types that are needed stand here, as NVML's
  * reference manual gives them.
  */
 #include "hostcuda.h"
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
@@ -19,6 +21,7 @@ enum {
     NVML_ERROR_NOT_FOUND = 6,
     NVML_ERROR_INSUFFICIENT_SIZE = 7,
     NVML_ERROR_DRIVER_NOT_LOADED = 9,
+    NVML_ERROR_GPU_IS_LOST = 15,
 };
 typedef int nvmlReturn_t;
 typedef struct nvmlDevice_st {
@@ -43,7 +46,7 @@ typedef struct {
 } nvmlProcessInfo_t;
 
 static struct nvmlDevice_st devices[8];
-static bool started;
+static _Atomic int started; /* calls of nvmlInit without their nvmlShutdown */
 
 /* NVML sees all devices, whatever CUDA_VISIBLE_DEVICES is; so it does not ask the runtime. */
 static int count(void) {
@@ -77,7 +80,7 @@ EXPORT nvmlReturn_t nvmlInit_v2(void) {
     if (hostcuda_call(__func__, "%s", "")) return 999;
     if (!count()) return NVML_ERROR_DRIVER_NOT_LOADED;
     for (int i = 0; i < 8; i++) devices[i].index = i;
-    started = true;
+    started++;
     return NVML_SUCCESS;
 }
 EXPORT nvmlReturn_t nvmlInit(void) {
@@ -85,7 +88,7 @@ EXPORT nvmlReturn_t nvmlInit(void) {
 }
 EXPORT nvmlReturn_t nvmlShutdown(void) {
     if (!started) return NVML_ERROR_UNINITIALIZED;
-    started = false;
+    started--;
     return NVML_SUCCESS;
 }
 EXPORT const char *nvmlErrorString(nvmlReturn_t result) {
@@ -97,6 +100,7 @@ EXPORT const char *nvmlErrorString(nvmlReturn_t result) {
     case NVML_ERROR_NOT_FOUND: return "Not Found";
     case NVML_ERROR_INSUFFICIENT_SIZE: return "Insufficient Size";
     case NVML_ERROR_DRIVER_NOT_LOADED: return "Driver Not Loaded";
+    case NVML_ERROR_GPU_IS_LOST: return "GPU is lost";
     default: return "Unknown Error";
     }
 }
@@ -204,9 +208,101 @@ EXPORT nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int 
 static unsigned long long used_bytes(void) {
     return (unsigned long long)hostcuda_env("HOSTCUDA_OTHERS", 0);
 }
+
+/*
+ * HOSTCUDA_HISTORY names a file of lines "SEC GPU UTIL MEMORY TEMPERATURE POWER THROTTLE ECC": what
+ * the GPU says from SEC seconds after the first question on, until its next line. UTIL in percent,
+ * MEMORY in MiB, POWER in watts, THROTTLE as NVML's mask; UTIL "lost": the GPU has fallen off the
+ * bus.
+ */
+typedef struct {
+    bool known, lost;
+    double util, memory_mib, temperature, watts, joules, ecc;
+    unsigned long long throttle;
+} moment_t;
+
+static double seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static moment_t moment(int index) {
+    static _Atomic double first;
+    const char *path = getenv("HOSTCUDA_HISTORY");
+    FILE *file = path ? fopen(path, "r") : NULL;
+    moment_t at = {0};
+    char line[256], util[16];
+    double since = 0, none = 0;
+    atomic_compare_exchange_strong(&first, &none, seconds());
+    const double now = seconds() - first;
+    while (file && fgets(line, sizeof line, file)) {
+        moment_t next = {.known = true};
+        int gpu = 0;
+        double sec = 0;
+        if (sscanf(line, "%lf %d %15s %lf %lf %lf %llx %lf", &sec, &gpu, util, &next.memory_mib,
+                   &next.temperature, &next.watts, &next.throttle, &next.ecc) < 3 ||
+            gpu != index || sec > now)
+            continue;
+        next.lost = strcmp(util, "lost") == 0;
+        next.util = strtod(util, NULL);
+        next.joules = at.joules + at.watts * (sec - since);
+        at = next;
+        since = sec;
+    }
+    if (file) fclose(file);
+    at.joules += at.watts * (now - since);
+    return at;
+}
+
+#define ASK_HISTORY(out, value)                                                                    \
+    do {                                                                                           \
+        CALL(device);                                                                              \
+        const moment_t at = moment(device->index);                                                 \
+        if (at.lost) return NVML_ERROR_GPU_IS_LOST;                                                \
+        if (!at.known) return NVML_ERROR_NOT_SUPPORTED;                                            \
+        *(out) = (value);                                                                          \
+        return NVML_SUCCESS;                                                                       \
+    } while (0)
+
+typedef struct {
+    unsigned gpu, memory;
+} nvmlUtilization_t;
+EXPORT nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *out) {
+    ASK_HISTORY(out, ((nvmlUtilization_t){(unsigned)at.util, (unsigned)at.util / 2}));
+}
+EXPORT nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, int sensor, unsigned *out) {
+    (void)sensor;
+    ASK_HISTORY(out, (unsigned)at.temperature);
+}
+EXPORT nvmlReturn_t nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned *milliwatts) {
+    ASK_HISTORY(milliwatts, (unsigned)(1000 * at.watts));
+}
+EXPORT nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t device,
+                                                        unsigned long long *millijoules) {
+    ASK_HISTORY(millijoules, (unsigned long long)(1000 * at.joules));
+}
+/* A GPU that is slowed runs at half its clock. */
+EXPORT nvmlReturn_t nvmlDeviceGetClockInfo(nvmlDevice_t device, int type, unsigned *mhz) {
+    ASK_HISTORY(mhz, type == 2 ? 3201 : at.throttle & ~7ull ? 990 : 1980);
+}
+EXPORT nvmlReturn_t nvmlDeviceGetCurrentClocksThrottleReasons(nvmlDevice_t device,
+                                                              unsigned long long *mask) {
+    ASK_HISTORY(mask, at.throttle);
+}
+EXPORT nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, int type, int counter,
+                                                unsigned long long *out) {
+    (void)counter;
+    ASK_HISTORY(out, type == 1 ? (unsigned long long)at.ecc : 0);
+}
+
 EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *out) {
     CALL(device);
-    *out = (nvmlMemory_t){memory_bytes(), memory_bytes() - used_bytes(), used_bytes()};
+    const moment_t at = moment(device->index);
+    const unsigned long long used =
+        at.known ? (unsigned long long)(at.memory_mib * 0x1p20) : used_bytes();
+    if (at.lost) return NVML_ERROR_GPU_IS_LOST;
+    *out = (nvmlMemory_t){memory_bytes(), memory_bytes() - used, used};
     return NVML_SUCCESS;
 }
 EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *out) {
