@@ -3,6 +3,7 @@
 #ifndef TR_COMM_HEARTBEAT_H
 #define TR_COMM_HEARTBEAT_H
 
+#include "comm/watchdog.h"
 #include "device/collectives.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -19,8 +20,11 @@ typedef struct {
     _Atomic float step_sec[TR_RECENT_STEPS];
     _Atomic int64_t steps_timed;
     _Atomic double compute_sec, data_sec, wait_sec; /* of all steps; written by the loop's thread */
-    double begin_sec;                               /* of the phase; used by the loop's thread */
-    pthread_mutex_t words_lock;                     /* guards `words` */
+    /* tr_watchdog_set_values: set number n is in values[n % 2], so that a reader finds a whole one */
+    _Atomic double values[2][TR_RANK_VALUES];
+    _Atomic int64_t value_sets;
+    double begin_sec;                 /* of the phase; used by the loop's thread */
+    pthread_mutex_t words_lock;       /* guards `words` */
     const tr_progress_words_t *words; /* counters of an engine that the device updates; or NULL */
 } tr_heartbeat_t;
 

@@ -88,6 +88,18 @@ void tr_watchdog_add_times(tr_world_t *world, double compute_sec, double data_se
     add(&world->heartbeat.wait_sec, wait_sec);
 }
 
+void tr_watchdog_set_values(tr_world_t *world, const double value[TR_RANK_VALUES]) {
+    tr_heartbeat_t *p = &world->heartbeat;
+    const int64_t n = TR_HEARTBEAT_GET(p->value_sets) + 1;
+    for (int i = 0; i < TR_RANK_VALUES; i++) TR_HEARTBEAT_SET(p->values[n % 2][i], value[i]);
+    atomic_store_explicit(&p->value_sets, n, memory_order_release);
+}
+
+static void get_values(const tr_heartbeat_t *p, double out[TR_RANK_VALUES]) {
+    const int64_t n = atomic_load_explicit(&p->value_sets, memory_order_acquire);
+    for (int i = 0; i < TR_RANK_VALUES; i++) out[i] = TR_HEARTBEAT_GET(p->values[n % 2][i]);
+}
+
 static float median_step_sec(const tr_heartbeat_t *p) {
     const int64_t timed = TR_HEARTBEAT_GET(p->steps_timed);
     const int n = timed < TR_RECENT_STEPS ? (int)timed : TR_RECENT_STEPS;
@@ -110,6 +122,7 @@ static tr_heartbeat_message_t watchdog_message(const tr_watchdog_t *w) {
                                 .rank = w->world->info.rank,
                                 .phase = TR_HEARTBEAT_GET(p->phase),
                                 .blocked = TR_HEARTBEAT_GET(p->blocked)};
+    get_values(p, b.value);
     tr_heartbeat_collectives(p, &b.entered, &b.completed);
     b.progress = TR_HEARTBEAT_GET(p->marks) + b.entered + b.completed + w->granted;
     return b;
@@ -471,6 +484,20 @@ bool tr_watchdog_silent(tr_world_t *world, double *out_sec, double *out_limit_se
     *out_sec = w->silent_sec;
     *out_limit_sec = w->timeout_sec;
     return true;
+}
+
+void tr_watchdog_values(tr_world_t *world, tr_rank_values_t *out) {
+    tr_watchdog_t *w = world->watchdog;
+    memset(out, 0, (size_t)world->info.size * sizeof *out);
+    memcpy(out[0].host, world->info.host, sizeof out[0].host);
+    get_values(&world->heartbeat, out[0].value);
+    if (!w || !w->linked || world->info.rank != 0) return;
+    pthread_mutex_lock(&w->times_lock);
+    for (int i = 1; i < w->peer_count; i++) {
+        memcpy(out[i].host, w->peers[i].host, sizeof out[i].host);
+        memcpy(out[i].value, w->peers[i].last.value, sizeof out[i].value);
+    }
+    pthread_mutex_unlock(&w->times_lock);
 }
 
 bool tr_watchdog_limits_waits(const tr_world_t *world) {

@@ -59,4 +59,17 @@ bool tr_watchdog_times(tr_world_t *world, tr_rank_times_t *out);
  * False: there is no watchdog. Any thread; not collective. */
 bool tr_watchdog_silent(tr_world_t *world, double *out_sec, double *out_limit_sec);
 
+/* Numbers that each rank gives to rank 0; who gives them knows what they mean. All 0: none yet. */
+enum { TR_RANK_VALUES = 28 };
+typedef struct {
+    char host[64];
+    double value[TR_RANK_VALUES];
+} tr_rank_values_t;
+/* Sets the numbers of this rank, which the next heartbeat sends. One thread per rank calls it, not
+ * more often than every 10 ms. Not collective; wait-free; also allowed without a watchdog. */
+void tr_watchdog_set_values(tr_world_t *world, const double value[TR_RANK_VALUES]);
+/* On rank 0: what it has from every rank, out[size]; its own also without a watchdog. Not
+ * collective. */
+void tr_watchdog_values(tr_world_t *world, tr_rank_values_t *out);
+
 #endif

@@ -2,6 +2,7 @@
 #ifndef TR_COMM_WATCHDOG_INT_H
 #define TR_COMM_WATCHDOG_INT_H
 
+#include "watchdog.h"
 #include "world_int.h"
 
 /* In the last heartbeat of a rank. LEAVING: normal end, the rank closes the link; ENDING: the rank
@@ -14,6 +15,7 @@ typedef struct {
     int64_t progress;
     int64_t step, entered, completed;
     double compute_sec, data_sec, wait_sec; /* of all steps so far */
+    double value[TR_RANK_VALUES];           /* tr_watchdog_set_values */
     int32_t rank, phase;
     int32_t blocked; /* the rank waits for other ranks */
     int32_t leaving; /* 0, TR_LEAVING or TR_ENDING */

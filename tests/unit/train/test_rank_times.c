@@ -41,6 +41,28 @@ static void beats_carry_times(void **state) {
     assert_string_equal(times[2].host, tr_world_info(world)->host);
 }
 
+/* Telemetry travels as numbers whose meaning the watchdog does not know. */
+static void beats_carry_values(void **state) {
+    tr_rank_values_t got[3];
+    double mine[TR_RANK_VALUES];
+    bool have_all = false;
+    for (int set = 1; set <= 3; set++) {
+        for (int i = 0; i < TR_RANK_VALUES; i++) mine[i] = 1000 * set + 100 * rank + i;
+        tr_watchdog_set_values(world, mine);
+    }
+    for (int i = 0; rank == 0 && i < 3000 && !have_all; i++) {
+        tr_watchdog_values(world, got);
+        have_all = got[1].value[0] == 3100 && got[2].value[0] == 3200;
+        if (!have_all) usleep(10 * 1000);
+    }
+    OK(tr_world_barrier(world));
+    if (rank != 0) return;
+    for (int i = 0; i < TR_RANK_VALUES; i++)
+        for (int r = 0; r < 3; r++) assert_true(got[r].value[i] == 3000 + 100 * r + i);
+    assert_string_equal(got[0].host, tr_world_info(world)->host);
+    assert_string_equal(got[2].host, got[0].host);
+}
+
 static double number(const json_t *line, const char *key) {
     assert_true(json_is_number(json_object_get(line, key)));
     return json_number_value(json_object_get(line, key));
@@ -87,6 +109,7 @@ static void a_step_costs_little(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(beats_carry_times),
+        cmocka_unit_test(beats_carry_values),
         cmocka_unit_test(a_line_tells_the_slowest),
         cmocka_unit_test(a_step_costs_little),
     };
