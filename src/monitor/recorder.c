@@ -55,6 +55,10 @@ static const tr_config_field_t monitor_fields[] = {
                     "A shell command that runs when an alert begins or ends. Its environment has "
                     "TRAINER_ALERT, _STATE, _TEXT, _VALUE, _STEP and _RUN.",
                     TR_RESUME_FREE),
+    TR_FIELD_DURATION(tr_monitor_settings_t, interval, "1s", 0, 3600,
+                      "Time between two samples that each rank takes of its GPU, by NVML, and of "
+                      "its memory and CPU time. 0: none.",
+                      TR_RESUME_FREE),
 };
 const tr_config_table_t tr_monitor_config =
     TR_CONFIG_TABLE("monitor", monitor_fields, tr_monitor_settings_t);

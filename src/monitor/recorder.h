@@ -20,6 +20,7 @@ typedef struct {
     double window; /* seconds */
     int64_t port;     /* -1: none; 0: any */
     const char *bind, *token_file;
+    double interval;  /* of the telemetry, in seconds; 0: none */
 } tr_monitor_settings_t;
 extern const tr_config_table_t tr_monitor_config; /* monitor.* */
 

@@ -29,7 +29,22 @@ typedef struct {
     int rank; /* fields of higher rank are dropped first if the line is too long; -1: absent */
 } field_t;
 
-enum { EPOCH, BAR, STEP, LOSS, ACCURACY, LR, RATE, TFLOPS, MFU, STALL, COMM, ETA, FIELD_COUNT };
+enum {
+    EPOCH,
+    BAR,
+    STEP,
+    LOSS,
+    ACCURACY,
+    LR,
+    RATE,
+    TFLOPS,
+    MFU,
+    STALL,
+    COMM,
+    MEM,
+    ETA,
+    FIELD_COUNT
+};
 
 /* Fixed memory: a line is drawn at every step, and steps allocate nothing. */
 typedef struct {
@@ -95,9 +110,11 @@ static void format_eta(double sec, char *text) {
 }
 
 static void fill_fields(const tr_progress_t *s, bool bar, field_t *f) {
-    static const char *const labels[FIELD_COUNT] = {
-        "epoch ", "", "", "loss ", "acc ", "lr ", "", "tflops ", "mfu ", "data ", "comm ", "ETA "};
-    static const int ranks[FIELD_COUNT] = {1, 3, 5, 0, 2, 10, 6, 11, 9, 7, 8, 4};
+    static const char *const labels[FIELD_COUNT] = {"epoch ", "",     "",        "loss ", "acc ",
+                                                    "lr ",    "",     "tflops ", "mfu ",  "data ",
+                                                    "comm ",  "mem ", "ETA "};
+    static const int ranks[FIELD_COUNT] = {1, 3, 5, 0, 2, 10, 6, 11, 9, 7, 8, 12, 4};
+    char memory[32];
     for (int i = 0; i < FIELD_COUNT; i++) f[i] = (field_t){.label = labels[i], .rank = ranks[i]};
     if (s->phase && strcmp(s->phase, "valid") == 0) f[EPOCH].label = "valid ";
     if (s->phase && strcmp(s->phase, "test") == 0) f[EPOCH].label = "test  ";
@@ -127,6 +144,8 @@ static void fill_fields(const tr_progress_t *s, bool bar, field_t *f) {
     if (!(s->mfu > 0)) f[MFU].rank = -1;
     format_percent(s->data_stall, f[STALL].value);
     format_percent(s->comm_exposed, f[COMM].value);
+    snprintf(f[MEM].value, FIELD_BYTES, "%9s", tr_format_bytes(s->memory_bytes, memory));
+    if (!(s->memory_bytes > 0)) f[MEM].rank = -1;
     format_eta(s->eta_sec, f[ETA].value);
     if (!bar) f[BAR].rank = -1;
     if (isnan(s->accuracy) && s->tokens_per_sec == 0) f[ACCURACY].rank = -1;

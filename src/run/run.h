@@ -62,6 +62,7 @@ typedef struct {
     double tflops;         /* achieved, 10^12 FLOP/s; 0: not shown */
     double mfu;            /* share of the peak FLOP/s; NaN or 0: unknown */
     double data_stall, comm_exposed; /* fractions */
+    double memory_bytes;             /* in use, of the GPU or the process; 0: unknown */
     double eta_sec;
     const char *phase; /* "train", "valid", "test" */
 } tr_progress_t;

@@ -230,6 +230,7 @@ tr_status_t tr_train(const tr_config_t *config, tr_world_t *world,
         if (l.metrics.run && loop_summarize(&l, "failed") != TR_OK)
             TR_WARN("%s", tr_error_last()->message);
     }
+    tr_telemetry_stop(&l.telemetry);
     tr_metrics_close(&l.metrics); /* frees the terminal for the error */
     tr_server_stop(&l.server);
     if (!tr_recorder_stop(&l.recorder)) l.run = NULL, l.board = NULL; /* the thread uses them */

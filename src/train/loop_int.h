@@ -60,6 +60,7 @@ typedef struct {
     tr_recorder_t *recorder; /* rank 0 */
     tr_board_t *board;       /* rank 0; what the recorder and the server show */
     tr_server_t *server;     /* rank 0; NULL: none */
+    tr_telemetry_t *telemetry; /* NULL: none */
     char *run_dir;
     double until_sec; /* run.until, seconds since 1970; 0: none */
 

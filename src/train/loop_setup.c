@@ -174,6 +174,7 @@ tr_status_t tr_loop_set_up(loop_t *l) {
     tr_log_settings_t log;
     tr_run_settings_t run;
     tr_parallel_settings_t parallel;
+    tr_monitor_settings_t monitor;
     const bool is_root = tr_loop_is_root(l);
     tr_status_t status = TR_OK;
     tr_config_read(l->config, &tr_run_config, &run);
@@ -224,6 +225,9 @@ tr_status_t tr_loop_set_up(loop_t *l) {
     TR_TRY(tr_world_agree(l->world, is_root ? loop_begin_run(l) : TR_OK));
 
     TR_TRY(tr_metrics_open(&l->metrics, s, l->run, log.every, l->params->version));
+    tr_config_read(l->config, &tr_monitor_config, &monitor);
+    TR_TRY(tr_telemetry_start(l->world, s->device, monitor.interval, &l->telemetry));
+    if (is_root) l->metrics.telemetry = l->telemetry;
     TR_TRY(tr_metrics_resume(&l->metrics, l->state.step, l->state.valid_pending, origin->metrics));
     TR_TRY(tr_metrics_rate_open(s, &l->metrics.rate));
     l->metrics.base_bytes = base_bytes;

@@ -83,6 +83,8 @@ json_t *tr_metrics_state(const tr_metrics_t *r) {
         "valid_loss", tr_json_finite(r->valid_loss), "valid_accuracy",
         tr_json_finite(r->valid_accuracy), "valid_r2", tr_json_finite(r->valid_r2));
     if (state) tr_metrics_gradient_add(&r->gradient, state);
+    const double joules = tr_telemetry_joules(r->telemetry);
+    if (isfinite(joules)) json_object_set_new(state, "gpu_energy_joules", json_real(joules));
     return state;
 }
 
@@ -112,6 +114,7 @@ tr_status_t tr_metrics_resume(tr_metrics_t *r, int64_t step, bool valid_pending,
     restore_sums(json_object_get(state, "unvalidated"), &r->unvalidated);
     r->window.since = tr_clock_sec();
     r->gradient = tr_metrics_gradient_restore(state);
+    tr_telemetry_set_joules(r->telemetry, metrics_number_of(state, "gpu_energy_joules"));
     r->epoch_loss = metrics_number_of(state, "epoch_loss");
     r->epoch_accuracy = metrics_number_of(state, "epoch_accuracy");
     r->valid_loss = metrics_number_of(state, "valid_loss");
@@ -170,6 +173,7 @@ static tr_progress_t metrics_progress(const tr_metrics_t *r, int64_t step, doubl
                        .mfu = tr_metrics_mfu(&r->rate, 1 / r->smooth_sec),
                        .data_stall = r->window.stall / sec,
                        .comm_exposed = r->window.exposed / sec,
+                       .memory_bytes = tr_telemetry_memory(r->telemetry),
                        .eta_sec = (double)(s->total_steps - step - 1) * r->smooth_sec,
                        .phase = "train"};
     p.epoch = (int64_t)ceil(epoch - 1e-9);
@@ -201,6 +205,7 @@ static void write_metrics(tr_metrics_t *r, int64_t step, double lr, const tr_ste
     json_object_set_new(line, "checkpoint", tr_json_measured(r->window.saving / sec));
     if (tr_metrics_ranks_line(&r->ranks, r->s->world, line) != TR_OK)
         TR_WARN("%s", tr_error_last()->message);
+    tr_telemetry_line(r->telemetry, line);
     if (isfinite(o->topk)) json_object_set_new(line, "topk", json_real(o->topk));
     add_perplexity(r->s, "perplexity", r->window.loss / counted, line);
     if (step_tokens(r->s) > 0)
@@ -481,6 +486,7 @@ tr_status_t tr_metrics_summary(tr_metrics_t *r, const tr_metrics_end_t *end) {
     if (strcmp(end->status, "failed") == 0)
         json_object_set_new(o, "error", json_string(tr_error_last()->message));
     if (end->engine) json_object_set_new(o, "engine", json_string(end->engine));
+    tr_telemetry_summary(r->telemetry, o);
     describe_run(r, end->steps, o);
     return tr_run_summary(r->run, o);
 }

@@ -7,6 +7,7 @@
 
 #include "session/session.h"
 #include "monitor/recorder.h"
+#include "monitor/telemetry.h"
 #include "run/run.h"
 #include "metrics_gradient.h"
 #include "metrics_ranks.h"
@@ -51,6 +52,7 @@ typedef struct {
     /* memory of the process before the planned memory: code, libraries, data sets */
     size_t base_bytes;
     char *started;
+    tr_telemetry_t *telemetry; /* borrowed; set by the loop; NULL: none */
     tr_recorder_t
         *recorder; /* borrowed; set by the loop; NULL: silent, and before the run begins */
     /* of an epoch, a validation or a test; reused, so that only the first one allocates */
