@@ -22,7 +22,7 @@ static const struct {
     {"checkpoint", "checkpoint", OF_VALUE},   {"mfu", "mfu", OF_VALUE},
     {"throughput", "samples_per_sec", OF_MEDIAN}, {"loss", "loss", OF_LOWEST},
     {"grad_norm", "grad_norm", OF_VALUE},     {"gpu_util", "gpu_util", OF_VALUE},
-    {"gpu_temp", "gpu_temp", OF_VALUE},       {"gpu_mem", "gpu_mem", OF_VALUE},
+    {"gpu_temp", "gpu_temp", OF_VALUE},       {"gpu_mem", "gpu_mem_bytes", OF_VALUE},
     {"cpu_util", "cpu_util", OF_VALUE},
 };
 
