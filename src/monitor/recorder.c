@@ -57,7 +57,7 @@ static const tr_config_field_t monitor_fields[] = {
                     TR_RESUME_FREE),
     TR_FIELD_DURATION(tr_monitor_settings_t, interval, "1s", 0, 3600,
                       "Time between two samples that each rank takes of its GPU, by NVML, and of "
-                      "its memory and CPU time. 0: none.",
+                      "its memory and CPU time. 0: none. Less than 10 ms counts as 10 ms.",
                       TR_RESUME_FREE),
 };
 const tr_config_table_t tr_monitor_config =

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 enum { STOP_SEC = 2 };
+#define LEAST_SEC 0.01 /* tr_watchdog_set_values */
 
 /* -- a sample ---------------------------------------------------------------------------------- */
 
@@ -158,7 +159,7 @@ tr_status_t tr_telemetry_start(tr_world_t *world, const tr_device_t *device, dou
     TR_TRY(tr_world_agree(world, telemetry_allocate(&t)));
     tr_status_t status = TR_OK;
     t->world = world;
-    t->interval_sec = interval_sec;
+    t->interval_sec = fmax(interval_sec, LEAST_SEC);
     memcpy(t->bus_id, device->bus_id, sizeof t->bus_id);
     for (size_t i = 0; i < backends; i++)
         if (list[i]->sample && device->bus_id[0] && strcmp(list[i]->name, device->ops->name) == 0)
