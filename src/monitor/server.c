@@ -85,9 +85,11 @@ static json_t *view_last(const json_t *lines) {
 
 static void server_compose_status(const tr_server_t *s, const view_t *v, tr_str_t *out) {
     const tr_newest_t n = tr_newest_of(&v->record);
+    json_t *folder = json_string(s->dir); /* NULL: not UTF-8 */
+    if (!folder) folder = json_null();
     json_t *o = json_pack(
-        "{s:s, s:s, s:s, s:s, s:b, s:o, s:I, s:I, s:o, s:o, s:I, s:o, s:o, s:I, s:I, s:O, s:I}",
-        "run", v->record.name, "folder", s->dir, "job", v->live.job, "version", s->params.version,
+        "{s:s, s:o, s:s, s:s, s:b, s:o, s:I, s:I, s:o, s:o, s:I, s:o, s:o, s:I, s:I, s:O, s:I}",
+        "run", v->record.name, "folder", folder, "job", v->live.job, "version", s->params.version,
         "healthy", v->live.is_healthy, "silent_sec", tr_json_measured(v->live.silent_sec), "step",
         (json_int_t)(n.step > 0 ? n.step : 0), "steps", (json_int_t)v->record.steps, "eta_sec",
         tr_json_measured(n.eta_sec), "best_valid_loss", tr_json_finite(n.best_loss), "best_step",

@@ -5,19 +5,34 @@
 
 enum { PACE_LINES = 20 };
 
-/* Steps per second over the last lines of this session; one line has only its own rate. */
-static double newest_pace(const tr_record_t *r) {
-    const size_t count = json_array_size(r->training), last = count - 1;
-    const json_t *newest = json_array_get(r->training, last), *session, *before = NULL;
-    session = json_object_get(newest, "session");
+/* Over the last lines of this session, weighted by their times: data may come, and checkpoints be
+ * written, in bursts. */
+typedef struct {
+    double steps_per_sec, data_stall, comm_exposed;
+} recent_t;
+
+static double newest_or_zero(double value) {
+    return isfinite(value) ? value : 0;
+}
+
+static recent_t newest_recent(const tr_record_t *r) {
+    const size_t last = json_array_size(r->training) - 1;
+    const json_t *newest = json_array_get(r->training, last), *line = newest,
+                 *session = json_object_get(newest, "session");
+    double steps = 0, sec = 0, data = 0, comm = 0;
     for (size_t i = 1; i <= PACE_LINES && i <= last; i++) {
-        const json_t *line = json_array_get(r->training, last - i);
-        if (!json_equal(json_object_get(line, "session"), session)) break;
-        before = line;
+        const json_t *before = json_array_get(r->training, last - i);
+        const double took = tr_json_number(line, "unix_time") - tr_json_number(before, "unix_time");
+        if (!json_equal(json_object_get(before, "session"), session) || !(took > 0)) break;
+        steps += tr_json_number(line, "step") - tr_json_number(before, "step");
+        sec += took;
+        data += took * newest_or_zero(tr_json_number(line, "data_stall"));
+        comm += took * newest_or_zero(tr_json_number(line, "comm_exposed"));
+        line = before;
     }
-    if (!before) return tr_json_number(newest, "samples_per_sec") / (double)r->batch;
-    return (tr_json_number(newest, "step") - tr_json_number(before, "step")) /
-           (tr_json_number(newest, "unix_time") - tr_json_number(before, "unix_time"));
+    if (sec > 0) return (recent_t){steps / sec, data / sec, comm / sec};
+    return (recent_t){tr_json_number(newest, "samples_per_sec") / (double)r->batch,
+                      tr_json_number(newest, "data_stall"), tr_json_number(newest, "comm_exposed")};
 }
 
 tr_newest_t tr_newest_of(const tr_record_t *r) {
@@ -28,22 +43,24 @@ tr_newest_t tr_newest_of(const tr_record_t *r) {
         if (json_is_true(json_object_get(json_array_get(r->validation, i), "best")))
             best = json_array_get(r->validation, i);
     const json_t *rank = json_object_get(line, "slowest_rank");
+    const recent_t recent = line ? newest_recent(r) : (recent_t){NAN, NAN, NAN};
     tr_newest_t n = {.step = line ? json_integer_value(json_object_get(line, "step")) : -1,
                      .steps = r->steps > 0 ? r->steps : -1,
                      .epoch = tr_json_number(line, "epoch"),
                      .loss = tr_json_number(line, "loss"),
                      .best_loss = tr_json_number(best, "valid_loss"),
                      .best_step = best ? json_integer_value(json_object_get(best, "step")) : -1,
-                     .samples_per_sec = tr_json_number(line, "samples_per_sec"),
+                     .samples_per_sec = r->batch > 0 ? (double)r->batch * recent.steps_per_sec
+                                                     : tr_json_number(line, "samples_per_sec"),
                      .eta_sec = NAN,
-                     .data_stall = tr_json_number(line, "data_stall"),
-                     .comm_exposed = tr_json_number(line, "comm_exposed"),
+                     .data_stall = recent.data_stall,
+                     .comm_exposed = recent.comm_exposed,
                      .gpu_util = tr_json_number(line, "gpu_util"),
                      .cpu_util = tr_json_number(line, "cpu_util"),
                      .unix_sec = tr_json_number(line, "unix_time"),
                      .slowest_rank = json_is_integer(rank) ? (int)json_integer_value(rank) : -1,
                      .slowest_host = json_string_value(json_object_get(line, "slowest_host"))};
-    const double pace = line ? newest_pace(r) : NAN;
-    if (n.steps > 0 && pace > 0) n.eta_sec = fmax(0, (double)(n.steps - n.step)) / pace;
+    if (n.steps > 0 && recent.steps_per_sec > 0)
+        n.eta_sec = fmax(0, (double)(n.steps - n.step)) / recent.steps_per_sec;
     return n;
 }

@@ -10,10 +10,11 @@ typedef struct {
     double epoch, loss;
     double best_loss; /* validation loss of the best validation */
     int64_t best_step;
-    double samples_per_sec;
-    double eta_sec; /* at the pace of the last lines, with their validations and checkpoints */
-    double data_stall, comm_exposed, gpu_util, cpu_util; /* fractions; cpu_util: cores */
-    double unix_sec;                                     /* of the newest line of training */
+    /* at the pace of the last lines, with their validations and checkpoints */
+    double samples_per_sec, eta_sec;
+    double data_stall, comm_exposed; /* fractions of the time of the last lines */
+    double gpu_util, cpu_util;       /* of the newest line; a fraction, cores */
+    double unix_sec;                 /* of the newest line of training */
     int slowest_rank;
     const char *slowest_host;
 } tr_newest_t;

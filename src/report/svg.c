@@ -96,7 +96,7 @@ static void svg_draw_axes(const tr_svg_chart_t *chart, const svg_axis_t *x, cons
                   HEIGHT - 8);
     tr_html_text(out, chart->x_label);
     tr_str_printf(out,
-                  "</text>\n<text transform='translate(14 %.1f) rotate(-90)' "
+                  "</text>\n<text transform='translate(10 %.1f) rotate(-90)' "
                   "text-anchor='middle'>",
                   (top + bottom) / 2);
     tr_html_text(out, chart->y_label);

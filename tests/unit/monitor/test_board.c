@@ -51,7 +51,36 @@ static void curves_are_bounded(void **state) {
     tr_board_close(&board);
 }
 
+static void add_at(tr_board_t *board, int step, double unix_time, int session, double stall) {
+    add(board, json_pack("{s:i, s:f, s:i, s:f, s:f}", "step", step, "unix_time", unix_time,
+                         "session", session, "data_stall", stall, "samples_per_sec", 1e6));
+}
+
+/* The last lines by their times; a line of an earlier session does not count. */
+static void pace_is_that_of_the_last_lines(void **state) {
+    tr_board_t *board = NULL;
+    tr_record_t view;
+    (void)state;
+    OK(tr_board_open("some", 100, true, &board));
+    tr_board_describe(board, json_pack("{s:i, s:i}", "ranks", 1, "batch_size", 10));
+    add_at(board, 10, 0, 1, 0.5);
+    add_at(board, 20, 1000, 2, 0.5);
+    OK(tr_board_view(board, &view));
+    assert_true(fabs(tr_newest_of(&view).samples_per_sec - 1e6) < 1);
+    tr_record_free(&view);
+    add_at(board, 30, 1001, 2, 0);
+    add_at(board, 40, 1011, 2, 0.9);
+    OK(tr_board_view(board, &view));
+    const tr_newest_t n = tr_newest_of(&view);
+    assert_true(fabs(n.samples_per_sec - 10 * 20 / 11.0) < 1e-6);
+    assert_true(fabs(n.eta_sec - 60 / (20 / 11.0)) < 1e-6);
+    assert_true(fabs(n.data_stall - 0.9 * 10 / 11) < 1e-6);
+    tr_record_free(&view);
+    tr_board_close(&board);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(curves_are_bounded)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(curves_are_bounded),
+                                       cmocka_unit_test(pace_is_that_of_the_last_lines)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
