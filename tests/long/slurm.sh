@@ -173,7 +173,7 @@ count=$times
     [ ! -e "$BUILD/hostcuda/libtrainer_cuda.so" ] || {
         gpu_config
         fakes "$TRAINER" net.ini run.dir=whole_gpu $exact device=cuda >out 2>&1
-        export SLOW=300 WHOLE=whole_gpu submit=gpu_job
+        export SLOW=60 WHOLE=whole_gpu submit=gpu_job
         gpus="--nodes=4 -- net.ini $exact device=cuda"
         event "USR1 to the script, 16 GPUs" warn $gpus
         event "USR1 to the script, 16 GPUs, then 8" warn_and_shrink $gpus

@@ -41,7 +41,7 @@ gpu_config() {
 }
 # gpu_job: as submit, of train_4node.sh on the fakes of the CUDA libraries; device=cuda is among the arguments
 gpu_job() {
-    PACE=$((${SLOW:-0} * 1000)) under="$TRAINER_ROOT/tests/hostcuda/run -O $BUILD" \
+    PACE=$((${SLOW:-0} * 350)) under="$TRAINER_ROOT/tests/hostcuda/run -O $BUILD" \
         job_script=$TRAINER_ROOT/slurm/train_4node.sh submit "$@"
 }
 # The state of a job as SLURM has it, also when it is over

@@ -339,11 +339,14 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *settings, void *(*st
 
 /* -- slow steps -------------------------------------------------------------------------------- */
 
+/* In few long sleeps: on a busy machine each one ends late. */
 static void pace(void) {
-    if (pace_microseconds > 0)
-        nanosleep(&(struct timespec){pace_microseconds / 1000000,
-                                     pace_microseconds % 1000000 * 1000},
-                  NULL);
+    enum { SLEEP_MICROSECONDS = 50000 };
+    static _Atomic long owed;
+    const long now = pace_microseconds > 0 ? atomic_fetch_add(&owed, pace_microseconds) : 0;
+    if (now + pace_microseconds < SLEEP_MICROSECONDS) return;
+    atomic_fetch_sub(&owed, now + pace_microseconds);
+    delay((now + pace_microseconds) / 1000);
 }
 
 int dnnl_primitive_execute(const void *primitive, void *stream, int args, const void *arg);
