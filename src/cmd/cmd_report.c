@@ -1,5 +1,8 @@
 /* trainer report RUNS... --out DIR: writes a page about runs and their scaling. */
 #include "cmd.h"
+#include "base/file.h"
+#include "monitor/tensorboard.h"
+#include "report/runs.h"
 #include "report/runs_report.h"
 
 #include <stdio.h>
@@ -7,9 +10,39 @@
 
 typedef struct {
     cmd_words_t runs;
-    const char *out, *predicted;
+    const char *out, *predicted, *tensorboard;
     int64_t every;
 } report_options_t;
+
+static tr_status_t report_convert(const tr_record_t *run, const char *to) {
+    char folder[4096], metrics[4096], config[4096], *text = NULL;
+    tr_tensorboard_t *board = NULL;
+    int64_t bytes;
+    tr_status_t status;
+    TR_TRY(tr_path_join(to, run->name, folder));
+    TR_TRY(tr_path_join(run->path, "metrics.jsonl", metrics));
+    TR_TRY(tr_path_join(run->path, "config.ini", config));
+    TR_TRY_GOTO(tr_read_text(config, 4 << 20, &text, &bytes), done);
+    TR_TRY_GOTO(tr_tensorboard_open(folder, metrics, text, &board), done);
+    tr_tensorboard_close(&board);
+    printf("%s\n", folder);
+done:
+    tr_free(&text);
+    return status;
+}
+
+/* The curves of runs that are over, or were trained without log.tensorboard. */
+static tr_status_t report_tensorboard(const report_options_t *o) {
+    tr_runs_t runs;
+    tr_status_t status;
+    TR_TRY(tr_runs_read(o->runs.word, (size_t)o->runs.count, TR_LINES_NEWEST, &runs));
+    TR_TRY_GOTO(tr_runs_tell_apart(&runs), done);
+    for (size_t i = 0; i < runs.records.count; i++)
+        TR_TRY_GOTO(report_convert(&runs.records.data[i], o->tensorboard), done);
+done:
+    tr_runs_free(&runs);
+    return status;
+}
 
 static tr_status_t report_run(void *options) {
     const report_options_t *o = options;
@@ -20,6 +53,9 @@ static tr_status_t report_run(void *options) {
                                                 .every_sec = (int)o->every,
                                                 .version = cmd_version};
     if (o->runs.count == 0) return cmd_fail_missing(&cmd_report, "RUNS");
+    if (!o->out && !o->tensorboard) return cmd_fail_missing(&cmd_report, "--out DIR");
+    if (o->tensorboard) TR_TRY(report_tensorboard(o));
+    if (!o->out) return TR_OK;
     bool is_running, has_printed = false;
     do {
         if (has_printed) sleep((unsigned)o->every);
@@ -37,13 +73,16 @@ static const cmd_argument_t arguments[] = {
 
 static const cmd_option_t options[] = {
     CMD_OPTION_TEXT(report_options_t, out, "--out", "DIR", NULL,
-                    "The folder that gets index.html, scaling.csv and summary.json.",
-                    .required = true),
+                    "The folder that gets index.html, scaling.csv and summary.json."),
+    CMD_OPTION_TEXT(report_options_t, tensorboard, "--tensorboard", "DIR", NULL,
+                    "Writes the curves of each run for TensorBoard, in DIR/RUN. Without --out, only "
+                    "that."),
     CMD_OPTION_TEXT(report_options_t, predicted, "--predicted", "FILE", NULL,
                     "Adds the prediction of trainer plan --nodes ... --json."),
     CMD_OPTION_INT(report_options_t, every, "--every", "SECONDS", NULL, 1, 86400,
                    "Writes the page again after this time, until none of the runs is running. "
-                   "Browsers load it again as often."),
+                   "Browsers load it again as often.",
+                   .with = "--out"),
 };
 
 const cmd_command_t cmd_report = {

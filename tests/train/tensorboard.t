@@ -83,6 +83,11 @@ else
     skip "as TensorBoard's own reader sees them" "no Python has tensorboard"
 fi
 
+run 2 net.ini run.dir=plain $exact && call 0 report plain whole --tensorboard converted &&
+    python3 -I curves.py converted/plain >found &&
+    [ "$(curve train/loss)" = "$(seq -s ' ' 60)" ] && [ "$(cat out)" = "$(printf 'converted/%s\n' plain whole)" ]
+ok $? "report converts runs that are over"
+
 touch whole/other
 run 1 net.ini run.dir=refused train.steps=2 monitor.file=whole/other/metrics.prom &&
     once out "monitor.file & whole/other"
