@@ -17,8 +17,8 @@ extern "C" {
 typedef enum { TR_LOG_ERROR, TR_LOG_WARN, TR_LOG_INFO, TR_LOG_DEBUG } tr_log_level_t;
 
 /*
- * Receives lines instead of stderr: the finished line without a newline, one call at a time. A sink
- * must not log. The progress bar installs one so that lines do not break the bar; if another sink
+ * Receives lines instead of stderr: the finished line without a newline, one call at a time, while a
+ * run trains from a thread of the run. A sink must not log. The progress bar installs one so that lines do not break the bar; if another sink
  * is already installed, it does not draw. NULL restores stderr.
  */
 typedef void (*tr_log_sink_fn)(void *self, tr_log_level_t level, const char *line);

@@ -16,6 +16,7 @@ warned=$(gpu_job --nodes=4 -- net.ini $exact device=cuda)
 at_step "$warned" 6 && on head scancel --signal=USR1 --batch "$warned"
 ended_well "$warned"
 ok $? "16 GPUs, USR1 to the script: saved, requeued, the bits of one GPU"
-grep -q '^16 ranks.*24 steps' out && grep -q 'stopped by a signal after step' out
+# On a machine that is very busy SLURM may lose a node before its ranks have stopped.
+grep -q '^16 ranks.*24 steps' out && grep -q 'verdict: again' out
 ok $? "as 16 ranks, by the verdict of trainer"
 echo "1..$n"
