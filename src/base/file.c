@@ -1,5 +1,6 @@
 /* Paths and files: joining, reading, replacing, removing, syncing. */
 #include "file.h"
+#include "str.h"
 #include "base/mem.h"
 #include <dirent.h>
 #include <errno.h>
@@ -77,6 +78,21 @@ FILE *tr_create_stream(const char *path) {
     FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
     if (!file && fd >= 0) close(fd);
     return file;
+}
+
+tr_status_t tr_replace_file(const char *path, const char *bytes, size_t count) {
+    char temporary[4096];
+    if (tr_snprintf(temporary, sizeof temporary, "%s.tmp-%ld", path, (long)getpid()) >=
+        (int)sizeof temporary)
+        return tr_io_fail("create", path, ENAMETOOLONG);
+    FILE *file = tr_create_stream(temporary);
+    if (!file) return tr_io_fail("create", temporary, errno);
+    int error = fwrite(bytes, 1, count, file) == count ? 0 : errno;
+    if (fclose(file) != 0 && error == 0) error = errno;
+    if (error == 0 && rename(temporary, path) != 0) error = errno;
+    if (error == 0) return TR_OK;
+    unlink(temporary);
+    return tr_io_fail("write", path, error);
 }
 
 static tr_status_t read_open(int fd, const char *path, int64_t max_bytes, char **out_text,

@@ -28,6 +28,9 @@ tr_status_t tr_read_at(int fd, const char *path, int64_t offset, int64_t bytes, 
 int tr_create_file(const char *path);
 /* The same as a stream for writing; NULL with errno. */
 FILE *tr_create_stream(const char *path);
+/* Writes a whole file: readers see the old one or the new one, never a part. It is not synced, so a
+ * crash of the machine may lose both. */
+tr_status_t tr_replace_file(const char *path, const char *bytes, size_t count);
 /* Free bytes for this user in the file system of `dir`; INT64_MAX if unknown (some network file
  * systems report 0 for everything). */
 int64_t tr_free_bytes(const char *dir);

@@ -270,14 +270,20 @@ void tr_log_put(int fd, const char *bytes, size_t count) {
     }
 }
 
-void tr_log_put_files(const char *format, ...) {
+/* is_shown: on the terminal, too. */
+static void log_line(tr_log_level_t level, bool all_ranks, bool is_shown, const char *format,
+                     va_list args) {
     char line[LINE_BYTES];
+    const size_t length = log_compose(line, level, all_ranks, format, args);
+    line[length] = '\n';
+    log_send(level, -1, is_shown, line, length + 1);
+}
+
+void tr_log_put_files(const char *format, ...) {
     va_list args;
     va_start(args, format);
-    const size_t length = log_compose(line, TR_LOG_INFO, false, format, args);
+    log_line(TR_LOG_INFO, false, false, format, args);
     va_end(args);
-    line[length] = '\n';
-    log_send(TR_LOG_INFO, -1, false, line, length + 1);
 }
 
 void tr_log_write_files(tr_log_level_t level, const char *format, ...) {
@@ -299,12 +305,9 @@ void tr_log_write_files(tr_log_level_t level, const char *format, ...) {
 void tr_log_write(tr_log_level_t level, bool all_ranks, const char *format, ...) {
     if (!tr_log_shows(level) || (!all_ranks && own_rank != 0)) return;
     const int saved_errno = errno;
-    char line[LINE_BYTES];
     va_list args;
     va_start(args, format);
-    const size_t length = log_compose(line, level, all_ranks, format, args);
+    log_line(level, all_ranks, true, format, args);
     va_end(args);
-    line[length] = '\n';
-    log_send(level, -1, true, line, length + 1);
     errno = saved_errno;
 }

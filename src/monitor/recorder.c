@@ -6,9 +6,7 @@
 #include "base/log_queue.h"
 #include "base/mem.h"
 #include "tensorboard.h"
-#include <errno.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -87,21 +85,6 @@ static void recorder_open_tensorboard(void *self, void *item) {
                 tr_error_last()->message);
 }
 
-/* Readers see the old file or the new one. */
-static tr_status_t recorder_replace(const char *path, const tr_str_t *text) {
-    char temporary[4096];
-    if (tr_snprintf(temporary, sizeof temporary, "%s.tmp", path) >= (int)sizeof temporary)
-        return tr_io_fail("create", path, ENAMETOOLONG);
-    FILE *file = tr_create_stream(temporary);
-    bool is_written = file && fwrite(text->text, 1, text->length, file) == text->length;
-    int reason = errno;
-    if (file && fclose(file) != 0) is_written = false, reason = errno;
-    if (is_written && rename(temporary, path) == 0) return TR_OK;
-    if (is_written) reason = errno;
-    unlink(temporary);
-    return tr_io_fail("write", path, reason);
-}
-
 static void recorder_read_board(void *self, void *item) {
     const tr_recorder_t *r = self;
     (void)item;
@@ -112,7 +95,7 @@ static void recorder_read_board(void *self, void *item) {
 static void recorder_write_prometheus(tr_recorder_t *r) {
     tr_str_t text = {0};
     tr_board_metrics(r->board, &text);
-    if (text.status != TR_OK || recorder_replace(r->prometheus_path, &text) != TR_OK) {
+    if (text.status != TR_OK || tr_replace_file(r->prometheus_path, text.text, text.length) != TR_OK) {
         TR_WARN("monitor.file is no longer written, training continues: %s",
                 tr_error_last()->message);
         tr_free(&r->prometheus_path);

@@ -150,11 +150,7 @@ static void server_answer(void *self, const tr_http_request_t *request, tr_http_
 static tr_status_t server_write(const tr_server_t *s, const char *name, const char *text) {
     char path[4096];
     TR_TRY(tr_path_join(s->dir, name, path));
-    FILE *file = tr_create_stream(path);
-    const bool is_written = file && fputs(text, file) >= 0;
-    const int reason = errno;
-    if (file && fclose(file) != 0) return tr_io_fail("write", path, errno);
-    return is_written ? TR_OK : tr_io_fail("write", path, reason);
+    return tr_replace_file(path, text, strlen(text));
 }
 
 /* Where others reach the server: an address, or for all addresses the name of this node. */

@@ -4,7 +4,6 @@
 #include "base/mem.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -39,19 +38,8 @@ tr_status_t tr_out_folder_check(const char *dir) {
 }
 
 tr_status_t tr_out_folder_write(const char *dir, const char *name, const tr_str_t *text) {
-    char path[4096], temporary[4096];
+    char path[4096];
     TR_TRY(tr_path_join(dir, name, path));
     TR_TRY(text->status);
-    if (tr_snprintf(temporary, sizeof temporary, "%s.tmp-%ld", path, (long)getpid()) >=
-        (int)sizeof temporary)
-        return tr_io_fail("create", path, ENAMETOOLONG);
-    FILE *file = tr_create_stream(temporary);
-    if (!file) return tr_io_fail("create", temporary, errno);
-    const bool written = fwrite(text->text, 1, text->length, file) == text->length;
-    int error = written ? 0 : errno;
-    if (fclose(file) != 0 && error == 0) error = errno;
-    if (error == 0 && rename(temporary, path) != 0) error = errno;
-    if (error == 0) return TR_OK;
-    unlink(temporary);
-    return tr_io_fail("write", path, error);
+    return tr_replace_file(path, text->text, text->length);
 }

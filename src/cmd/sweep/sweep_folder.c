@@ -183,12 +183,10 @@ done:
 }
 
 tr_status_t sweep_save(sweep_t *sweep) {
-    char path[4096], temporary[4096];
+    char path[4096], *text;
     const char *key;
-    json_t *values = json_object(), *members = json_array();
     TR_TRY(tr_path_join(sweep->out, file_name, path));
-    if (tr_snprintf(temporary, sizeof temporary, "%s.tmp", path) >= (int)sizeof temporary)
-        return tr_io_fail("create", path, ENAMETOOLONG);
+    json_t *values = json_object(), *members = json_array();
     for (size_t i = 0; (key = tr_config_key(sweep->base, i)); i++)
         if (tr_config_is_set(sweep->base, key) && !key_is_free(key))
             json_object_set_new(values, key, json_string(tr_config_get(sweep->base, key)));
@@ -197,18 +195,17 @@ tr_status_t sweep_save(sweep_t *sweep) {
                               json_pack("{s:O}", "settings", sweep->members.data[i].settings));
     json_t *file = json_pack("{s:s, s:o, s:o}", "config", sweep->config_path, "values", values,
                              "members", members);
-    /* Another process may read the file. */
-    const bool is_written =
-        json_dump_file(file, temporary, JSON_INDENT(1)) == 0 && rename(temporary, path) == 0;
-    const int reason = errno;
+    text = json_dumps(file, JSON_INDENT(1));
     json_decref(file);
-    if (is_written && sweep->lock_fd >= 0) {
+    const tr_status_t status =
+        text ? tr_replace_file(path, text, strlen(text))
+             : TR_FAIL(TR_ERR_USAGE, "%s: expected names in UTF-8", path);
+    free(text);
+    if (status == TR_OK && sweep->lock_fd >= 0) {
         close(sweep->lock_fd);
         sweep->lock_fd = -1;
     }
-    if (is_written) return TR_OK;
-    remove(temporary);
-    return tr_io_fail("write", path, reason);
+    return status;
 }
 
 void sweep_members_free(sweep_members_t *members) {
