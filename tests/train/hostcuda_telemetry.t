@@ -20,12 +20,12 @@ sys.exit(0 if $2 else 1)" "$1"
 # SEC GPU UTIL MEMORY TEMPERATURE POWER THROTTLE ECC: works, is too hot (and at its power cap), has memory errors
 cat >history <<'TEXT'
 0   0 93 40000 61 500 4 0
-0.2 0 35 40960 91 300 44 0
-0.5 0 30 40960 88 300 20 3
+0.8 0 35 40960 91 300 44 0
+1.6 0 30 40960 88 300 20 3
 TEXT
 export HOSTCUDA_HISTORY=$PWD/history
 # shellcheck disable=SC2086
-fakes "$TRAINER" $train train.steps=45 run.dir=one >out 2>&1 &&
+fakes "$TRAINER" $train log.every=1 train.steps=120 run.dir=one >out 2>&1 &&
     lines one "a[0]['gpu_util'] == 0.93 and a[0]['gpu_temp'] == 61 and a[0]['gpu_power_watts'] == 500" &&
     lines one "a[0]['gpu_mem_bytes'] == 40000 << 20 and a[0]['gpu_sm_mhz'] == 1980 and a[0]['gpu_throttled'] == 0"
 ok $? "lines have what the GPU said"
@@ -43,7 +43,7 @@ call 0 report one --out page && grep -q 'GPU utilisation' page/index.html && gre
 ok $? "report draws the GPU"
 cp one/summary.json before.json
 # shellcheck disable=SC2086
-fakes "$TRAINER" $train train.steps=50 resume=auto run.dir=one >out 2>&1 &&
+fakes "$TRAINER" $train train.steps=125 resume=auto run.dir=one >out 2>&1 &&
     json "b['gpu_energy_joules'] > a['gpu_energy_joules']" before.json one/summary.json
 ok $? "the energy of a run goes on after a resume"
 cat >history <<'TEXT'
