@@ -215,7 +215,8 @@ typedef struct {
     double used_bytes, total_bytes;
     double celsius, watts, joules; /* joules: since the driver was loaded */
     double sm_hertz, memory_hertz;
-    double ecc_errors; /* uncorrected, since the driver was loaded */
+    double ecc_errors;    /* uncorrected, since the driver was loaded */
+    double nvlink_errors; /* recoveries and CRC errors of all links, since then */
     unsigned slowed;   /* TR_GPU_HOT | ... */
 } tr_gpu_sample_t;
 

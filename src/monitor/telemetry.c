@@ -76,6 +76,7 @@ static void sample_gpu(tr_telemetry_t *t, double now_sec) {
     else if (isfinite(gpu.watts) && isnan(t->first_joules) && t->sampled_sec > 0)
         totals->joules += gpu.watts * (now_sec - t->sampled_sec);
     if (isfinite(gpu.ecc_errors)) totals->ecc_errors = gpu.ecc_errors;
+    if (isfinite(gpu.nvlink_errors)) totals->nvlink_errors = gpu.nvlink_errors;
 }
 
 static void *telemetry_main(void *self) {

@@ -29,7 +29,7 @@ typedef struct {
     double gpu_samples, slowed_samples; /* slowed: by heat or the power supply */
     double slowed;                      /* TR_GPU_HOT | ... of the last of these */
     double watched;                     /* 1: the GPU's energy and errors count here */
-    double joules, ecc_errors;
+    double joules, ecc_errors, nvlink_errors;
 } totals_t;
 _Static_assert(sizeof(totals_t) <= TR_RANK_VALUES * sizeof(double), "fits a heartbeat");
 

@@ -71,11 +71,12 @@ static void put_reasons(unsigned slowed, const char *host, json_t *line) {
 static bool put_gpus(const tr_rank_values_t *now, const tr_rank_values_t *base, int size,
                      json_t *line) {
     static const totals_t none = {0};
-    double shares = 0, errors = 0, most = 0;
+    double shares = 0, ecc_errors = 0, nvlink_errors = 0, most = 0;
     int count = 0, worst = 0;
     for (int i = 0; i < size; i++) {
         const totals_t *n = totals_of(&now[i]), *b = base ? totals_of(&base[i]) : &none;
-        errors += n->ecc_errors;
+        ecc_errors += n->ecc_errors;
+        nvlink_errors += n->nvlink_errors;
         if (!(n->gpu_samples > b->gpu_samples)) continue;
         const double share =
             (n->slowed_samples - b->slowed_samples) / (n->gpu_samples - b->gpu_samples);
@@ -87,7 +88,8 @@ static bool put_gpus(const tr_rank_values_t *now, const tr_rank_values_t *base, 
     if (count == 0) return false;
     json_object_set_new(line, "gpu_throttled", tr_json_measured(shares / count));
     if (most > 0) put_reasons((unsigned)totals_of(&now[worst])->slowed, now[worst].host, line);
-    json_object_set_new(line, "gpu_ecc_errors", json_real(errors));
+    json_object_set_new(line, "gpu_ecc_errors", json_real(ecc_errors));
+    json_object_set_new(line, "gpu_nvlink_errors", json_real(nvlink_errors));
     if (!json_object_get(line, "gpu_util")) /* a partitioned GPU (MIG) does not tell it */
         json_object_set_new(line, "gpu_util", json_null());
     return true;

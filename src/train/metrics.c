@@ -2,6 +2,7 @@
 #include "metrics.h"
 #include "base/json_text.h"
 #include "base/clock.h"
+#include "base/log_queue.h"
 #include "trainer/log.h"
 #include "base/mem.h"
 
@@ -411,6 +412,10 @@ static void describe_run(const tr_metrics_t *r, int64_t steps_done, json_t *o) {
     const tr_dataset_t *valid = s->dataset[TR_SPLIT_VALID];
     json_object_set_new(o, "valid_dataset",
                         valid ? json_string(valid->info.description) : json_null());
+    const tr_shape_t *input = &s->info.field[0].shape;
+    json_t *sizes = json_array();
+    for (int i = 0; i < input->ndim; i++) json_array_append_new(sizes, json_integer(input->dim[i]));
+    json_object_set_new(o, "input_shape", sizes); /* of a sample; an image's channels are last */
     json_object_set_new(o, "seed", json_integer(s->train.seed));
     json_object_set_new(o, "checkpoint_stall_sec", tr_json_measured(r->save_sec));
     json_object_set_new(o, "commit", json_string(r->version));
@@ -457,6 +462,7 @@ tr_status_t tr_metrics_summary(tr_metrics_t *r, const tr_metrics_end_t *end) {
     if (!o) return TR_FAIL(TR_ERR_INTERNAL, "cannot create the summary");
     size_t arena_bytes;
     (void)tr_graph_region(r->s->g, TR_ROLE_ACTIVATION, &arena_bytes);
+    json_object_set_new(o, "accuracy", tr_json_finite(r->epoch_accuracy));
     json_object_set_new(o, "memory_arena_bytes", json_integer((json_int_t)arena_bytes));
     json_object_set_new(o, "memory_base_bytes", json_integer((json_int_t)r->base_bytes));
     json_object_set_new(o, "best_valid_loss", tr_json_finite(end->best_loss));
@@ -483,6 +489,8 @@ tr_status_t tr_metrics_summary(tr_metrics_t *r, const tr_metrics_end_t *end) {
                             tr_json_measured((double)r->whole.steps * step_tokens(r->s) / sec));
     if (r->recorder && tr_recorder_lost(r->recorder) > 0)
         json_object_set_new(o, "metrics_lines_lost", json_integer(tr_recorder_lost(r->recorder)));
+    if (tr_log_dropped() > 0)
+        json_object_set_new(o, "log_lines_lost", json_integer(tr_log_dropped()));
     if (strcmp(end->status, "failed") == 0)
         json_object_set_new(o, "error", json_string(tr_error_last()->message));
     if (end->engine) json_object_set_new(o, "engine", json_string(end->engine));

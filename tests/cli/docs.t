@@ -144,7 +144,7 @@ ok $? "the README's first screen has the lines that a run prints"
 
 # fields FILE: what docs/training.md says that it has
 fields() { grep "^| \`$1\`" "$root/docs/training.md" | grep -o '`[a-z_]*`' | tr -d '`'; }
-for name in $(fields summary.json | grep -vxE 'done|stopped|failed|error|metrics_lines_lost|cpu_util'); do
+for name in $(fields summary.json | grep -vxE 'done|stopped|failed|error|(metrics|log)_lines_lost|cpu_util'); do
     grep -q "\"$name\":" reader/runs/first/summary.json || echo "summary.json has no $name"
 done >out
 for name in $(fields metrics.jsonl | grep -vx topk); do

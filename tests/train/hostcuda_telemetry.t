@@ -17,11 +17,11 @@ s = json.load(open(sys.argv[1] + '/summary.json'))
 sys.exit(0 if $2 else 1)" "$1"
 }
 
-# SEC GPU UTIL MEMORY TEMPERATURE POWER THROTTLE ECC: works, is too hot (and at its power cap), has memory errors
+# SEC GPU UTIL MEMORY TEMPERATURE POWER THROTTLE ECC NVLINK: works, is too hot (and at its power cap), has errors
 cat >history <<'TEXT'
 0   0 93 40000 61 500 4 0
 0.8 0 35 40960 91 300 44 0
-1.6 0 30 40960 88 300 20 3
+1.6 0 30 40960 88 300 20 3 7
 TEXT
 export HOSTCUDA_HISTORY=$PWD/history
 # shellcheck disable=SC2086
@@ -30,7 +30,8 @@ fakes "$TRAINER" $train log.every=1 train.steps=120 run.dir=one >out 2>&1 &&
     lines one "a[0]['gpu_mem_bytes'] == 40000 << 20 and a[0]['gpu_sm_mhz'] == 1980 and a[0]['gpu_throttled'] == 0"
 ok $? "lines have what the GPU said"
 lines one "any(l['gpu_throttled'] == 1 and l['gpu_throttle'] == 'heat' and l['gpu_temp'] >= 88 for l in a)" &&
-    lines one "not a[0].get('gpu_throttle') and a[0]['gpu_ecc_errors'] == 0 and a[-1]['gpu_ecc_errors'] == 3"
+    lines one "not a[0].get('gpu_throttle') and a[0]['gpu_ecc_errors'] == 0 and a[-1]['gpu_ecc_errors'] == 3" &&
+    lines one "a[0]['gpu_nvlink_errors'] == 0 and a[-1]['gpu_nvlink_errors'] == 7"
 ok $? "lines tell a GPU that is throttled, and one that has memory errors"
 lines one "all(a[i]['gpu_energy_joules'] <= a[i + 1]['gpu_energy_joules'] for i in range(len(a) - 1))" &&
     lines one "80 < s['gpu_energy_joules'] < 510 * s['wall_sec'] and s['gpu_temp_max'] == 91" &&

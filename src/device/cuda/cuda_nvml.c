@@ -58,7 +58,8 @@ typedef struct {
     X(int, DeviceGetTotalEnergyConsumption, (nvml_device_t, unsigned long long *))                 \
     X(int, DeviceGetClockInfo, (nvml_device_t, int, unsigned *))                                   \
     X(int, DeviceGetCurrentClocksThrottleReasons, (nvml_device_t, unsigned long long *))           \
-    X(int, DeviceGetTotalEccErrors, (nvml_device_t, int, int, unsigned long long *))
+    X(int, DeviceGetTotalEccErrors, (nvml_device_t, int, int, unsigned long long *))               \
+    X(int, DeviceGetNvLinkErrorCounter, (nvml_device_t, unsigned, int, unsigned long long *))
 
 typedef struct {
 #define NVML_MEMBER(type, name, args) type(*name) args;
@@ -186,6 +187,8 @@ void tr_cuda_nvml_near_cores(int count, cpu_set_t *out) {
 /* -- samples ----------------------------------------------------------------------------------- */
 
 enum { SENSOR_GPU = 0, CLOCK_SM = 1, CLOCK_MEMORY = 2, ECC_UNCORRECTED = 1, ECC_VOLATILE = 0 };
+/* nvmlNvLinkErrorCounter_t */
+enum { NVLINK_RECOVERIES = 1, NVLINK_CRC_DATA = 3 };
 enum { REASON_SLOWDOWN = 0x08, REASON_HOT = 0x20 | 0x40, REASON_POWER_BRAKE = 0x80 };
 
 static nvml_t sampled; /* never shut down: to initialise takes longer than a sample may */
@@ -193,6 +196,18 @@ static bool can_sample;
 
 static void nvml_open_to_sample(void) {
     can_sample = nvml_load(&sampled) == NULL;
+}
+
+/* NaN without NVLinks. */
+static double nvml_link_errors(const nvml_t *nvml, nvml_device_t gpu) {
+    double sum = NAN;
+    for (unsigned link = 0; link < MOST_LINKS; link++)
+        for (int counter = NVLINK_RECOVERIES; counter <= NVLINK_CRC_DATA; counter++) {
+            unsigned long long count = 0;
+            if (ASK(nvml, DeviceGetNvLinkErrorCounter, gpu, link, counter, &count) == 0)
+                sum = (isnan(sum) ? 0 : sum) + (double)count;
+        }
+    return sum;
 }
 
 static void nvml_sample_gpu(nvml_device_t gpu, tr_gpu_sample_t *out) {
@@ -217,6 +232,7 @@ static void nvml_sample_gpu(nvml_device_t gpu, tr_gpu_sample_t *out) {
         out->memory_hertz = 1e6 * value;
     if (ASK(nvml, DeviceGetTotalEccErrors, gpu, ECC_UNCORRECTED, ECC_VOLATILE, &count) == 0)
         out->ecc_errors = (double)count;
+    out->nvlink_errors = nvml_link_errors(nvml, gpu);
     if (ASK(nvml, DeviceGetCurrentClocksThrottleReasons, gpu, &count) == 0)
         out->slowed = (count & REASON_HOT ? TR_GPU_HOT : 0u) |
                       (count & REASON_SLOWDOWN ? TR_GPU_SLOWED : 0u) |
@@ -246,7 +262,8 @@ int tr_cuda_nvml_sample(const char *bus_id, tr_gpu_sample_t *out, int most) {
                                     .joules = NAN,
                                     .sm_hertz = NAN,
                                     .memory_hertz = NAN,
-                                    .ecc_errors = NAN};
+                                    .ecc_errors = NAN,
+                                    .nvlink_errors = NAN};
         if (ASK(&sampled, DeviceGetPciInfo_v3, gpu, &pci) == 0) /* CUDA's form: a shorter domain */
             snprintf(sample->bus_id, sizeof sample->bus_id, "%04x:%02x:%02x.0", pci.domain, pci.bus,
                      pci.device);

@@ -210,14 +210,14 @@ static unsigned long long used_bytes(void) {
 }
 
 /*
- * HOSTCUDA_HISTORY names a file of lines "SEC GPU UTIL MEMORY TEMPERATURE POWER THROTTLE ECC": what
+ * HOSTCUDA_HISTORY names a file of lines "SEC GPU UTIL MEMORY TEMPERATURE POWER THROTTLE ECC NVLINK": what
  * the GPU says from SEC seconds after the first question on, until its next line. UTIL in percent,
  * MEMORY in MiB, POWER in watts, THROTTLE as NVML's mask; UTIL "lost": the GPU has fallen off the
  * bus.
  */
 typedef struct {
     bool known, lost;
-    double util, memory_mib, temperature, watts, joules, ecc;
+    double util, memory_mib, temperature, watts, joules, ecc, nvlink;
     unsigned long long throttle;
 } moment_t;
 
@@ -240,8 +240,8 @@ static moment_t moment(int index) {
         moment_t next = {.known = true};
         int gpu = 0;
         double sec = 0;
-        if (sscanf(line, "%lf %d %15s %lf %lf %lf %llx %lf", &sec, &gpu, util, &next.memory_mib,
-                   &next.temperature, &next.watts, &next.throttle, &next.ecc) < 3 ||
+        if (sscanf(line, "%lf %d %15s %lf %lf %lf %llx %lf %lf", &sec, &gpu, util, &next.memory_mib,
+                   &next.temperature, &next.watts, &next.throttle, &next.ecc, &next.nvlink) < 3 ||
             gpu != index || sec > now)
             continue;
         next.lost = strcmp(util, "lost") == 0;
@@ -294,6 +294,12 @@ EXPORT nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, int type, i
                                                 unsigned long long *out) {
     (void)counter;
     ASK_HISTORY(out, type == 1 ? (unsigned long long)at.ecc : 0);
+}
+/* Four links; all errors are recoveries of the first one. */
+EXPORT nvmlReturn_t nvmlDeviceGetNvLinkErrorCounter(nvmlDevice_t device, unsigned link, int counter,
+                                                    unsigned long long *out) {
+    if (link >= 4) return NVML_ERROR_INVALID_ARGUMENT;
+    ASK_HISTORY(out, link == 0 && counter == 1 ? (unsigned long long)at.nvlink : 0);
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *out) {
