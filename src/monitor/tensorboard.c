@@ -13,9 +13,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-enum { MAX_POINTS = 2000 }; /* of a curve, from earlier starts */
+enum { MAX_POINTS = 2000 /* of a curve, from earlier starts */, KEEP_EMPTY_SEC = 3600 };
 
 struct tr_tensorboard {
     tr_events_t *events;
@@ -111,6 +112,19 @@ static void config_as_table(const char *text, tr_str_t *out) {
     }
 }
 
+/* Empties the files before this one, whose history the new one repeats. A TensorBoard that reads a
+ * file goes on to the next one if it is empty, but not if it is gone: files go an hour later. */
+static void names_retire(const names_t *earlier, double now_unix_sec) {
+    for (size_t i = 0; i < earlier->count; i++) {
+        struct stat at;
+        if (stat(earlier->data[i], &at) != 0) continue;
+        if (at.st_size > 0)
+            (void)!truncate(earlier->data[i], 0);
+        else if (now_unix_sec - (double)at.st_mtime > KEEP_EMPTY_SEC)
+            unlink(earlier->data[i]);
+    }
+}
+
 tr_status_t tr_tensorboard_open(const char *folder, const char *metrics_path,
                                 const char *config_text, tr_tensorboard_t **out) {
     tr_tensorboard_t *board = NULL;
@@ -129,7 +143,7 @@ tr_status_t tr_tensorboard_open(const char *folder, const char *metrics_path,
     config_as_table(config_text, &table);
     TR_TRY_GOTO(table.status, done);
     TR_TRY_GOTO(tr_events_text(board->events, "config", 0, board->unix_sec, table.text), done);
-    for (size_t i = 0; i < earlier.count; i++) unlink(earlier.data[i]);
+    names_retire(&earlier, tr_clock_unix_sec());
     *out = board;
 done:
     names_free(&earlier);

@@ -13,7 +13,7 @@
 typedef struct tr_tensorboard tr_tensorboard_t;
 
 /* Begins a file in `folder` with the lines of `metrics_path` (a missing file has none), of training
- * at most some thousand, and with the configuration as text. Then removes the files of earlier
+ * at most some thousand, and with the configuration as text. Then empties the files of earlier
  * starts. */
 tr_status_t tr_tensorboard_open(const char *folder, const char *metrics_path,
                                 const char *config_text, tr_tensorboard_t **out);

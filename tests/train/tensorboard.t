@@ -47,23 +47,30 @@ run 2 net.ini run.dir=whole $exact log.tensorboard=yes monitor.file=auto && curv
 ok $? "the curves of a run"
 
 # Killed behind a validation that no checkpoint has: it is done again, and is in the curve once.
-past() { # RUN STEP
-    awk -v at="$2" '/"valid_loss"/ && match($0, /"step":[0-9]+/) && substr($0, RSTART + 7, RLENGTH - 7) >= at { n++ }
+past() { # RUN SESSION STEP: a validation of this session at this step or behind it
+    awk -v session="\"session\":$2" -v at="$3" 'index($0, session) { begun = 1 }
+        begun && /"valid_loss"/ && match($0, /"step":[0-9]+/) && substr($0, RSTART + 7, RLENGTH - 7) >= at { n++ }
         END { exit !n }' "$1/metrics.jsonl" 2>/dev/null
 }
+session=0
 for at in 14 35; do
     FAULT=$slower start 2 net.ini run.dir=killed $exact log.tensorboard=yes monitor.file=auto
-    until_true past killed $at
+    until_true past killed $((session += 1)) $at
     cp killed/metrics.prom "prom$at" 2>/dev/null
     hit KILL 0
     ended
 done
-printf 'torn' >>"$(echo killed/tensorboard/events*)"
+printf 'torn' >>"$(ls -d killed/tensorboard/events* | tail -n 1)"
 run 2 net.ini run.dir=killed $exact log.tensorboard=yes && curves killed && ! grep -q WRONG found &&
     [ "$(curve train/loss)" = "$(seq -s ' ' 60)" ] && [ "$(curve valid/loss)" = "7 14 21 28 35 42 49 56 60" ]
 ok $? "killed twice behind validations: each step is once"
-[ "$(ls killed/tensorboard | wc -l)" = 1 ]
-ok $? "the files of earlier starts are gone"
+# A reader of theirs goes on to the next file if its own is empty, not if it is gone.
+[ "$(find killed/tensorboard -name '*tfevents*' -size +0 | wc -l)" = 1 ] &&
+    [ "$(find killed/tensorboard -name '*tfevents*' -size 0 | wc -l)" = 2 ]
+ok $? "the files of earlier starts are empty"
+find killed/tensorboard -name '*tfevents*' -size 0 -exec touch -d '2 hours ago' {} +
+run 2 net.ini run.dir=killed $exact log.tensorboard=yes train.steps=61 && [ "$(ls killed/tensorboard | wc -l)" = 2 ]
+ok $? "and go after an hour"
 grep -q '^trainer_steps_total{run="killed",job="",host="[^"]*"} [0-9]*$' prom35 &&
     [ "$(tail -c 1 prom35 | wc -l)" = 1 ] &&
     ! grep -qvE '^(# (HELP|TYPE) trainer_[a-z0-9_]+ .*|trainer_[a-z0-9_]+\{[^}]*\} [-+.e0-9]+)$' prom35
@@ -74,8 +81,8 @@ import sys
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 e = EventAccumulator(sys.argv[1], size_guidance={"scalars": 0})
 e.Reload()
-assert [s.step for s in e.Scalars("train/loss")] == list(range(1, 61))
-assert [s.step for s in e.Scalars("valid/loss")] == [7, 14, 21, 28, 35, 42, 49, 56, 60]
+assert [s.step for s in e.Scalars("train/loss")] == list(range(1, 62))
+assert [s.step for s in e.Scalars("valid/loss")] == [7, 14, 21, 28, 35, 42, 49, 56, 60, 61]
 assert b"optimizer.lr" in e.Tensors("config")[0].tensor_proto.string_val[0]
 END
     ok $? "as TensorBoard's own reader sees them"
