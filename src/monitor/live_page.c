@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { REFRESH_SEC = 5, MOST_RANKS = 32 };
+enum { REFRESH_SEC = 5, MOST_RANKS = 32, LATE_SEC = 30 };
 
 static void live_fact(tr_str_t *out, const char *name, const char *value) {
     tr_str_append(out, "<div>");
@@ -47,10 +47,10 @@ static void live_facts(const tr_live_t *live, const tr_newest_t *n, tr_str_t *ou
     if (live->record->ranks > 1)
         live_number(out, "exposed communication", "%.1f %%", 100 * n->comm_exposed);
     live_number(out, "GPU utilisation", "%.0f %%", 100 * n->gpu_util);
-    if (n->slowest_rank >= 0) {
-        tr_snprintf(text, sizeof text, "%d on %s", n->slowest_rank,
-                    n->slowest_host ? n->slowest_host : "?");
-        live_fact(out, "slowest rank", text);
+    if (n->slow_rank >= 0) {
+        tr_snprintf(text, sizeof text, "%d on %s (%.0f %%)", n->slow_rank,
+                    n->slow_host ? n->slow_host : "?", 100 * n->slow_share);
+        live_fact(out, "others wait for rank", text);
     }
     live_duration(out, "time left", n->eta_sec);
     live_duration(out, "last line", fmax(0, tr_clock_unix_sec() - n->unix_sec));
@@ -96,14 +96,14 @@ void tr_live_page(const tr_live_t *live, tr_str_t *out) {
     const double done = n.steps > 0 && n.step > 0 ? (double)n.step / (double)n.steps : 0;
     char duration[32], state[96] = "training";
     if (n.step < 0) strcpy(state, "no step is done yet");
-    if (!live->is_healthy)
+    const bool is_late = !live->is_healthy || live->silent_sec > LATE_SEC;
+    if (is_late)
         tr_snprintf(state, sizeof state, "no progress for %s",
                     tr_format_duration(live->silent_sec, duration));
     tr_page_head(r->name, REFRESH_SEC, out);
     tr_str_append(out, "<h1>");
     tr_html_text(out, r->name);
-    tr_str_append(out,
-                  live->is_healthy ? " <span class=\"state\">" : " <span class=\"state bad\">");
+    tr_str_append(out, is_late ? " <span class=\"state bad\">" : " <span class=\"state\">");
     tr_html_text(out, state);
     tr_str_append(out, "</span></h1>\n");
     if (n.steps > 0)

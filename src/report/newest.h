@@ -15,8 +15,11 @@ typedef struct {
     double data_stall, comm_exposed; /* fractions of the time of the last lines */
     double gpu_util, cpu_util;       /* of the newest line; a fraction, cores */
     double unix_sec;                 /* of the newest line of training */
-    int slowest_rank;
-    const char *slowest_host;
+    double line_sec;                 /* mean time between the last lines */
+    /* the rank for which others wait at least a tenth of the time of the last lines, and the share */
+    int slow_rank;
+    double slow_share;
+    const char *slow_host;
 } tr_newest_t;
 
 tr_newest_t tr_newest_of(const tr_record_t *record);

@@ -9,13 +9,14 @@
 #include <string.h>
 
 /* The columns, the less important ones last. */
-enum { NAME, STATE, STEP, LOSS, BEST, RATE, STALL, AGE, LEFT, USE, SLOWEST, JOB, COLUMNS };
-static const char *const titles[COLUMNS] = {"run",        "state",     "step",         "loss",
-                                            "best valid", "samples/s", "stall",        "last line",
-                                            "time left",  "use",       "slowest rank", "job"};
-#define IS_LEFT(column) ((column) <= STATE || (column) >= SLOWEST)
+enum { NAME, STATE, STEP, LOSS, BEST, RATE, STALL, AGE, LEFT, USE, SLOW, JOB, COLUMNS };
+static const char *const titles[COLUMNS] = {"run",        "state",     "step",      "loss",
+                                            "best valid", "samples/s", "stall",     "last line",
+                                            "time left",  "use",       "slow rank", "job"};
+#define IS_LEFT(column) ((column) <= STATE || (column) >= SLOW)
 
 enum { CELL = 64, NAME_MOST = 32 };
+enum { LATE_SEC = 30, LATE_LINES = 20 }; /* a run is silent if no line has come for both */
 
 typedef struct {
     char cell[COLUMNS][CELL];
@@ -62,6 +63,10 @@ static void top_fill(const tr_record_t *r, top_row_t *row) {
     row->silent_sec = state.silent_sec;
     top_text(row->cell[NAME], r->name, NAME_MOST);
     top_text(row->cell[STATE], state.text, CELL);
+    const double age_sec = tr_clock_unix_sec() - n.unix_sec;
+    char duration[32];
+    if (state.kind == TR_RUN_RUNNING && age_sec > fmax(LATE_SEC, LATE_LINES * n.line_sec))
+        tr_snprintf(row->cell[STATE], CELL, "silent %s", tr_format_duration(age_sec, duration));
     if (n.step < 0)
         strcpy(row->cell[STEP], "-");
     else if (n.steps > 0)
@@ -73,19 +78,19 @@ static void top_fill(const tr_record_t *r, top_row_t *row) {
     tr_snprintf(row->cell[RATE], CELL, "%s",
                 isfinite(n.samples_per_sec) ? tr_format_count(n.samples_per_sec, count) : "-");
     top_number(row->cell[STALL], "%.1f %%", 100 * n.data_stall);
-    top_duration(row->cell[AGE], tr_clock_unix_sec() - n.unix_sec);
+    top_duration(row->cell[AGE], age_sec);
     top_duration(row->cell[LEFT], row->has_ended ? NAN : n.eta_sec);
     if (isfinite(n.gpu_util))
         top_number(row->cell[USE], "%.0f %% GPU", 100 * n.gpu_util);
     else
         top_number(row->cell[USE], "%.1f cores", n.cpu_util);
-    if (n.slowest_rank >= 0) {
+    if (n.slow_rank >= 0) {
         char text[CELL];
-        tr_snprintf(text, sizeof text, "%d on %s", n.slowest_rank,
-                    n.slowest_host ? n.slowest_host : "?");
-        top_text(row->cell[SLOWEST], text, NAME_MOST);
+        tr_snprintf(text, sizeof text, "%.0f %%: %d on %s", 100 * n.slow_share, n.slow_rank,
+                    n.slow_host ? n.slow_host : "?");
+        top_text(row->cell[SLOW], text, NAME_MOST);
     } else {
-        strcpy(row->cell[SLOWEST], "-");
+        strcpy(row->cell[SLOW], "-");
     }
     top_text(row->cell[JOB], job ? job : "-", NAME_MOST);
 }

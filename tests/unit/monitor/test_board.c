@@ -79,8 +79,38 @@ static void pace_is_that_of_the_last_lines(void **state) {
     tr_board_close(&board);
 }
 
+static void add_ranks(tr_board_t *board, int step, int slowest, double wait_min, double wait_max) {
+    add(board, json_pack("{s:i, s:f, s:i, s:i, s:s, s:f, s:f}", "step", step, "unix_time",
+                         (double)step, "session", 1, "slowest_rank", slowest, "slowest_host", "n",
+                         "wait_min", wait_min, "wait_max", wait_max));
+}
+
+/* A rank that is the slowest now and then is not slow. */
+static void the_rank_for_which_others_wait(void **state) {
+    tr_board_t *board = NULL;
+    tr_record_t view;
+    (void)state;
+    OK(tr_board_open("some", 100, true, &board));
+    tr_board_describe(board, json_pack("{s:i, s:i}", "ranks", 4, "batch_size", 10));
+    for (int i = 1; i <= 9; i++) add_ranks(board, i, i % 4, 0, 0.2);
+    OK(tr_board_view(board, &view));
+    assert_int_equal(tr_newest_of(&view).slow_rank, -1);
+    assert_true(fabs(tr_newest_of(&view).line_sec - 1) < 1e-9);
+    tr_record_free(&view);
+    for (int i = 10; i <= 29; i++) add_ranks(board, i, 3, 0.1, i % 2 ? 0.5 : 0.3);
+    add_ranks(board, 30, 3, 0, 0.3);
+    OK(tr_board_view(board, &view));
+    const tr_newest_t n = tr_newest_of(&view);
+    assert_int_equal(n.slow_rank, 3);
+    assert_true(fabs(n.slow_share - (10 * 0.4 + 9 * 0.2 + 0.3) / 20) < 1e-9);
+    assert_string_equal(n.slow_host, "n");
+    tr_record_free(&view);
+    tr_board_close(&board);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(curves_are_bounded),
-                                       cmocka_unit_test(pace_is_that_of_the_last_lines)};
+                                       cmocka_unit_test(pace_is_that_of_the_last_lines),
+                                       cmocka_unit_test(the_rank_for_which_others_wait)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
