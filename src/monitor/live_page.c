@@ -54,6 +54,8 @@ static void live_facts(const tr_live_t *live, const tr_newest_t *n, tr_str_t *ou
     }
     live_duration(out, "time left", n->eta_sec);
     live_duration(out, "last line", fmax(0, tr_clock_unix_sec() - n->unix_sec));
+    const size_t starts = json_array_size(live->record->sessions);
+    if (starts > 1) live_number(out, "starts", "%.0f", (double)starts);
     if (live->job[0]) live_fact(out, "job", live->job);
     if (live->lost > 0) live_number(out, "lines lost", "%.0f", (double)live->lost);
     tr_str_append(out, "</dl>\n");

@@ -67,6 +67,8 @@ static void top_fill(const tr_record_t *r, top_row_t *row) {
     char duration[32];
     if (state.kind == TR_RUN_RUNNING && age_sec > fmax(LATE_SEC, LATE_LINES * n.line_sec))
         tr_snprintf(row->cell[STATE], CELL, "silent %s", tr_format_duration(age_sec, duration));
+    else if (state.kind == TR_RUN_RUNNING && json_array_size(r->sessions) > 1)
+        tr_snprintf(row->cell[STATE], CELL, "running, start %zu", json_array_size(r->sessions));
     if (n.step < 0)
         strcpy(row->cell[STEP], "-");
     else if (n.steps > 0)
