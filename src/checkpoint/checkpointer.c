@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "trainer/log.h"
 #include "base/thread.h"
+#include "base/trace.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -54,7 +55,7 @@ static void checkpointer_tidy(tr_checkpointer_t *c, int64_t step) {
 
 static void checkpointer_save(tr_checkpointer_t *c) {
     tr_checkpointer_stats_t now = c->stats;
-    double begin = tr_clock_sec();
+    const double begin = tr_clock_sec(), traced = tr_trace_begin();
     char *path = NULL;
     if (c->before) c->before(c->self);
     tr_error_clear();
@@ -79,6 +80,9 @@ static void checkpointer_save(tr_checkpointer_t *c) {
     }
     now.last_write_sec = tr_clock_sec() - begin;
     if (now.last_write_sec > now.slowest_write_sec) now.slowest_write_sec = now.last_write_sec;
+    tr_trace_end(traced, &(tr_span_t){.kind = TR_SPAN_CHECKPOINT,
+                                      .number = c->content.step,
+                                      .bytes = now.last_bytes});
     tr_free(&path);
     pthread_mutex_lock(c->lock);
     c->stats = now;

@@ -50,6 +50,13 @@ tr_status_t tr_world_allreduce(tr_world_t *world, double *values, int count, tr_
 tr_status_t tr_world_allreduce_int(tr_world_t *world, int64_t *values, int count, tr_reduce_t op);
 /* Gathers `bytes` bytes from each rank on all ranks, in rank order. Host memory. */
 tr_status_t tr_world_allgather(tr_world_t *world, const void *mine, size_t bytes, void *all);
+/* tr_clock_sec of rank 0 is that of this rank plus offset_sec, within error_sec: half the shortest
+ * of some round trips. */
+typedef struct {
+    double at_sec; /* of this rank's clock */
+    double offset_sec, error_sec;
+} tr_clock_offset_t;
+tr_status_t tr_world_clock_offset(tr_world_t *world, tr_clock_offset_t *out);
 /* TR_ERR_INTERNAL with `what` and the ranks if `bytes` differ between ranks. */
 tr_status_t tr_world_same(tr_world_t *world, const char *what, const void *bytes, size_t count);
 

@@ -35,6 +35,8 @@ typedef struct {
     int64_t job;         /* thread: number of the job */
     MPI_Request request; /* poll */
     double begin_sec, end_sec;
+    int bucket;          /* for the trace */
+    int64_t whole_bytes; /* of the last piece: of all pieces; of others: 0 */
 } tr_reduction_t;
 
 struct tr_engine {
@@ -54,7 +56,8 @@ struct tr_engine {
     int64_t begun, tested;          /* poll: last ticket submitted to MPI; complete up to here */
     tr_event_t *returned;           /* the last copy back to the device; NULL before the first */
     double busy_until_sec;
-    void *point; /* staging of send, receive and broadcast */
+    double trace_begin_sec; /* of the collective whose pieces are being retired; 0: none */
+    void *point;            /* staging of send, receive and broadcast */
     int64_t point_bytes;
 };
 

@@ -58,7 +58,7 @@ void tr_probe_close(tr_probe_t **probe) {
 /* -- all-reduce -------------------------------------------------------------------------------- */
 
 static tr_status_t reduce_once(tr_probe_t *p, int64_t count) {
-    const tr_collective_t what = {TR_ALLREDUCE, TR_GROUP_ALL, p->data, count, TR_F32};
+    const tr_collective_t what = {TR_ALLREDUCE, TR_GROUP_ALL, p->data, count, TR_F32, 0};
     tr_collectives_t *c = p->collectives;
     tr_ticket_t ticket;
     TR_TRY(c->ops->start(c, &what, p->stream, &ticket));

@@ -10,6 +10,7 @@
 #include "engine_int.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/trace.h"
 #include <limits.h>
 #include <string.h>
 
@@ -189,9 +190,23 @@ static tr_status_t wait_polled(tr_engine_t *e, int64_t ticket, int64_t last) {
 
 /* -- the table --------------------------------------------------------------------------------- */
 
+/* Records a collective when its last piece is retired. */
+static void reduce_mpi_trace(tr_engine_t *e, const tr_reduction_t *r, double begin_sec) {
+    if (e->trace_begin_sec == 0) e->trace_begin_sec = begin_sec;
+    if (r->whole_bytes == 0) return;
+    tr_trace_add(&(tr_span_t){.kind = TR_SPAN_COLLECTIVE,
+                              .step = tr_trace_step(),
+                              .number = r->bucket,
+                              .bytes = r->whole_bytes,
+                              .begin_sec = e->trace_begin_sec,
+                              .end_sec = r->end_sec > begin_sec ? r->end_sec : begin_sec});
+    e->trace_begin_sec = 0;
+}
+
 /* Overlapping intervals count once: they end in the order of their tickets. */
 static void account(tr_engine_t *e, const tr_reduction_t *r) {
     double begin = r->begin_sec > e->busy_until_sec ? r->begin_sec : e->busy_until_sec;
+    if (tr_trace_is_on()) reduce_mpi_trace(e, r, begin);
     if (r->end_sec <= begin) return;
     e->base.busy_sec += r->end_sec - begin;
     e->busy_until_sec = r->end_sec;
@@ -243,6 +258,8 @@ static tr_status_t start_piece(tr_engine_t *e, const tr_group_t *group,
     r->type = mpi_type(piece->dtype);
     r->count = piece->count;
     r->bytes = piece->count * (int64_t)tr_dtype_bytes(piece->dtype);
+    r->bucket = piece->bucket;
+    r->whole_bytes = 0;
     TR_TRY(to_host(e, r, stream));
     r->begin_sec = tr_clock_sec();
     if (e->worker) TR_TRY(tr_worker_submit(e->worker, run_reduction, r, &r->job));
@@ -293,6 +310,7 @@ static tr_status_t start(tr_collectives_t *c, const tr_collective_t *what, tr_st
         piece.count = smaller(most, what->count - at);
         TR_TRY(start_piece(e, group, &piece, stream));
     }
+    slot_of(e, e->started)->whole_bytes = what->count * elem;
     *out = e->started;
     return reduce_mpi_progress(c);
 }

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/thread.h"
+#include "base/trace.h"
 #include <string.h>
 #include <unistd.h>
 
@@ -168,7 +169,12 @@ static void *work(void *argument) {
             continue;
         }
         pthread_mutex_unlock(&l->lock);
+        const double begin_sec = l->params.evaluation ? 0 : tr_trace_begin();
         tr_status_t status = tr_loader_request_read(l, self, &request);
+        tr_trace_end(begin_sec, &(tr_span_t){.kind = TR_SPAN_READ,
+                                             .lane = (int)(self - l->worker),
+                                             .number = request.count,
+                                             .bytes = request.count * l->sample_bytes});
         pthread_mutex_lock(&l->lock);
         if (status != TR_OK) {
             loader_fail(l);
@@ -224,7 +230,7 @@ static tr_status_t loader_check(const tr_dataset_t *dataset, const tr_loader_par
 static void loader_measure(tr_loader_t *l) {
     const tr_sampler_t *o = &l->params.order;
     const tr_dataset_info_t *info = &l->dataset->info;
-    int64_t largest = 1, sample_bytes = 0;
+    int64_t largest = 1;
     l->micro = o->micro_batch;
     l->slots = tr_sampler_slots(o);
     l->label = label_field(info);
@@ -233,11 +239,11 @@ static void loader_measure(tr_loader_t *l) {
     l->window_max = l->params.evaluation ? l->micro : tr_sampler_window_max(o);
     for (int f = 0; f < info->field_count; f++) {
         largest = max64(largest, info->field[f].sample_bytes);
-        sample_bytes += info->field[f].sample_bytes;
+        l->sample_bytes += info->field[f].sample_bytes;
         l->direct[f] = info->read_unit == 1 && info->field[f].sample_bytes >= DIRECT_BYTES;
     }
     /* no data set twice */
-    l->ahead_max = max64(min64(AHEAD_BYTES / max64(sample_bytes, 1), o->samples), 1);
+    l->ahead_max = max64(min64(AHEAD_BYTES / max64(l->sample_bytes, 1), o->samples), 1);
     l->request_max = max64(REQUEST_BYTES / largest, max64(info->read_unit, 1));
     /* One window in use and one being filled, the micro-batches that the consumer may hold, and the
      * micro-batch that spans two windows. */
@@ -387,6 +393,8 @@ static tr_status_t wait_ready(tr_loader_t *l, const sample_stream_t *stream) {
     while (stream->ready < stream->taken + l->micro && !l->failed)
         pthread_cond_wait(&l->ready, &l->lock);
     l->stall_sec += tr_clock_sec() - begin;
+    if (!l->params.evaluation && tr_trace_is_on())
+        tr_trace_end(begin, &(tr_span_t){.kind = TR_SPAN_DATA});
     return stream->ready < stream->taken + l->micro ? tr_error_set(&l->error) : TR_OK;
 }
 

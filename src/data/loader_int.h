@@ -60,6 +60,7 @@ struct tr_loader {
     tr_loader_params_t params;
     /* steps: of an evaluation pass; -1 in training */
     int64_t micro, slots, capacity, window_max, request_max, steps;
+    int64_t sample_bytes; /* all fields of one */
     bool shuffled, past_caches;
     /* each sample is read directly to its place, without a staging buffer */
     bool direct[TR_DATASET_MAX_FIELDS];

@@ -35,6 +35,7 @@ typedef struct {
     void *data;
     int64_t count; /* elements of the whole range */
     tr_dtype_t dtype;
+    int bucket; /* its number, for the trace */
 } tr_collective_t;
 
 typedef struct {
@@ -98,6 +99,14 @@ typedef struct {
     tr_status_t (*broadcast)(void *self, void *bytes, size_t count, int root);
 } tr_peers_t;
 
+/* While a trace is recorded: `take` gets the begin and the end of each collective that is settled,
+ * in seconds since `origin`, a timed event of the device. */
+typedef struct {
+    tr_event_t *origin; /* NULL: none is recorded */
+    void (*take)(void *self, tr_ticket_t ticket, double begin_sec, double end_sec);
+    void *self;
+} tr_collectives_trace_t;
+
 /* Engines embed this as their first member. */
 struct tr_collectives {
     const tr_collectives_ops_t *ops;
@@ -113,6 +122,7 @@ struct tr_collectives {
     bool unmeasured;      /* some were not measured: the sums are too small */
     tr_ticket_t started;  /* the last ticket; only of engines that settle */
     int64_t bytes, calls; /* each captured collective counts once */
+    tr_collectives_trace_t trace; /* only of engines that settle; set by device_trace.c */
 };
 
 /* -- opening ----------------------------------------------------------------------------------- */

@@ -4,6 +4,7 @@
  * the addresses. Collectives of another engine run between the stretches.
  */
 #include "graph_int.h"
+#include "base/trace.h"
 #include "trainer/log.h"
 
 enum { RUNS_BEFORE_CAPTURE = 2 }; /* libraries load and tune kernels in the first runs */
@@ -164,7 +165,7 @@ static tr_replay_t *replay_of(tr_graph_t *g, tr_program_t *p, tr_collectives_t *
 }
 
 static bool replay_is_ready(const tr_replay_t *r) {
-    return r && r->runs == RUNS_BEFORE_CAPTURE;
+    return r && r->runs == RUNS_BEFORE_CAPTURE && !tr_trace_is_on();
 }
 
 tr_status_t tr_program_run(tr_graph_t *g, int program, tr_collectives_t *collectives) {
@@ -176,7 +177,7 @@ tr_status_t tr_program_run(tr_graph_t *g, int program, tr_collectives_t *collect
     TR_TRY(tr_copies_refresh(g));
     tr_replay_t *r = replay_of(g, p, collectives);
     if (replay_is_ready(r)) return replay_run_stretches(g, p, collectives);
-    if (r) r->runs++;
+    if (r && r->runs < RUNS_BEFORE_CAPTURE) r->runs++;
     return tr_exec_enqueue(g, p, 0, p->nodes.count, collectives, &last);
 }
 

@@ -1,12 +1,15 @@
 /* The executor: memory, addresses, and running programs. */
 #include "graph_int.h"
 #include "graph/ops/op_int.h"
+#include "device/device_trace.h"
 #include "device/plan_cache.h"
 #include "base/clock.h"
 #include "base/mem.h"
 
 #include <stdio.h>
 #include <string.h>
+
+#define LEAST_PROGRESS_SEC 5e-6
 
 /* -- memory ------------------------------------------------------------------------------------ */
 
@@ -202,18 +205,59 @@ static tr_status_t exec_run_kernel(tr_graph_t *g, const tr_node_t *node) {
     return TR_OK;
 }
 
+static tr_status_t exec_trace_kernel(tr_graph_t *g, const tr_node_t *node) {
+    const tr_device_span_t begun = tr_device_trace_begin(g->device, g->stream);
+    TR_TRY(exec_run_kernel(g, node));
+    tr_device_trace_end(g->device, g->stream, begun,
+                        &(tr_span_t){.kind = TR_SPAN_OP,
+                                     .name = node->op.row->name,
+                                     .detail = node->op.label,
+                                     .item = &node->op});
+    return TR_OK;
+}
+
+/* What the computing thread does for the communication, where it is worth a span. */
+static void exec_trace_progress(double begin_sec) {
+    if (tr_clock_sec() - begin_sec > LEAST_PROGRESS_SEC)
+        tr_trace_end(begin_sec, &(tr_span_t){.kind = TR_SPAN_PROGRESS});
+}
+
+static tr_status_t exec_wait(tr_graph_t *g, tr_collectives_t *c, tr_ticket_t last) {
+    if (last == 0) return TR_OK;
+    const tr_device_span_t begun = tr_device_trace_begin(g->device, g->stream);
+    TR_TRY(c->ops->wait(c, last, g->stream));
+    tr_device_trace_end(g->device, g->stream, begun, &(tr_span_t){.kind = TR_SPAN_WAIT});
+    return TR_OK;
+}
+
 static tr_status_t exec_run_collective(tr_graph_t *g, const tr_op_t *op, tr_collectives_t *c,
                                        tr_ticket_t *last) {
     if (!c || c->size == 1) return TR_OK;
-    if (op->kind == TR_OP_WAIT) return *last > 0 ? c->ops->wait(c, *last, g->stream) : TR_OK;
+    if (op->kind == TR_OP_WAIT) return exec_wait(g, c, *last);
     const tr_collective_op_t *o = &op->collective;
     const tr_collective_t what = {.kind = o->kind,
                                   .group = o->group,
                                   .data = (char *)exec_address(g, o->tensor) +
                                           (size_t)o->first * tr_dtype_bytes(o->type),
                                   .count = o->count,
-                                  .dtype = o->type};
-    return c->ops->start(c, &what, g->stream, last);
+                                  .dtype = o->type,
+                                  .bucket = op->bucket};
+    const double begin_sec = tr_trace_begin();
+    TR_TRY(c->ops->start(c, &what, g->stream, last));
+    if (begin_sec == 0) return TR_OK;
+    exec_trace_progress(begin_sec);
+    tr_device_trace_collective(*last,
+                               &(tr_span_t){.kind = TR_SPAN_COLLECTIVE,
+                                            .number = op->bucket,
+                                            .bytes = o->count * (int64_t)tr_dtype_bytes(o->type)});
+    return TR_OK;
+}
+
+static tr_status_t exec_make_progress(tr_collectives_t *c) {
+    const double begin_sec = tr_trace_begin();
+    TR_TRY(c->ops->progress(c));
+    if (begin_sec > 0) exec_trace_progress(begin_sec);
+    return TR_OK;
 }
 
 tr_status_t tr_exec_enqueue(tr_graph_t *g, const tr_program_t *p, size_t first, size_t end,
@@ -221,12 +265,12 @@ tr_status_t tr_exec_enqueue(tr_graph_t *g, const tr_program_t *p, size_t first, 
     for (size_t i = first; i < end; i++) {
         const tr_node_t *node = p->nodes.data[i];
         if (node->op.kind == TR_OP_KERNEL)
-            TR_TRY(exec_run_kernel(g, node));
+            TR_TRY(tr_trace_is_on() ? exec_trace_kernel(g, node) : exec_run_kernel(g, node));
         else if (node->op.kind == TR_OP_ZERO)
             TR_TRY(tr_exec_zero_extra(g));
         else
             TR_TRY(exec_run_collective(g, &node->op, collectives, last));
-        if (*last > 0) TR_TRY(collectives->ops->progress(collectives));
+        if (*last > 0) TR_TRY(exec_make_progress(collectives));
     }
     return TR_OK;
 }

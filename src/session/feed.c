@@ -1,6 +1,7 @@
 /* Passes batches to the inputs of programs. */
 #include "feed.h"
 #include "base/mem.h"
+#include "device/device_trace.h"
 #include <string.h>
 
 typedef struct {
@@ -98,12 +99,15 @@ tr_status_t tr_feed_next(tr_feed_t *f, int64_t number, const tr_batch_t *batch,
     TR_TRY(wait_for_copy(f, set)); /* before writing its pinned block */
     tr_graph_use_inputs(f->s->g, f->fed[0]);
     TR_TRY(device->ops->event_wait(device, set->used, f->stream));
+    const tr_device_span_t begun =
+        f->bound ? (tr_device_span_t){0} : tr_device_trace_begin(device, f->stream);
     TR_TRY(give_batch(f, batch));
     if (step) {
         *set->host = *step;
         TR_TRY(feed_copy(f, tr_graph_step(f->s->g), &set->host->step));
         TR_TRY(feed_copy(f, f->s->stop, &set->host->stop));
     }
+    tr_device_trace_end(device, f->stream, begun, &(tr_span_t){.kind = TR_SPAN_COPY});
     TR_TRY(device->ops->event_record(device, set->copied, f->stream));
     set->under_way = true;
     return device->ops->event_wait(device, set->copied, tr_graph_stream(f->s->g));

@@ -1,5 +1,6 @@
 /* The key tables of src/session, and the list of all tables of the program. */
 #include "monitor/recorder.h"
+#include "profile/profiler.h"
 #include "session.h"
 #include "base/mem.h"
 #include "run/run.h"
@@ -162,7 +163,7 @@ tr_status_t tr_all_tables(const tr_config_table_t *const **out, size_t *out_coun
         &tr_main_config,       &tr_run_config,      &tr_data_config,  &tr_model_config,
         &tr_optim_config,      &tr_schedule_config, &tr_train_config, &tr_log_config,
         &tr_checkpoint_config, &tr_parallel_config, &tr_cuda_config,  &tr_record_config,
-        &tr_monitor_config};
+        &tr_monitor_config,    &tr_profiler_config};
     size_t n = 0;
     for (; n < TR_COUNT(fixed); n++) tables[n] = fixed[n];
     const tr_model_t *model;

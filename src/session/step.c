@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "comm/watchdog.h"
+#include "device/device_trace.h"
 #include "device/loss_scale.h"
 #include "flight.h"
 #include "reduce_tree.h"
@@ -30,8 +31,9 @@ struct tr_train_step {
     tr_event_t *before;  /* the update waits for it; NULL: none */
     bool whole;          /* this step runs `last` and `update` in one */
     tr_feed_step_t step; /* of this step, for every micro-batch */
-    step_times_t begun;  /* counters at its start */
-    int64_t pending;     /* the enqueued step whose outcome has not been read; -1: none */
+    tr_device_span_t span;
+    step_times_t begun; /* counters at its start */
+    int64_t pending;    /* the enqueued step whose outcome has not been read; -1: none */
     step_times_t pending_begun, pending_ended; /* its counters */
     /* the last batch of the step whose outcome was returned last was fed `back` batches ago */
     int back;
@@ -122,6 +124,8 @@ static tr_status_t step_enqueue_outcome(tr_train_step_t *t) {
     TR_TRY(tr_flight_read(t->flight, tr_graph_result(s->g), &to->result));
     if (!tr_is_none(s->loss_scale))
         TR_TRY(tr_flight_read(t->flight, s->loss_scale, &to->loss_scale));
+    tr_device_trace_end(s->device, tr_graph_stream(s->g), t->span,
+                        &(tr_span_t){.kind = TR_SPAN_STEP});
     return tr_flight_mark(t->flight, step);
 }
 
@@ -144,6 +148,10 @@ static tr_status_t step_take_outcome(tr_train_step_t *t, int newest, tr_step_out
         .overflows = (int64_t)from->loss_scale.skipped,
         .stop = from->sums[TR_SUM_STOP] > 0};
     TR_TRY(step_take_times(t, out));
+    if (tr_trace_is_on()) {
+        tr_device_trace_settle(s->device, t->pending + 1);
+        if (tr_trace_step() == t->pending + 1) tr_trace_set_step(0); /* none has begun behind it */
+    }
     t->pending = -1;
     t->back = newest;
     /* Bound inputs stay, so that the cause of a value that is not finite can be searched in them. */
@@ -156,6 +164,8 @@ tr_status_t tr_train_step_begin(tr_train_step_t *t, int64_t step, double lr, boo
     *out = (tr_step_outcome_t){.step = -1};
     if (s->device->immediate) TR_TRY(tr_flight_release(t->flight, 0));
     t->begun = step_times(t);
+    tr_trace_set_step(step + 1);
+    t->span = tr_device_trace_begin(s->device, tr_graph_stream(s->g));
     t->step = (tr_feed_step_t){.step = {.seed = (uint64_t)s->train.seed,
                                         .step = step,
                                         .lr = (float)lr,

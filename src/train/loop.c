@@ -51,6 +51,7 @@ static tr_status_t loop_summarize(loop_t *l, const char *status) {
 static tr_status_t loop_stopped(loop_t *l) {
     char resume_hint[TR_RESUME_HINT_BYTES];
     tr_signals_say(0); /* the output of that rank may be discarded */
+    TR_TRY(tr_profiler_finish(l->profiler));
     if (!l->state.valid_pending && loop_ends_epoch(l)) tr_metrics_epoch(&l->metrics, l->state.step);
     TR_TRY(tr_loop_save_last(l));
     tr_metrics_epoch(&l->metrics, l->state.step);
@@ -122,6 +123,7 @@ static tr_status_t loop_step_done(loop_t *l, const tr_step_outcome_t *o) {
     TR_TRY(tr_loop_check_finite(l, o));
     TR_TRY(tr_metrics_step(&l->metrics, step, tr_schedule_lr(l->schedule, step), o));
     tr_loop_state_step_done(&l->state, loop_valid_due(l, step + 1));
+    TR_TRY(tr_profiler_after(l->profiler, step + 1));
     l->stop = l->stop || o->stop;
     return TR_OK;
 }
@@ -138,6 +140,7 @@ static tr_status_t loop_step(loop_t *l, int64_t step, bool *out_stopped) {
         l->saving.is_due = loop_save_due(l, l->state.step + 1);
         may_save = l->saving.is_due || tr_loop_state_save_pending(&l->state);
     }
+    TR_TRY(tr_profiler_before(l->profiler, step + 1));
     tr_watchdog_phase(l->world, TR_PHASE_STEP, step + 1);
     TR_TRY(tr_train_step_begin(l->train_step, step, tr_schedule_lr(l->schedule, step),
                                tr_signals_pending() != 0, may_save, &o));
@@ -156,7 +159,8 @@ static tr_status_t loop_step(loop_t *l, int64_t step, bool *out_stopped) {
     TR_TRY(tr_loop_submit(l));
     l->metrics.save_sec += tr_clock_sec() - start;
     /* All ranks wait for this step if something follows it that needs its result. */
-    if (o.step < 0 && (l->stop || step + 1 == l->s->total_steps || loop_valid_due(l, step + 1)))
+    if (o.step < 0 && (l->stop || step + 1 == l->s->total_steps || loop_valid_due(l, step + 1) ||
+                       tr_profiler_drains(l->profiler, step + 1)))
         TR_TRY(tr_train_step_drain(l->train_step, &o));
     if (o.step < 0) return TR_OK;
     TR_TRY(loop_step_done(l, &o));
@@ -190,6 +194,7 @@ static tr_status_t loop_run(loop_t *l) {
 /* The last checkpoint, the test and the summary. */
 static tr_status_t loop_finish(loop_t *l) {
     tr_eval_outcome_t test;
+    TR_TRY(tr_profiler_finish(l->profiler)); /* an early stop */
     /* Before the test data are read, because an error in them may end all ranks. */
     TR_TRY(tr_loop_save_last(l));
     if (l->state.step < l->s->total_steps) /* an early stop */
@@ -230,6 +235,7 @@ tr_status_t tr_train(const tr_config_t *config, tr_world_t *world,
         if (l.metrics.run && loop_summarize(&l, "failed") != TR_OK)
             TR_WARN("%s", tr_error_last()->message);
     }
+    tr_profiler_destroy(&l.profiler);
     tr_telemetry_stop(&l.telemetry);
     tr_metrics_close(&l.metrics); /* frees the terminal for the error */
     tr_server_stop(&l.server);

@@ -8,6 +8,7 @@
 #include "loop_state.h"
 #include "metrics.h"
 #include "monitor/server.h"
+#include "profile/profiler.h"
 #include "trainer/train.h"
 #include "weights/state.h"
 
@@ -61,6 +62,7 @@ typedef struct {
     tr_board_t *board;       /* rank 0; what the recorder and the server show */
     tr_server_t *server;     /* rank 0; NULL: none */
     tr_telemetry_t *telemetry; /* NULL: none */
+    tr_profiler_t *profiler;   /* NULL: none */
     char *run_dir;
     double until_sec; /* run.until, seconds since 1970; 0: none */
 

@@ -4,6 +4,7 @@
 #include "until.h"
 #include "base/json_text.h"
 #include "base/clock.h"
+#include "base/trace.h"
 #include "trainer/log.h"
 #include "comm/watchdog.h"
 
@@ -71,6 +72,7 @@ tr_status_t tr_loop_describe_state(loop_t *l) {
  * copies; tr_loop_submit then follows the second half. */
 static tr_status_t loop_take_snapshot(loop_t *l) {
     loop_saving_t *saving = &l->saving;
+    const double traced = tr_trace_begin();
     tr_watchdog_phase(l->world, TR_PHASE_CHECKPOINT, l->state.step);
     TR_TRY(tr_loop_describe_state(l));
     if (l->is_between) {
@@ -87,6 +89,7 @@ static tr_status_t loop_take_snapshot(loop_t *l) {
     saving->content.texts = saving->files.data;
     saving->content.text_count = saving->files.count;
     saving->has_content = true;
+    tr_trace_end(traced, &(tr_span_t){.kind = TR_SPAN_SNAPSHOT, .number = l->state.step});
     return l->is_between ? TR_OK : tr_loop_submit(l);
 }
 

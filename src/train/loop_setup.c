@@ -126,6 +126,31 @@ static tr_status_t loop_begin_run(loop_t *l) {
     return status;
 }
 
+static tr_status_t loop_create_profiler(loop_t *l) {
+    const tr_session_t *s = l->s;
+    tr_cuda_settings_t cuda;
+    tr_config_read(l->config, &tr_cuda_config, &cuda);
+    const tr_profiler_params_t params = {
+        .config = l->config,
+        .run_dir = l->run_dir,
+        .world = l->world,
+        .device = s->device,
+        .g = s->g,
+        .collectives = l->collectives,
+        .last = s->last,
+        .update = s->update,
+        .slot_count = s->slot_count,
+        .steps_done = l->state.step,
+        .total_steps = s->total_steps,
+        .dtype = tr_precision_dtype((tr_precision_t)s->main.precision),
+        .measures_peak = s->device->immediate || (cuda.measure_peak && !cuda.share),
+        .workers = tr_loader_workers(&s->data, s->cores),
+        .prefetch = s->data.prefetch,
+        .micro_batch = s->order.micro_batch,
+        .batch_size = s->order.batch_size};
+    return tr_profiler_create(&params, &l->profiler);
+}
+
 /* -- the whole --------------------------------------------------------------------------------- */
 
 /* Logs what will be trained, on what, and what looks like a mistake. */
@@ -219,6 +244,7 @@ tr_status_t tr_loop_set_up(loop_t *l) {
     TR_TRY(tr_session_fit(s));
     TR_TRY(tr_loop_begin_state(l));
     l->start.resume_sec = tr_clock_sec() - resume_begin_sec;
+    TR_TRY(loop_create_profiler(l));
     TR_TRY(tr_world_agree(l->world, is_root ? loop_open_checkpointer(l) : TR_OK));
     TR_TRY(tr_session_loader(s, TR_SPLIT_TRAIN, false, l->state.step, &l->loader));
     TR_TRY(tr_train_step_create(s, l->collectives, l->loader, &l->train_step));

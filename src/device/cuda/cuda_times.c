@@ -52,7 +52,7 @@ void tr_cuda_times_replayed(cuda_times_t *times, int64_t first, int64_t last, in
     }
 }
 
-void tr_cuda_times_settle(cuda_times_t *times, int64_t ticket) {
+void tr_cuda_times_settle(cuda_times_t *times, int64_t ticket, cuda_times_fn each, void *self) {
     size_t n = 0;
     for (; n < times->pending.count && times->pending.data[n].ticket <= ticket; n++) {
         const cuda_interval_t *i = &times->pending.data[n];
@@ -61,6 +61,7 @@ void tr_cuda_times_settle(cuda_times_t *times, int64_t ticket) {
             *i->sum += ms * 1e-3;
         else
             lose(times);
+        if (each) each(self, i);
         if (!i->captured && tr_vec_push(&times->idle, *i) != TR_OK) cuda_times_destroy(i);
     }
     times->pending.count -= n;

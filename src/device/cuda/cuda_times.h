@@ -30,8 +30,11 @@ void tr_cuda_times_end(cuda_times_t *times, cuda_interval_t interval, cudaStream
 /* A launch repeats the captured intervals with the tickets first to last, as `first_again` and the
  * following ones. */
 void tr_cuda_times_replayed(cuda_times_t *times, int64_t first, int64_t last, int64_t first_again);
-/* Adds the seconds of the pending intervals up to `ticket`, which must be complete. */
-void tr_cuda_times_settle(cuda_times_t *times, int64_t ticket);
+/* Takes an interval that is settled. */
+typedef void (*cuda_times_fn)(void *self, const cuda_interval_t *interval);
+/* Adds the seconds of the pending intervals up to `ticket`, which must be complete. each: NULL, or
+ * called for each of them. */
+void tr_cuda_times_settle(cuda_times_t *times, int64_t ticket, cuda_times_fn each, void *self);
 /* After the executables are destroyed. */
 void tr_cuda_times_free(cuda_times_t *times);
 

@@ -283,7 +283,7 @@ static void test_statistics(void **state) {
 /* Runs `kind` on elements of `group` and reads them back. */
 static void collect(tr_collective_kind_t kind, int group, float *host, int64_t count) {
     void *data = put(host, (size_t)count * sizeof *host);
-    const tr_collective_t what = {kind, group, data, count, TR_F32};
+    const tr_collective_t what = {kind, group, data, count, TR_F32, 0};
     tr_ticket_t ticket = 0;
     OK(coll->ops->start(coll, &what, stream, &ticket));
     OK(coll->ops->wait(coll, ticket, stream));
@@ -303,7 +303,7 @@ static void test_reduce_scatter_and_allgather(void **state) {
         if (i < first || i >= first + PART) host[i] = -1e9f; /* the other ranks' parts */
     collect(TR_ALLGATHER, TR_GROUP_ALL, host, count);
     for (int64_t i = 0; i < count; i++) assert_true(host[i] == total(i, 3));
-    const tr_collective_t odd = {TR_ALLGATHER, TR_GROUP_ALL, NULL, count + 1, TR_F32};
+    const tr_collective_t odd = {TR_ALLGATHER, TR_GROUP_ALL, NULL, count + 1, TR_F32, 0};
     tr_ticket_t ticket = 0;
     if (info->size > 1)
         assert_int_equal(coll->ops->start(coll, &odd, stream, &ticket), TR_ERR_INTERNAL);
@@ -323,7 +323,7 @@ static void test_groups(void **state) {
     if (!is_out) collect(TR_ALLREDUCE, group, sums, 5);
     for (int i = 0; i < 5; i++)
         assert_true(sums[i] == (is_out ? (float)(info->rank + 1) : expected));
-    const tr_collective_t unknown = {TR_ALLREDUCE, 9, NULL, 1, TR_F32};
+    const tr_collective_t unknown = {TR_ALLREDUCE, 9, NULL, 1, TR_F32, 0};
     tr_ticket_t ticket = 0;
     assert_int_equal(coll->ops->start(coll, &unknown, stream, &ticket), TR_ERR_INTERNAL);
     OK(coll->ops->check(coll));

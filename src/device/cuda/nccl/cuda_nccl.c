@@ -142,10 +142,23 @@ static void nccl_replayed(tr_collectives_t *c, tr_ticket_t first, tr_ticket_t la
     c->started += last - first + 1;
 }
 
+/* For the trace: a collective, not the wait for it. */
+static void nccl_trace(void *self, const cuda_interval_t *i) {
+    const engine_t *e = self;
+    const tr_collectives_trace_t *trace = &e->base.trace;
+    float begin_ms = 0, end_ms = 0;
+    if (i->sum == &e->base.busy_sec && !i->captured &&
+        cudaEventElapsedTime(&begin_ms, trace->origin->handle, i->from) == cudaSuccess &&
+        cudaEventElapsedTime(&end_ms, trace->origin->handle, i->to) == cudaSuccess)
+        trace->take(trace->self, i->ticket, begin_ms * 1e-3, end_ms * 1e-3);
+    else
+        (void)cudaGetLastError();
+}
+
 static tr_status_t nccl_settle(tr_collectives_t *c, tr_ticket_t ticket) {
     engine_t *e = engine_of(c);
     TR_TRY(tr_cuda_enter(&e->cuda->base));
-    tr_cuda_times_settle(&e->times, ticket);
+    tr_cuda_times_settle(&e->times, ticket, c->trace.origin ? nccl_trace : NULL, e);
     if (e->times.lost) c->unmeasured = true;
     e->times.lost = false;
     return TR_OK;
