@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define LEAST_PROGRESS_SEC 5e-6
+#define LEAST_PROGRESS_SEC 1e-6
 
 /* -- memory ------------------------------------------------------------------------------------ */
 

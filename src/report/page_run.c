@@ -88,6 +88,48 @@ static void run_append_ranks(const tr_record_t *r, tr_str_t *out) {
                   r->slowest.of_lines, r->slowest.of_lines == 1 ? "" : "s");
 }
 
+static void run_append_profile_op(const json_t *op, tr_str_t *out) {
+    static const char *const words[] = {"op", "layer", "phase"};
+    tr_str_append(out, "<tr>");
+    for (size_t i = 0; i < TR_COUNT(words); i++) {
+        const char *word = json_string_value(json_object_get(op, words[i]));
+        tr_html_element(out, "td class=\"text\"", word ? word : "-");
+    }
+    tr_html_number(out, tr_json_number(op, "ms"), 3);
+    tr_html_number(out, tr_json_number(op, "calls"), 0);
+    tr_html_percent(out, tr_json_number(op, "share"));
+    tr_html_number(out, tr_json_number(op, "gflops"), 1);
+    tr_html_number(out, tr_json_number(op, "gbytes_per_sec"), 1);
+    tr_html_number(out, tr_json_number(op, "ms") / tr_json_number(op, "floor_ms"), 1);
+    tr_str_append(out, "</tr>\n");
+}
+
+/* The table and the advice of profile.json. */
+static void run_append_profile(const tr_record_t *r, tr_str_t *out) {
+    enum { TOP_OPS = 10 };
+    const json_t *ops = json_object_get(r->profile, "ops"),
+                 *advice = json_object_get(r->profile, "advice"), *entry;
+    size_t i;
+    if (!r->profile) return;
+    tr_html_element(out, "h3", "Profile (rank 0)");
+    tr_str_printf(out,
+                  "<p>Steps %.0f to %.0f: %.3f ms a step; the device computes for %.1f %% of it. Below "
+                  "%.0f %% it waits for something.</p>\n",
+                  tr_json_number(r->profile, "first_step"), tr_json_number(r->profile, "last_step"),
+                  tr_json_number(r->profile, "step_ms"),
+                  100 * tr_json_number(r->profile, "utilisation"),
+                  100 * tr_json_number(r->profile, "utilisation_mark"));
+    json_array_foreach(advice, i, entry) {
+        const char *text = json_string_value(json_object_get(entry, "text"));
+        if (text) tr_html_element(out, "p class=\"words\"", text);
+    }
+    tr_html_table(out, "op|layer|phase|ms per step|calls|of the step|GFLOP/s|GB/s|times its floor");
+    json_array_foreach(ops, i, entry) {
+        if (i < TOP_OPS) run_append_profile_op(entry, out);
+    }
+    tr_str_append(out, "</table>\n");
+}
+
 /* The row of session i. */
 static void run_append_session(const tr_record_t *r, size_t i, tr_str_t *out) {
     const json_t *session = json_array_get(r->sessions, i),
@@ -157,6 +199,7 @@ void tr_page_run(const tr_record_t *r, tr_str_t *out) {
     tr_page_plots(r, out);
     run_append_times(r, out);
     run_append_ranks(r, out);
+    run_append_profile(r, out);
     run_append_sessions(r, out);
     run_append_facts(r, out);
 }

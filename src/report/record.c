@@ -61,6 +61,15 @@ static tr_status_t record_read_summary(tr_record_t *r) {
     return TR_OK;
 }
 
+/* A part of the page: one that cannot be read is left out. */
+static tr_status_t record_read_profile(tr_record_t *r) {
+    char path[4096];
+    json_error_t error;
+    TR_TRY(tr_path_join(r->path, "profile/profile.json", path));
+    r->profile = json_load_file(path, 0, &error);
+    return TR_OK;
+}
+
 /* -- the resolved configuration ---------------------------------------------------------------- */
 
 static tr_status_t config_take_key(void *config, const char *section, const char *key,
@@ -165,6 +174,7 @@ tr_status_t tr_record_read(const char *path, tr_lines_t lines, tr_record_t *out)
     const char *name = tr_file_name(folder);
     TR_TRY_GOTO(copy_utf8(*name ? name : folder, &r->name), done);
     TR_TRY_GOTO(record_read_summary(r), done);
+    TR_TRY_GOTO(record_read_profile(r), done);
     TR_TRY_GOTO(tr_record_read_lines(r, lines), done);
     TR_TRY_GOTO(record_read_config(r), done);
 
@@ -196,6 +206,7 @@ void tr_record_free(tr_record_t *r) {
     tr_free(&r->reason);
     json_decref(r->config);
     json_decref(r->summary);
+    json_decref(r->profile);
     json_decref(r->training);
     json_decref(r->validation);
     json_decref(r->sessions);

@@ -1,6 +1,6 @@
 /*
  * Reads a run folder for the report: config.ini, summary.json, metrics.jsonl, sessions.jsonl, the
- * verdict.
+ * verdict, profile/profile.json.
  * Files may be missing or incomplete, for example after a crash or from an older version; the
  * missing parts of the record are then unknown. The folder is not modified. Not collective.
  */
@@ -43,6 +43,7 @@ typedef struct {
     /* Arrays of the lines of metrics.jsonl, in order; of training one of `every` lines. */
     json_t *training, *validation;
     int64_t every;
+    json_t *profile;  /* of profile/profile.json; NULL: there is none */
     json_t *sessions; /* array of {"session": n, "start": line or null, "end": line or null} */
     tr_kind_t kind;
     bool is_complete; /* the run is done */

@@ -2,6 +2,7 @@
 #include "reduce_tree.h"
 #include "data/sampler.h"
 #include "base/mem.h"
+#include "base/trace.h"
 #include "trainer/ops.h"
 
 #include <stdio.h>
@@ -178,8 +179,11 @@ static tr_status_t send_node(tr_reduce_tree_t *t, tr_collectives_t *c, int level
         return TR_FAIL(TR_ERR_INTERNAL, "reduction tree: node (%d, %lld) is missing", level,
                        (long long)index);
     TR_TRY(reduce_tree_take(t, node, false));
-    return c->ops->send(c, tr_tensor_info(t->g, t->block)->data,
-                        tr_graph_layout(t->g).reduced_elems, TR_F32, to, tr_graph_stream(t->g));
+    const double traced = tr_trace_begin();
+    TR_TRY(c->ops->send(c, tr_tensor_info(t->g, t->block)->data,
+                        tr_graph_layout(t->g).reduced_elems, TR_F32, to, tr_graph_stream(t->g)));
+    tr_trace_end(traced, &(tr_span_t){.kind = TR_SPAN_PROGRESS});
+    return TR_OK;
 }
 
 static tr_status_t receive_and_add(tr_reduce_tree_t *t, tr_collectives_t *c, int level,
@@ -188,9 +192,11 @@ static tr_status_t receive_and_add(tr_reduce_tree_t *t, tr_collectives_t *c, int
     if (!left)
         return TR_FAIL(TR_ERR_INTERNAL, "reduction tree: node (%d, %lld) is missing", level,
                        (long long)index - 1);
+    const double traced = tr_trace_begin();
     TR_TRY(c->ops->receive(c, tr_tensor_info(t->g, t->block)->data,
                            tr_graph_layout(t->g).reduced_elems, TR_F32, from,
                            tr_graph_stream(t->g)));
+    tr_trace_end(traced, &(tr_span_t){.kind = TR_SPAN_PROGRESS});
     TR_TRY(reduce_tree_take(t, left, true));
     return store(t, level + 1, index / 2);
 }
@@ -231,6 +237,10 @@ tr_status_t tr_reduce_tree_finish(tr_reduce_tree_t *t, tr_collectives_t *c) {
     }
     if (t->rank == 0) TR_TRY(reduce_tree_take(t, &t->pending.data[0], false));
     if (t->size == 1) return TR_OK;
-    return c->ops->broadcast(c, tr_tensor_info(t->g, t->block)->data,
-                             tr_graph_layout(t->g).reduced_elems, TR_F32, 0, tr_graph_stream(t->g));
+    const double traced = tr_trace_begin();
+    TR_TRY(c->ops->broadcast(c, tr_tensor_info(t->g, t->block)->data,
+                             tr_graph_layout(t->g).reduced_elems, TR_F32, 0,
+                             tr_graph_stream(t->g)));
+    tr_trace_end(traced, &(tr_span_t){.kind = TR_SPAN_PROGRESS});
+    return TR_OK;
 }
