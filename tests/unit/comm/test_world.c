@@ -15,6 +15,7 @@
 
 #include "../../support/names.h"
 #include "comm/world_int.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "comm/watchdog.h"
 #include <unistd.h>
@@ -45,6 +46,17 @@ static void test_reductions(void **state) {
     int64_t low = 7 - info->rank;
     OK(tr_world_allreduce_int(world, &low, 1, TR_REDUCE_MIN));
     assert_int_equal(low, 8 - info->size);
+}
+
+/* Ranks of one machine have the same clock: the measured offset is no larger than its error. */
+static void test_clock_offset(void **state) {
+    const double before = tr_clock_sec();
+    tr_clock_offset_t offset;
+    OK(tr_world_clock_offset(world, &offset));
+    assert_true(before <= offset.at_sec && offset.at_sec <= tr_clock_sec());
+    assert_true(offset.error_sec >= 0);
+    assert_true(offset.offset_sec <= offset.error_sec && -offset.offset_sec <= offset.error_sec);
+    if (info->rank == 0) assert_true(offset.error_sec == 0);
 }
 
 static void test_broadcast(void **state) {
@@ -196,6 +208,7 @@ static int stop_thread(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_info),
+        cmocka_unit_test(test_clock_offset),
         cmocka_unit_test(test_reductions),
         cmocka_unit_test(test_broadcast),
         cmocka_unit_test(test_allgather),
