@@ -84,8 +84,8 @@ void tr_advice_losses(const tr_step_profile_t *p, double lost[TR_LOSSES]) {
     for (size_t i = 0; i < p->ranks.count; i++) {
         const double wait = advice_communication_sec(p, &ranks[i]);
         least_wait = fmin(least_wait, wait);
-        gaps +=
-            tr_step_profile_sec(p) - ranks[i].compute_sec - wait - advice_input_sec(p, &ranks[i]);
+        gaps += tr_step_profile_launched_sec(p) - ranks[i].compute_sec - wait -
+                advice_input_sec(p, &ranks[i]);
     }
     lost[TR_LOSS_INPUT] = advice_input_sec(p, &ranks[advice_starved_rank(p)]);
     /* The rank that all others wait for waits for the network alone. */

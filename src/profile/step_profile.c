@@ -183,13 +183,16 @@ tr_status_t tr_step_profile_take_ops(tr_step_profile_t *p, const tr_spans_t *spa
 
 double tr_step_profile_sec(const tr_step_profile_t *p) {
     double sum = 0;
-    if (p->is_captured && isfinite(p->untraced_sec)) return p->untraced_sec;
     for (size_t i = 0; i < p->ranks.count; i++) sum += p->ranks.data[i].step_sec;
     return sum / (double)p->ranks.count;
+}
+
+double tr_step_profile_launched_sec(const tr_step_profile_t *p) {
+    return p->is_captured && isfinite(p->untraced_sec) ? p->untraced_sec : tr_step_profile_sec(p);
 }
 
 double tr_step_profile_utilisation(const tr_step_profile_t *p) {
     double sum = 0;
     for (size_t i = 0; i < p->ranks.count; i++) sum += p->ranks.data[i].compute_sec;
-    return fmin(1, sum / (double)p->ranks.count / tr_step_profile_sec(p));
+    return fmin(1, sum / (double)p->ranks.count / tr_step_profile_launched_sec(p));
 }

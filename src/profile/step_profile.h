@@ -73,9 +73,12 @@ tr_status_t tr_step_profile_take_ops(tr_step_profile_t *profile, const tr_spans_
 /* forward, backward or update */
 const char *tr_op_phase(const tr_op_t *op, const tr_step_programs_t *programs);
 
-/* The time of a step: where steps are captured, of one before the trace. */
+/* The time of a traced step, the mean of the ranks. */
 double tr_step_profile_sec(const tr_step_profile_t *profile);
-/* The share of it in which the device of a rank computes, the mean of the ranks. */
+/* The time of a step that is launched as in training: where steps are captured, of one before the
+ * trace. */
+double tr_step_profile_launched_sec(const tr_step_profile_t *profile);
+/* The share of that time in which the device of a rank computes, the mean of the ranks. */
 double tr_step_profile_utilisation(const tr_step_profile_t *profile);
 /* profile.json. New reference. NULL: not enough memory. */
 json_t *tr_step_profile_json(const tr_step_profile_t *profile);

@@ -46,14 +46,14 @@ ok $? "the report has the table"
 
 # -- planted faults
 run 2 net.ini run.dir=late train.steps=12 profile.steps=4:11 parallel.overlap=no parallel.bucket_first=1k \
-    parallel.bucket=100M model.layers='flatten, linear 4096, relu, linear 1024, relu, linear 10' data.batch_size=4 \
+    parallel.bucket=100M model.layers='flatten, linear 2048, relu, linear 1024, relu, linear 10' data.batch_size=4 \
     data.micro_batch=2 data.rotate=0 data.translate=0 optimizer.type=sgd optimizer.ema=0 optimizer.clip_norm=0 &&
     says late "d['communication']['bucket'] == 1 and 'parallel.overlap' in d['communication']['text'] and
-        'linear2' in a['buckets'][1]['layers'] and a['buckets'][1]['bytes'] > 18e6 and
+        'linear2' in a['buckets'][1]['layers'] and a['buckets'][1]['bytes'] > 9e6 and
         a['buckets'][1]['exposed_ms'] > a['buckets'][0]['exposed_ms']"
 ok $? "a late bucket is named, with its layers"
 if can_preload; then
-    planted 2 "FAIL_RANK=1 FAIL_PACE=3000" net.ini run.dir=slow train.steps=12 profile.steps=6:9 &&
+    planted 2 "FAIL_RANK=1 FAIL_PACE=1500" net.ini run.dir=slow train.steps=12 profile.steps=6:9 &&
         says slow "a['advice'][0]['loss'] == 'slow_rank' and d['slow_rank']['rank'] == 1 and
             d['slow_rank']['host'] == a['ranks'][1]['host'] and
             abs(d['slow_rank']['ms'] + a['ranks'][0]['compute_ms'] - a['ranks'][1]['compute_ms']) < 0.01 and
@@ -61,7 +61,7 @@ if can_preload; then
     ok $? "a slow rank is named, and by how much"
     "$TRAINER" import synthetic images some.h5 --samples 400 --shape 12x12x1 >out 2>&1
     sed 's/^format = .*/train = some.h5:train/; /^synthetic/d; /^classes/d' net.ini >file.ini
-    planted 2 "FAIL_RANK=1 FAIL_CALL=pread FAIL_ON=some.h5 FAIL_AT=0 FAIL_HOW=sleep:20" file.ini run.dir=starved \
+    planted 2 "FAIL_RANK=1 FAIL_CALL=pread FAIL_ON=some.h5 FAIL_AT=0 FAIL_HOW=sleep:5" file.ini run.dir=starved \
         train.steps=14 profile.steps=6:13 data.block=2 data.shuffle=0 &&
         says starved "a['advice'][0]['loss'] == 'input' and d['input']['rank'] == 1 and
             'data.workers' in d['input']['text'] and a['ranks'][1]['data_ms'] > 2 * a['ranks'][0]['data_ms']"
