@@ -70,11 +70,11 @@ static void bucket_name_layers(const tr_graph_t *g, int64_t first, int64_t end,
 }
 
 /* The part of `span` in which the device waited, of the waits in the same step. */
-static double bucket_exposed_sec(const tr_spans_t *spans, const tr_span_t *span) {
+static double bucket_exposed_sec(const tr_spans_t *waits, const tr_span_t *span) {
     double sec = 0;
-    for (size_t i = 0; i < spans->count; i++) {
-        const tr_span_t *wait = &spans->data[i];
-        if (wait->kind != TR_SPAN_WAIT || wait->step != span->step) continue;
+    for (size_t i = 0; i < waits->count; i++) {
+        const tr_span_t *wait = &waits->data[i];
+        if (wait->step != span->step) continue;
         sec += fmax(0, fmin(wait->end_sec, span->end_sec) - fmax(wait->begin_sec, span->begin_sec));
     }
     return sec;
@@ -95,8 +95,11 @@ tr_status_t tr_step_profile_take_buckets(tr_step_profile_t *p, const tr_spans_t 
         TR_TRY(tr_vec_push(&p->buckets, bucket));
     }
     TR_TRY(tr_alloc(spans->count * sizeof *waits.data, "spans of waits", &waits.data));
+    /* An immediate device computes nothing while its thread works for the communication. */
     for (size_t i = 0; i < spans->count; i++)
-        if (spans->data[i].kind == TR_SPAN_WAIT) waits.data[waits.count++] = spans->data[i];
+        if (spans->data[i].kind == TR_SPAN_WAIT ||
+            (spans->data[i].kind == TR_SPAN_PROGRESS && p->is_immediate))
+            waits.data[waits.count++] = spans->data[i];
     const double n = (double)(p->last - p->first + 1);
     for (size_t i = 0; i < spans->count; i++) {
         const tr_span_t *span = &spans->data[i];

@@ -244,7 +244,7 @@ tr_status_t tr_loop_set_up(loop_t *l) {
     TR_TRY(tr_session_fit(s));
     TR_TRY(tr_loop_begin_state(l));
     l->start.resume_sec = tr_clock_sec() - resume_begin_sec;
-    TR_TRY(loop_create_profiler(l));
+    TR_TRY(tr_world_agree(l->world, loop_create_profiler(l)));
     TR_TRY(tr_world_agree(l->world, is_root ? loop_open_checkpointer(l) : TR_OK));
     TR_TRY(tr_session_loader(s, TR_SPLIT_TRAIN, false, l->state.step, &l->loader));
     TR_TRY(tr_train_step_create(s, l->collectives, l->loader, &l->train_step));
