@@ -23,6 +23,7 @@ typedef enum {
     TR_SPAN_DATA,       /* training waits for a batch */
     TR_SPAN_READ,       /* a thread of the loader, number `lane`, reads; number: samples */
     TR_SPAN_COPY,       /* of a batch to the device */
+    TR_SPAN_VALIDATION, /* as a whole */
     TR_SPAN_SNAPSHOT,   /* of a checkpoint; training waits */
     TR_SPAN_CHECKPOINT, /* it is written; number: its step */
     TR_SPAN_KINDS

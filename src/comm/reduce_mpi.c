@@ -206,7 +206,7 @@ static void reduce_mpi_trace(tr_engine_t *e, const tr_reduction_t *r, double beg
 /* Overlapping intervals count once: they end in the order of their tickets. */
 static void account(tr_engine_t *e, const tr_reduction_t *r) {
     double begin = r->begin_sec > e->busy_until_sec ? r->begin_sec : e->busy_until_sec;
-    if (tr_trace_is_on()) reduce_mpi_trace(e, r, begin);
+    if (tr_trace_is_on() && tr_trace_step() > 0) reduce_mpi_trace(e, r, begin);
     if (r->end_sec <= begin) return;
     e->base.busy_sec += r->end_sec - begin;
     e->busy_until_sec = r->end_sec;

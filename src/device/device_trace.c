@@ -86,7 +86,7 @@ static tr_event_t *trace_record(tr_device_t *device, tr_stream_t *stream) {
 }
 
 tr_device_span_t tr_device_trace_begin(tr_device_t *device, tr_stream_t *stream) {
-    if (!tr_trace_is_on()) return (tr_device_span_t){0};
+    if (!tr_trace_is_on() || tr_trace_step() == 0) return (tr_device_span_t){0};
     if (device->immediate) return (tr_device_span_t){.begin_sec = tr_clock_sec()};
     return (tr_device_span_t){.begin = trace_record(device, stream)};
 }

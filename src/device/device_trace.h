@@ -2,7 +2,8 @@
  * Spans of what a device does, for the trace (base/trace.h). On an immediate device they have the
  * times of the host. On others timed events are recorded on the stream before and behind the work,
  * and read when it is known to be complete; nothing here waits, except the start. A span that
- * cannot be measured is left out and is no error. Not collective. The thread that enqueues the work.
+ * cannot be measured is left out and is no error, and so is what is enqueued between steps, such as
+ * the many ops of a validation. Not collective. The thread that enqueues the work.
  */
 #ifndef TR_DEVICE_DEVICE_TRACE_H
 #define TR_DEVICE_DEVICE_TRACE_H

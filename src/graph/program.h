@@ -185,7 +185,8 @@ tr_status_t tr_input_bind(tr_graph_t *g, tr_tensor_t input, void *data);
  * On a device that can capture, a program runs op by op twice with each set of inputs, is captured
  * in the third run, and launched from then on. Collectives that cannot be captured run between the
  * captured stretches. What cannot be captured runs op by op, with one line in the log that says
- * why. If it holds collectives, it does so on all ranks: the third run is at the same place on each. Binding an input (tr_input_bind) of a graph ends the capture of its programs for good.
+ * why, and so does everything while a trace is recorded (base/trace.h). If it holds collectives, it
+ * does so on all ranks: the third run is at the same place on each. Binding an input (tr_input_bind) of a graph ends the capture of its programs for good.
  */
 tr_status_t tr_program_run(tr_graph_t *g, int program, tr_collectives_t *collectives);
 /* tr_program_run of `program`, then of `next` without collectives. Where `collectives` can be

@@ -47,17 +47,20 @@ struct tr_profiler {
     tr_step_profile_t profile;
     tr_spans_t spans; /* of the thread, once it has the job */
     tr_background_t *background;
+    atomic_bool is_abandoned; /* the files: a write hangs */
 };
 
 /* -- creation ---------------------------------------------------------------------------------- */
 
-static tr_status_t profiler_parse(const char *text, int64_t most, int64_t *first, int64_t *last) {
+/* may_end: LAST may be behind the end of the run. */
+static tr_status_t profiler_parse(const char *text, int64_t most, bool may_end, int64_t *first,
+                                  int64_t *last) {
     char number[32] = "";
     const char *colon = strchr(text, ':');
     if (colon && colon - text < (ptrdiff_t)sizeof number)
         memcpy(number, text, (size_t)(colon - text));
     if (colon && tr_parse_int(number, first) && tr_parse_int(colon + 1, last) && *first >= 1 &&
-        *first <= *last && *last <= most)
+        *first <= *last && (*last <= most || may_end))
         return TR_OK;
     return TR_FAIL(TR_ERR_CONFIG,
                    "profile.steps: expected FIRST:LAST, two steps of this run with 1 <= FIRST <= "
@@ -89,8 +92,8 @@ tr_status_t tr_profiler_create(const tr_profiler_params_t *params, tr_profiler_t
     *out = NULL;
     tr_config_read(params->config, &tr_profiler_config, &settings);
     if (!settings.steps[0]) return TR_OK;
-    TR_TRY(profiler_parse(settings.steps, params->steps_done > 0 ? INT64_MAX : params->total_steps,
-                          &first, &last));
+    TR_TRY(
+        profiler_parse(settings.steps, params->total_steps, params->steps_done > 0, &first, &last));
     if (!tr_device_trace_can(params->device))
         return TR_FAIL(TR_ERR_CONFIG,
                        "profile.steps = %s needs a device that measures time; device = %s does not",
@@ -192,7 +195,8 @@ static tr_status_t profiler_write_files(tr_profiler_t *p) {
                                   .is_captured = p->profile.is_captured,
                                   .is_immediate = p->profile.is_immediate,
                                   .clock = p->clock,
-                                  .programs = p->programs};
+                                  .programs = p->programs,
+                                  .is_abandoned = &p->is_abandoned};
     char folder[4096], path[4096], name[32];
     snprintf(name, sizeof name, "trace-r%04d.json", info->rank);
     TR_TRY(tr_path_join(p->params.run_dir, "profile", folder));
@@ -291,8 +295,9 @@ void tr_profiler_destroy(tr_profiler_t **destroying) {
         tr_device_trace_stop();
         p->spans = tr_trace_stop();
     }
-    if (!tr_background_stop(&p->background, STOP_SEC))
-        return; /* its disk hangs: the thread uses it */
+    if (p->background && !tr_background_wait(p->background, STOP_SEC))
+        atomic_store(&p->is_abandoned, true);
+    if (!tr_background_stop(&p->background, STOP_SEC + 1)) return; /* the thread uses it */
     tr_free(&p->spans.data);
     tr_step_profile_free(&p->profile);
     tr_free(&p);

@@ -69,21 +69,24 @@ static void bucket_name_layers(const tr_graph_t *g, int64_t first, int64_t end,
     if (count > MOST && used < BYTES) snprintf(text + used, BYTES - used, ", ...");
 }
 
-/* The part of `span` in which the device waited, of the waits in the same step. */
-static double bucket_exposed_sec(const tr_spans_t *waits, const tr_span_t *span) {
+typedef TR_VEC(tr_span_t) span_list_t;
+
+/* The part of `span` in which the device waited: the waits of its step begin at waits[*first]. Steps
+ * are in their order in both. */
+static double bucket_exposed_sec(const span_list_t *waits, const tr_span_t *span, size_t *first) {
     double sec = 0;
-    for (size_t i = 0; i < waits->count; i++) {
-        const tr_span_t *wait = &waits->data[i];
-        if (wait->step != span->step) continue;
-        sec += fmax(0, fmin(wait->end_sec, span->end_sec) - fmax(wait->begin_sec, span->begin_sec));
-    }
+    while (*first < waits->count && waits->data[*first].step < span->step) ++*first;
+    for (size_t i = *first; i < waits->count && waits->data[i].step == span->step; i++)
+        sec += fmax(0, fmin(waits->data[i].end_sec, span->end_sec) -
+                           fmax(waits->data[i].begin_sec, span->begin_sec));
     return sec;
 }
 
 tr_status_t tr_step_profile_take_buckets(tr_step_profile_t *p, const tr_spans_t *spans,
                                          const tr_step_programs_t *programs) {
     const tr_graph_t *g = programs->g;
-    tr_spans_t waits = {0}; /* few: a search among all spans would take long */
+    span_list_t waits = {0};
+    size_t first_wait = 0;
     tr_status_t status = TR_OK;
     for (int i = 0; i < tr_program_op_count(g, programs->last); i++) {
         const tr_op_t *op = tr_program_op(g, programs->last, i);
@@ -94,21 +97,20 @@ tr_status_t tr_step_profile_take_buckets(tr_step_profile_t *p, const tr_spans_t 
         bucket_name_layers(g, c->first, c->first + c->count, bucket.layers);
         TR_TRY(tr_vec_push(&p->buckets, bucket));
     }
-    TR_TRY(tr_alloc(spans->count * sizeof *waits.data, "spans of waits", &waits.data));
     /* An immediate device computes nothing while its thread works for the communication. */
-    for (size_t i = 0; i < spans->count; i++)
+    for (size_t i = 0; i < spans->count && status == TR_OK; i++)
         if (spans->data[i].kind == TR_SPAN_WAIT ||
             (spans->data[i].kind == TR_SPAN_PROGRESS && p->is_immediate))
-            waits.data[waits.count++] = spans->data[i];
+            status = tr_vec_push(&waits, spans->data[i]);
     const double n = (double)(p->last - p->first + 1);
-    for (size_t i = 0; i < spans->count; i++) {
+    for (size_t i = 0; i < spans->count && status == TR_OK; i++) {
         const tr_span_t *span = &spans->data[i];
         if (span->kind != TR_SPAN_COLLECTIVE || span->number >= (int64_t)p->buckets.count) continue;
         tr_bucket_profile_t *bucket = &p->buckets.data[span->number];
         bucket->sec += span_sec(span) / n;
-        bucket->exposed_sec += bucket_exposed_sec(&waits, span) / n;
+        bucket->exposed_sec += bucket_exposed_sec(&waits, span, &first_wait) / n;
     }
-    tr_free(&waits.data);
+    tr_vec_free(&waits);
     return status;
 }
 
@@ -149,13 +151,11 @@ static tr_status_t step_profile_add_op(tr_step_profile_t *p, const tr_op_profile
 tr_status_t tr_step_profile_take_ops(tr_step_profile_t *p, const tr_spans_t *spans,
                                      const tr_step_programs_t *programs) {
     const double n = (double)(p->last - p->first + 1);
-    tr_spans_t ops = {0};
+    span_list_t ops = {0};
     tr_status_t status = TR_OK;
-    TR_TRY(tr_alloc(spans->count * sizeof *ops.data, "spans of ops", &ops.data));
-    for (size_t i = 0; i < spans->count; i++)
-        if (spans->data[i].kind == TR_SPAN_OP && spans->data[i].step > 0)
-            ops.data[ops.count++] = spans->data[i];
-    qsort(ops.data, ops.count, sizeof *ops.data, op_compare_items);
+    for (size_t i = 0; i < spans->count && status == TR_OK; i++)
+        if (spans->data[i].kind == TR_SPAN_OP) status = tr_vec_push(&ops, spans->data[i]);
+    if (ops.count > 0) qsort(ops.data, ops.count, sizeof *ops.data, op_compare_items);
     for (size_t first = 0, end; first < ops.count && status == TR_OK; first = end) {
         const tr_op_t *op = ops.data[first].item;
         double sec = 0;
@@ -178,7 +178,7 @@ tr_status_t tr_step_profile_take_ops(tr_step_profile_t *p, const tr_spans_t *spa
         op->floor_sec = isnan(p->peak_flops) ? NAN : fmax(flops_sec, bytes_sec);
     }
     if (p->ops.count > 0) qsort(p->ops.data, p->ops.count, sizeof *p->ops.data, op_compare_sec);
-    tr_free(&ops.data);
+    tr_vec_free(&ops);
     return status;
 }
 

@@ -93,20 +93,21 @@ static void out_log_ops(const tr_step_profile_t *p) {
 void tr_step_profile_log(const tr_step_profile_t *p) {
     const double used = tr_step_profile_utilisation(p);
     double dropped = 0, error_sec = 0;
-    char before[64] = "";
+    char before[64] = "", clocks[64] = "";
     tr_advice_t advice[TR_ADVICE];
-    if (isfinite(p->untraced_sec))
-        tr_snprintf(before, sizeof before, ", %.3f ms before", 1e3 * p->untraced_sec);
     for (size_t i = 0; i < p->ranks.count; i++) {
         dropped += p->ranks.data[i].dropped;
         error_sec = fmax(error_sec, p->ranks.data[i].clock_error_sec);
     }
+    if (isfinite(p->untraced_sec))
+        tr_snprintf(before, sizeof before, ", %.3f ms before", 1e3 * p->untraced_sec);
+    if (p->ranks.count > 1)
+        tr_snprintf(clocks, sizeof clocks, "; clocks agree within %.1f us", 1e6 * error_sec);
     TR_INFO(
         "profile of steps %lld to %lld: %.3f ms a step%s; the device computes for %.1f %% of the "
-        "time, %s the mark of %.0f %%; clocks agree within %.1f us",
+        "time, %s the mark of %.0f %%%s",
         (long long)p->first, (long long)p->last, 1e3 * tr_step_profile_sec(p), before, 100 * used,
-        used < TR_UTILISATION_MARK ? "below" : "at or above", 100 * TR_UTILISATION_MARK,
-        1e6 * error_sec);
+        used < TR_UTILISATION_MARK ? "below" : "at or above", 100 * TR_UTILISATION_MARK, clocks);
     if (p->is_captured) TR_INFO("times of ops are uncaptured: traced steps are launched op by op");
     out_log_ops(p);
     const int count = tr_advice_take(p, advice);

@@ -29,6 +29,7 @@ static const struct {
     [TR_SPAN_DATA] = {TID_HOST, "wait for a batch", NULL},
     [TR_SPAN_READ] = {TID_LOADER, "read", "samples"},
     [TR_SPAN_COPY] = {TID_COPIES, "copy to device", NULL},
+    [TR_SPAN_VALIDATION] = {TID_HOST, "validation", NULL},
     [TR_SPAN_SNAPSHOT] = {TID_HOST, "snapshot", "checkpoint"},
     [TR_SPAN_CHECKPOINT] = {TID_WRITER, "write checkpoint", "checkpoint"},
 };
@@ -122,6 +123,11 @@ tr_status_t tr_trace_file_write(const tr_trace_file_t *f, const tr_spans_t *span
     bool is_good = true;
     trace_append_head(f, spans, &text);
     for (size_t i = 0; i <= spans->count && is_good; i++) {
+        if (f->is_abandoned && atomic_load(f->is_abandoned)) {
+            is_good = false;
+            errno = ETIMEDOUT;
+            break;
+        }
         if (i < spans->count)
             trace_append_span(f, &spans->data[i], &text);
         else

@@ -19,8 +19,11 @@ typedef struct {
     bool is_captured, is_immediate; /* tr_step_profile_t */
     tr_trace_clock_t clock;
     tr_step_programs_t programs;
+    /* NULL, or set by another thread: names and ops of the spans will be freed */
+    const atomic_bool *is_abandoned;
 } tr_trace_file_t;
-/* Writes `path`, in the JSON of Chrome's trace events: times in microseconds. */
+/* Writes `path`, in the JSON of Chrome's trace events: times in microseconds. TR_ERR_IO also if it
+ * was abandoned. */
 tr_status_t tr_trace_file_write(const tr_trace_file_t *file, const tr_spans_t *spans,
                                 const char *path);
 

@@ -5,6 +5,7 @@
 #include "run/verdict.h"
 #include "signals.h"
 #include "base/clock.h"
+#include "base/trace.h"
 #include "trainer/log.h"
 
 #include <math.h>
@@ -86,9 +87,10 @@ static tr_status_t loop_validate(loop_t *l, bool *out_is_best) {
     tr_eval_outcome_t v;
     /* Before data are read for the first time, because an error in them may end all ranks. */
     if (isinf(l->state.best_loss)) TR_TRY(tr_loop_save_first(l));
-    const double start = tr_clock_sec();
+    const double start = tr_clock_sec(), traced = tr_trace_begin();
     tr_watchdog_phase(l->world, TR_PHASE_EVALUATION, l->state.step);
     TR_TRY(tr_session_evaluate(l->s, TR_SPLIT_VALID, NULL, NULL, tr_signals_pending, &v));
+    tr_trace_end(traced, &(tr_span_t){.kind = TR_SPAN_VALIDATION});
     if (v.stopped) return TR_OK;
     tr_loop_check_valid(l, &v);
     *out_is_best = tr_loop_state_validated(&l->state, v.loss, v.accuracy,

@@ -31,10 +31,11 @@ timelines traced/profile 3 6 9
 ok $? "three timelines: tracks, steps and buckets agree"
 grep -q '"cat":"snapshot"' traced/profile/trace-r0000.json &&
     ! grep -q '"cat":"snapshot"' traced/profile/trace-r0001.json &&
+    grep -q '"cat":"validation"' traced/profile/trace-r0001.json &&
     grep -q '"name":"conv conv1","cat":"op".*"phase":"forward"' traced/profile/trace-r0001.json &&
     grep -q '"name":"conv_bwd_weights conv1".*"phase":"backward"' traced/profile/trace-r0001.json &&
     grep -q '"phase":"update"' traced/profile/trace-r0002.json && grep -q '"cat":"read"' traced/profile/trace-r0002.json
-ok $? "ops by layer and phase, snapshots, the loader"
+ok $? "ops by layer and phase, validations, snapshots, the loader"
 says traced "a['first_step'] == 6 and a['last_step'] == 9 and len(a['ranks']) == 3 and len(a['buckets']) >= 1 and
     a['ops'] == sorted(a['ops'], key=lambda o: -o['ms']) and 0 < a['utilisation'] <= 1 and
     all(r['compute_ms'] + r['wait_ms'] < r['step_ms'] and r['spans_dropped'] == 0 for r in a['ranks']) and
