@@ -155,14 +155,20 @@ static void advice_say_slow_rank(const tr_step_profile_t *p, tr_advice_t *a) {
                 a->rank, r->host, 1e3 * r->compute_sec, 1e3 * a->sec);
 }
 
+/* The key that makes ops larger. */
+static const char *advice_batch_key(const tr_step_profile_t *p) {
+    return p->micro_batch < p->batch_size / (int64_t)p->ranks.count ? "data.micro_batch"
+                                                                    : "data.batch_size";
+}
+
 static void advice_say_gaps(const tr_step_profile_t *p, tr_advice_t *a) {
-    const bool is_cut = p->micro_batch < p->batch_size / (int64_t)p->ranks.count;
-    const char *remedy = !p->is_immediate && !p->is_captured ? "set capture = yes"
-                         : is_cut                            ? "set data.micro_batch higher"
-                                                             : "set data.batch_size higher";
+    const bool may_capture = !p->is_immediate && !p->is_captured;
+    char key[48];
+    tr_snprintf(key, sizeof key, "%s higher", advice_batch_key(p));
     tr_snprintf(a->text, sizeof a->text,
-                "the device has nothing to do for %.3g ms a step, %.0f %%, between its ops: %s",
-                1e3 * a->sec, 100 * a->sec / tr_step_profile_sec(p), remedy);
+                "the device has nothing to do for %.3g ms a step, %.0f %%, between its ops: set %s",
+                1e3 * a->sec, 100 * a->sec / tr_step_profile_sec(p),
+                may_capture ? "capture = yes" : key);
 }
 
 /* The op that loses most: the time that its bytes take beyond its FLOPs, or its distance to both. */
@@ -178,23 +184,24 @@ static const tr_op_profile_t *advice_worst_op(const tr_step_profile_t *p, tr_los
     return worst;
 }
 
-static void advice_say_ops(const tr_step_profile_t *p, tr_advice_t *a) {
+static void advice_say_memory(const tr_step_profile_t *p, tr_advice_t *a) {
     const tr_op_profile_t *op = advice_worst_op(p, a->loss);
-    const double share = 100 * a->sec / tr_step_profile_sec(p);
-    const bool is_cut = p->micro_batch < p->batch_size / (int64_t)p->ranks.count;
-    if (a->loss == TR_LOSS_MEMORY_BOUND)
-        tr_snprintf(a->text, sizeof a->text,
-                    "ops that move more bytes than they compute lose %.3g ms a step, %.0f %%, most "
-                    "of it %s %s: %s",
-                    1e3 * a->sec, share, op->name, op->layer,
-                    p->may_use_bf16 ? "set precision = bf16, which halves the bytes"
-                                    : "layers with more FLOPs for each byte use the device better");
-    else
-        tr_snprintf(a->text, sizeof a->text,
-                    "ops take %.3g ms a step, %.0f %%, longer than the peaks of the device allow, "
-                    "most of it %s %s: %s, because larger ops come closer to the peaks",
-                    1e3 * a->sec, share, op->name, op->layer,
-                    is_cut ? "set data.micro_batch higher" : "set data.batch_size higher");
+    tr_snprintf(
+        a->text, sizeof a->text,
+        "ops that move more bytes than they compute lose %.3g ms a step, %.0f %%, most of it "
+        "%s %s: %s",
+        1e3 * a->sec, 100 * a->sec / tr_step_profile_sec(p), op->name, op->layer,
+        p->may_use_bf16 ? "set precision = bf16, which halves the bytes"
+                        : "layers with more FLOPs for each byte use the device better");
+}
+
+static void advice_say_small(const tr_step_profile_t *p, tr_advice_t *a) {
+    const tr_op_profile_t *op = advice_worst_op(p, a->loss);
+    tr_snprintf(a->text, sizeof a->text,
+                "ops take %.3g ms a step, %.0f %%, longer than the peaks of the device allow, most "
+                "of it %s %s: set %s higher, because larger ops come closer to the peaks",
+                1e3 * a->sec, 100 * a->sec / tr_step_profile_sec(p), op->name, op->layer,
+                advice_batch_key(p));
 }
 
 static void advice_say(const tr_step_profile_t *p, tr_advice_t *a) {
@@ -207,7 +214,8 @@ static void advice_say(const tr_step_profile_t *p, tr_advice_t *a) {
     case TR_LOSS_COMMUNICATION: advice_say_communication(p, a); break;
     case TR_LOSS_SLOW_RANK: advice_say_slow_rank(p, a); break;
     case TR_LOSS_LAUNCH_GAPS: advice_say_gaps(p, a); break;
-    default: advice_say_ops(p, a); break;
+    case TR_LOSS_MEMORY_BOUND: advice_say_memory(p, a); break;
+    default: advice_say_small(p, a); break;
     }
 }
 

@@ -65,11 +65,11 @@ for rank, (steps, buckets, error, names) in enumerate(traces):
         mine, of_root = ([b[:2] for b in t[1][step]] for t in (traces[rank], traces[0]))
         if sorted(mine) != sorted(of_root) or (ranks > 1 and not mine):
             wrong.append(f"step {step}: buckets {mine} on rank {rank}, {of_root} on rank 0")
-        # No rank has the sum before every rank has begun its part.
+        # No rank has a sum before every rank has begun the step. (Buckets that overlap begin on the track where the one
+        # before it ends.)
         for number, _, span in buckets[step]:
-            for other in traces:
-                late = [s for n, _, s in other[1][step] if n == number and s[0] > span[1] + error + other[2] + ROUNDING_US]
-                if late:
-                    wrong.append(f"step {step}, bucket {number}: {span} on rank {rank} ends before {late}")
+            for other_steps, _, other_error, _ in traces:
+                if step in other_steps and span[1] < other_steps[step][0] - error - other_error - ROUNDING_US:
+                    wrong.append(f"step {step}: bucket {number} of rank {rank} ends before the step of another rank begins")
 print("\n".join(wrong[:20]) or f"{ranks} timelines, {sum(len(t[0]) for t in traces)} steps")
 sys.exit(1 if wrong else 0)
