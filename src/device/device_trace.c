@@ -1,6 +1,7 @@
 /* Spans of a device, from timed events. */
 #include "device_trace.h"
 #include "base/mem.h"
+#include <string.h>
 
 enum { COLLECTIVES = 1024 }; /* that may be started and not settled */
 
@@ -48,6 +49,7 @@ tr_status_t tr_device_trace_start(tr_device_t *device, tr_stream_t *stream,
     TR_TRY(ops->stream_sync(device, stream));
     trace.origin_sec = 0.5 * (before_sec + tr_clock_sec());
     trace.collectives = collectives;
+    memset(trace.collective, 0, sizeof trace.collective);
     if (collectives)
         collectives->trace =
             (tr_collectives_trace_t){.origin = trace.origin, .take = trace_take_collective};

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# TEST timeout=120
+# TEST timeout=240
 # profile.steps on device cuda, on the fakes of the CUDA libraries: events of the device make the timelines of two
 # ranks, captured steps are traced op by op with the same results, and an all-reduce that is late is named.
 . "${TRAINER_ROOT:?is set by the runner: make test k=train/hostcuda_profile}/tests/support/common.sh"
