@@ -41,7 +41,7 @@ bool tr_rank_profile_take(const tr_spans_t *spans, tr_rank_profile_t *out) {
 
 /* -- buckets ----------------------------------------------------------------------------------- */
 
-/* The layers whose parameters are in elements [first, end) of the block, in its order. */
+/* The layers whose parameters are in elements [first, end) of the block, in the order of the model. */
 static void bucket_name_layers(const tr_graph_t *g, int64_t first, int64_t end,
                                char text[static 96]) {
     enum { BYTES = 96, MOST = 4 };
