@@ -62,7 +62,12 @@ static tr_status_t generate_make_texts(generate_t *p) {
     p->mine = count * (rank + 1) / ranks - p->first;
     for (int64_t i = 0; i < count; i++) {
         tr_text_t *text = &p->texts[i];
-        *text = (tr_text_t){.index = (uint64_t)i, .prompt = p->o->prompts.data[i]};
+        *text = (tr_text_t){.index = (uint64_t)i,
+                            .prompt = p->o->prompts.data[i],
+                            .sampling = p->o->sampling,
+                            .most = p->o->tokens,
+                            .end = p->tokenizer->end,
+                            .logprobs = -1};
         TR_TRY(tr_tokenizer_encode(p->tokenizer, text->prompt, strlen(text->prompt), &text->ids));
     }
     return TR_OK;
@@ -115,7 +120,7 @@ static double generate_rate(const generate_t *p) {
 
 /* Repeats the prompts, so that a text can be read as a whole. */
 static tr_status_t generate_print(const generate_t *p) {
-    int64_t stops[3] = {0};
+    int64_t stops[TR_STOP_COUNT] = {0};
     for (int64_t i = 0; i < p->count; i++) {
         tr_str_t text = {0};
         TR_TRY(tr_tokenizer_decode(p->tokenizer, p->texts[i].tokens.data, p->texts[i].tokens.count,
@@ -207,8 +212,7 @@ static tr_status_t generate_run(void *options) {
     TR_TRY_GOTO(tr_world_agree(p.t.world, generate_make_texts(&p)), done);
     TR_TRY_GOTO(tr_generator_start(p.generator), done);
     p.load_sec = tr_clock_sec() - begin;
-    status = tr_generator_run(p.generator, p.texts + p.first, p.mine, o->tokens, p.tokenizer->end,
-                              &o->sampling, &p.stats);
+    status = tr_generator_run(p.generator, p.texts + p.first, p.mine, &p.stats);
     TR_TRY_GOTO(tr_world_agree(p.t.world, status), done);
     TR_TRY_GOTO(generate_gather(&p), done);
     if (p.t.info->rank != 0) goto done;

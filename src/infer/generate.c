@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "trainer/log.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -21,6 +22,7 @@ typedef struct {
 /* A row of the caches and its text; NULL: none. */
 typedef struct {
     tr_text_t *text;
+    uint64_t order; /* of admission */
     int64_t length; /* tokens in the caches */
     int32_t next;   /* the last sampled token, which is not yet in the caches */
 } row_t;
@@ -35,15 +37,13 @@ struct tr_generator {
     float *logits;  /* (rows, vocab_size) */
     int32_t *input; /* host values of an input */
     int32_t *order; /* for tr_sample */
-    /* of tr_generator_run */
-    const tr_sampling_t *sampling;
-    int64_t most;
-    int32_t end;
-    tr_generate_stats_t stats;
+    uint64_t admitted;
+    tr_generate_stats_t stats; /* of tr_generator_run */
 };
 
 const char *tr_stop_name(tr_stop_t stop) {
-    static const char *const names[] = {"length", "end of text", "end of the context"};
+    static const char *const names[] = {"none", "length", "end of text", "end of the context",
+                                        "not finite"};
     return names[stop];
 }
 
@@ -140,127 +140,194 @@ static tr_status_t generate_run(tr_generator_t *n, const program_t *p) {
     return tr_tensor_read(n->s->g, p->logits, n->logits);
 }
 
+static bool are_finite(const float *scores, int64_t count) {
+    int wrong = 0;
+#pragma omp simd reduction(| : wrong)
+    for (int64_t i = 0; i < count; i++) wrong |= !(fabsf(scores[i]) <= FLT_MAX);
+    return !wrong;
+}
+
 /* Samples the next token of a row, or ends the text. */
-static tr_status_t generate_choose(tr_generator_t *n, row_t *row, const float *scores) {
+static tr_status_t row_choose(tr_generator_t *n, row_t *row, const float *scores) {
     tr_text_t *text = row->text;
-    row->next = tr_sample(n->sampling, text->index, (uint64_t)row->length, scores,
-                          n->params.vocab_size, n->order);
-    if (!isfinite(scores[row->next]))
-        return TR_FAIL(TR_ERR_DATA, "the scores of token %lld of text %llu are not finite",
-                       (long long)row->length, (unsigned long long)text->index);
+    const int64_t count = n->params.vocab_size;
+    tr_token_score_t score;
+    if (!are_finite(scores, count)) return text->stop = TR_STOP_NOT_FINITE, TR_OK;
+    row->next =
+        tr_sample(&text->sampling, text->index, (uint64_t)row->length, scores, count, n->order);
     n->stats.tokens++;
-    if (row->next == n->end) {
-        text->stop = TR_STOP_END_OF_TEXT;
-        row->text = NULL;
-        return TR_OK;
-    }
+    if (row->next == text->end) return text->stop = TR_STOP_END_OF_TEXT, TR_OK;
     TR_TRY(tr_vec_push(&text->tokens, row->next));
-    const bool is_full = row->length >= n->context;
-    if (!is_full && (int64_t)text->tokens.count < n->most) return TR_OK;
-    text->stop = (int64_t)text->tokens.count < n->most ? TR_STOP_CONTEXT : TR_STOP_LENGTH;
-    row->text = NULL;
+    if (text->logprobs >= 0) {
+        tr_token_score(scores, count, row->next, &score);
+        TR_TRY(tr_vec_push(&text->scores, score));
+    }
+    if ((int64_t)text->tokens.count >= text->most)
+        text->stop = TR_STOP_LENGTH;
+    else if (row->length >= n->context)
+        text->stop = TR_STOP_CONTEXT;
     return TR_OK;
 }
 
-static tr_status_t write_piece(tr_generator_t *n, const program_t *p, const int32_t *ids,
-                               int64_t row, int64_t first, int64_t count) {
+static tr_status_t row_continue(tr_generator_t *n, row_t *row, const float *scores,
+                                tr_generator_text_fn each, void *self) {
+    tr_text_t *text = row->text;
+    TR_TRY(row_choose(n, row, scores));
+    if (text->stop != TR_STOP_NONE) row->text = NULL;
+    each(self, text);
+    return TR_OK;
+}
+
+static bool row_has_prompt(const row_t *row) {
+    return row->text && row->length < (int64_t)row->text->ids.count;
+}
+
+static bool row_is_ready(const row_t *row) {
+    return row->text && !row_has_prompt(row);
+}
+
+/* -- prefill ----------------------------------------------------------------------------------- */
+
+/* The row with the oldest prompt that is not done; NULL: none. */
+static row_t *generator_oldest(const tr_generator_t *n) {
+    row_t *oldest = NULL;
+    for (row_t *row = n->row; row < n->row + n->params.rows; row++)
+        if (row_has_prompt(row) && (!oldest || row->order < oldest->order)) oldest = row;
+    return oldest;
+}
+
+static tr_status_t row_write_piece(tr_generator_t *n, const row_t *row, const program_t *p,
+                                   int64_t count) {
     tr_graph_t *g = n->s->g;
-    for (int64_t t = 0; t < p->steps; t++) n->input[t] = t < count ? ids[first + t] : 0;
+    const int32_t *ids = row->text->ids.data + row->length, first = (int32_t)row->length;
+    for (int64_t t = 0; t < p->steps; t++) n->input[t] = t < count ? ids[t] : 0;
     TR_TRY(tr_tensor_write(g, p->id, n->input));
-    for (int64_t t = 0; t < p->steps; t++) n->input[t] = t < count ? (int32_t)(first + t) : 0;
+    for (int64_t t = 0; t < p->steps; t++) n->input[t] = t < count ? first + (int32_t)t : 0;
     TR_TRY(tr_tensor_write(g, p->position, n->input));
-    TR_TRY(tr_tensor_write(g, p->place, (int32_t[]){(int32_t)row, (int32_t)first, (int32_t)count}));
+    TR_TRY(
+        tr_tensor_write(g, p->place, (int32_t[]){(int32_t)(row - n->row), first, (int32_t)count}));
     return tr_tensor_write(g, p->last, &(int32_t){(int32_t)count - 1});
 }
 
-static tr_status_t begin_text(tr_generator_t *n, tr_text_t *text, int64_t at) {
-    row_t *row = &n->row[at];
-    const int64_t length = (int64_t)text->ids.count;
-    if (length > n->context)
-        return TR_FAIL(TR_ERR_DATA,
-                       "prompt %llu has %lld tokens, but the context of the model has %lld "
-                       "(model.context): shorten the prompt",
-                       (unsigned long long)text->index + 1, (long long)length,
-                       (long long)n->context);
-    *row = (row_t){.text = text, .length = length};
-    for (int64_t first = 0, count; first < length; first += count) {
-        const int64_t left = length - first;
-        const program_t *p = &n->prefill[left <= n->prefill[1].steps];
-        count = left < p->steps ? left : p->steps;
-        TR_TRY(write_piece(n, p, text->ids.data, at, first, count));
-        TR_TRY(generate_run(n, p));
-    }
-    return generate_choose(n, row, n->logits);
+/* The next piece of a prompt; after the last one, the first token. Pieces depend on the length of
+ * the prompt alone. */
+static tr_status_t generator_prefill(tr_generator_t *n, row_t *row, tr_generator_text_fn each,
+                                     void *self) {
+    const int64_t left = (int64_t)row->text->ids.count - row->length;
+    const program_t *p = &n->prefill[left <= n->prefill[1].steps];
+    const int64_t count = left < p->steps ? left : p->steps;
+    TR_TRY(row_write_piece(n, row, p, count));
+    TR_TRY(generate_run(n, p));
+    row->length += count;
+    return count < left ? TR_OK : row_continue(n, row, n->logits, each, self);
 }
 
-/* An empty row has no new token; its position and token are arbitrary valid values. */
-static tr_status_t write_rows(tr_generator_t *n) {
+/* -- decode ------------------------------------------------------------------------------------ */
+
+/* A row without a new token: its position and token are arbitrary valid values. */
+static tr_status_t generator_write_rows(tr_generator_t *n, const program_t *p) {
     tr_graph_t *g = n->s->g;
-    const program_t *p = &n->decode;
-    for (int64_t i = 0; i < p->samples; i++) n->input[i] = n->row[i].text ? n->row[i].next : 0;
+    for (int64_t i = 0; i < p->samples; i++)
+        n->input[i] = row_is_ready(&n->row[i]) ? n->row[i].next : 0;
     TR_TRY(tr_tensor_write(g, p->id, n->input));
     for (int64_t i = 0; i < p->samples; i++)
-        n->input[i] = n->row[i].text ? (int32_t)n->row[i].length : 0;
+        n->input[i] = row_is_ready(&n->row[i]) ? (int32_t)n->row[i].length : 0;
     TR_TRY(tr_tensor_write(g, p->position, n->input));
     for (int64_t i = 0; i < p->samples; i++) {
         n->input[3 * i] = (int32_t)i;
-        n->input[3 * i + 1] = n->row[i].text ? (int32_t)n->row[i].length : 0;
-        n->input[3 * i + 2] = n->row[i].text != NULL;
+        n->input[3 * i + 1] = row_is_ready(&n->row[i]) ? (int32_t)n->row[i].length : 0;
+        n->input[3 * i + 2] = row_is_ready(&n->row[i]);
     }
     TR_TRY(tr_tensor_write(g, p->place, n->input));
     for (int64_t i = 0; i < p->samples; i++) n->input[i] = (int32_t)i;
     return tr_tensor_write(g, p->last, n->input);
 }
 
-static tr_status_t decode(tr_generator_t *n) {
+/* One token of every text whose prompt is done. */
+static tr_status_t generator_decode(tr_generator_t *n, tr_generator_text_fn each, void *self) {
     const double begin = tr_clock_sec();
     const int64_t before = n->stats.tokens;
-    TR_TRY(write_rows(n));
+    int64_t ready = 0;
+    for (int64_t i = 0; i < n->params.rows; i++) ready += row_is_ready(&n->row[i]);
+    if (ready == 0) return TR_OK;
+    TR_TRY(generator_write_rows(n, &n->decode));
     TR_TRY(generate_run(n, &n->decode));
     for (int64_t i = 0; i < n->decode.samples; i++) {
         row_t *row = &n->row[i];
-        if (!row->text) continue;
+        if (!row_is_ready(row)) continue;
         row->length++;
-        TR_TRY(generate_choose(n, row, n->logits + i * n->params.vocab_size));
+        TR_TRY(row_continue(n, row, n->logits + i * n->params.vocab_size, each, self));
     }
     n->stats.decoded += n->stats.tokens - before;
     n->stats.decode_sec += tr_clock_sec() - begin;
     return TR_OK;
 }
 
-static tr_status_t begin_empty(tr_text_t *texts, int64_t count, int32_t end) {
-    for (int64_t i = 0; i < count; i++) {
-        if (texts[i].ids.count > 0) continue;
-        if (end < 0)
-            return TR_FAIL(TR_ERR_DATA,
-                           "prompt %llu is empty, and the tokenizer has no end of text to begin "
-                           "with: give a prompt",
-                           (unsigned long long)texts[i].index + 1);
-        TR_TRY(tr_vec_push(&texts[i].ids, end));
-    }
+/* -- texts ------------------------------------------------------------------------------------- */
+
+int64_t tr_generator_free(const tr_generator_t *n) {
+    int64_t count = 0;
+    for (int64_t i = 0; i < n->params.rows; i++) count += !n->row[i].text;
+    return count;
+}
+
+tr_status_t tr_generator_admit(tr_generator_t *n, tr_text_t *text) {
+    const unsigned long long number = text->index + 1;
+    row_t *row = n->row;
+    if (text->ids.count == 0 && text->end < 0)
+        return TR_FAIL(TR_ERR_DATA,
+                       "prompt %llu is empty, and the tokenizer has no end of text to begin with: "
+                       "give a prompt",
+                       number);
+    if (text->ids.count == 0) TR_TRY(tr_vec_push(&text->ids, text->end));
+    if ((int64_t)text->ids.count > n->context)
+        return TR_FAIL(TR_ERR_DATA,
+                       "prompt %llu has %zu tokens, but the context of the model has %lld "
+                       "(model.context): shorten the prompt",
+                       number, text->ids.count, (long long)n->context);
+    while (row < n->row + n->params.rows && row->text) row++;
+    if (row == n->row + n->params.rows)
+        return TR_FAIL(TR_ERR_INTERNAL, "a text is admitted where no row is free");
+    text->stop = TR_STOP_NONE;
+    *row = (row_t){.text = text, .order = n->admitted++};
     return TR_OK;
 }
 
-tr_status_t tr_generator_run(tr_generator_t *n, tr_text_t *texts, int64_t count, int64_t most,
-                             int32_t end, const tr_sampling_t *sampling,
+void tr_generator_drop(tr_generator_t *n, const tr_text_t *text) {
+    for (int64_t i = 0; i < n->params.rows; i++)
+        if (n->row[i].text == text) n->row[i].text = NULL;
+}
+
+tr_status_t tr_generator_step(tr_generator_t *n, tr_generator_text_fn each, void *self) {
+    row_t *row = generator_oldest(n);
+    if (row) TR_TRY(generator_prefill(n, row, each, self));
+    return generator_decode(n, each, self);
+}
+
+static void generator_note_failed(void *self, tr_text_t *text) {
+    tr_text_t **failed = self;
+    if (text->stop == TR_STOP_NOT_FINITE) *failed = text;
+}
+
+/* Unlike tr_generator_step, it decodes only when all rows are ready. */
+tr_status_t tr_generator_run(tr_generator_t *n, tr_text_t *texts, int64_t count,
                              tr_generate_stats_t *out_stats) {
     const double begin = tr_clock_sec();
-    int64_t next = 0, active;
-    n->sampling = sampling, n->most = most, n->end = end;
+    tr_text_t *failed = NULL;
+    int64_t next = 0;
     n->stats = (tr_generate_stats_t){0};
     memset(n->row, 0, (size_t)n->params.rows * sizeof *n->row);
-    TR_TRY(begin_empty(texts, count, end));
-    do {
-        active = 0;
-        for (int64_t i = 0; i < n->params.rows; i++) {
-            while (!n->row[i].text && next < count && most > 0) {
-                TR_TRY(begin_text(n, &texts[next++], i));
-                if (n->stats.first_sec == 0) n->stats.first_sec = tr_clock_sec() - begin;
-            }
-            active += n->row[i].text != NULL;
-        }
-        if (active > 0) TR_TRY(decode(n));
-    } while (active > 0);
+    while (!failed && (next < count || tr_generator_free(n) < n->params.rows)) {
+        while (next < count && tr_generator_free(n) > 0)
+            TR_TRY(tr_generator_admit(n, &texts[next++]));
+        row_t *row = generator_oldest(n);
+        TR_TRY(row ? generator_prefill(n, row, generator_note_failed, &failed)
+                   : generator_decode(n, generator_note_failed, &failed));
+        if (n->stats.first_sec == 0 && n->stats.tokens > 0)
+            n->stats.first_sec = tr_clock_sec() - begin;
+    }
     *out_stats = n->stats;
-    return TR_OK;
+    if (!failed) return TR_OK;
+    return TR_FAIL(TR_ERR_DATA, "the scores of token %zu of text %llu are not finite",
+                   failed->ids.count + failed->tokens.count, (unsigned long long)failed->index);
 }

@@ -1,9 +1,9 @@
 /*
  * Text generation with a language model. A generator has two programs with static shapes in one
- * graph: `prefill` processes a part of one prompt, `decode` one token of each row. Keys and values
- * of earlier tokens are in planned caches. Every row has its own position and end; a row whose text
- * has ended takes the next prompt. The result of a text depends only on its prompt, its index and
- * the settings, not on other texts, the number of rows or the number of ranks.
+ * graph: `prefill` processes a piece of one prompt, `decode` one token of each row. Keys and values
+ * of earlier tokens are in planned caches. Every row has its own position and end, and a text may be
+ * put into a free row between any two steps. The result of a text depends only on its fields, not on
+ * other texts, its row, the number of rows, threads or ranks.
  *
  * Not collective, unless a function says otherwise.
  */
@@ -33,14 +33,38 @@ typedef struct {
 int32_t tr_sample(const tr_sampling_t *sampling, uint64_t text, uint64_t position,
                   const float *scores, int64_t count, int32_t *order);
 
-typedef enum { TR_STOP_LENGTH, TR_STOP_END_OF_TEXT, TR_STOP_CONTEXT } tr_stop_t;
-const char *tr_stop_name(tr_stop_t stop); /* "length", "end of text", "end of the context" */
+/* NONE: the text has not ended. */
+typedef enum {
+    TR_STOP_NONE,
+    TR_STOP_LENGTH,
+    TR_STOP_END_OF_TEXT,
+    TR_STOP_CONTEXT,
+    TR_STOP_NOT_FINITE,
+    TR_STOP_COUNT
+} tr_stop_t;
+const char *tr_stop_name(tr_stop_t stop); /* "length", "end of text", "end of the context" ... */
 
+enum { TR_TEXT_LOGPROBS = 5 };
+/* Natural logarithms of probabilities at temperature 1, among all tokens: of the token itself, and
+ * of the best ones in descending order, of equal ones the lower id first. */
 typedef struct {
-    uint64_t index;     /* among all texts of a run; part of the random key */
-    const char *prompt; /* borrowed */
-    tr_ids_t ids;       /* tokens of the prompt; tr_vec_free */
-    tr_ids_t tokens;    /* generated tokens, without the end-of-text token */
+    float own, best[TR_TEXT_LOGPROBS];
+    int32_t id[TR_TEXT_LOGPROBS]; /* of `best`; -1: the vocabulary has no more tokens */
+} tr_token_score_t;
+void tr_token_score(const float *scores, int64_t count, int32_t token, tr_token_score_t *out);
+
+/* The caller sets the first part, and frees the vectors with tr_vec_free. */
+typedef struct {
+    uint64_t index;     /* among all texts of a run or request; part of the random key */
+    const char *prompt; /* borrowed; for the caller only */
+    tr_ids_t ids;       /* tokens of the prompt; none: `end` is put there */
+    tr_sampling_t sampling;
+    int64_t most; /* tokens to generate, at least 1 */
+    int32_t end;  /* the token that ends the text, -1: none */
+    int logprobs; /* >= 0: fill `scores`, of which the caller wants so many best ones; -1: do not */
+
+    tr_ids_t tokens;                 /* generated tokens, without the token `end` */
+    TR_VEC(tr_token_score_t) scores; /* of `tokens` */
     tr_stop_t stop;
 } tr_text_t;
 
@@ -57,11 +81,27 @@ tr_status_t tr_generator_create(const tr_generator_params_t *params, tr_generato
 tr_status_t tr_generator_build(tr_session_t *s, void *generator);
 /* Call once, after the weights of the session are loaded. */
 tr_status_t tr_generator_start(tr_generator_t *generator);
-/* Generates up to `most` tokens for each of `count` texts. A text ends earlier at the token `end`
- * (-1: none) or at the end of the context. An empty prompt stands for the token `end`. TR_ERR_DATA:
- * a prompt is longer than the context. */
+
+/* Rows without a text. */
+int64_t tr_generator_free(const tr_generator_t *generator);
+/* Puts a text into a free row, which there must be; the text is borrowed until it ends or is
+ * dropped. The next steps process its prompt. TR_ERR_DATA: the prompt is longer than the context, or
+ * it is empty and `end` is -1. */
+tr_status_t tr_generator_admit(tr_generator_t *generator, tr_text_t *text);
+/* Frees the row of a text that has not ended; nothing if it has no row. */
+void tr_generator_drop(tr_generator_t *generator, const tr_text_t *text);
+/* Called for each new token of a text, and for its end. It may drop this text. */
+typedef void (*tr_generator_text_fn)(void *self, tr_text_t *text);
+/*
+ * Processes one piece of the oldest prompt that is not done, then generates one token of every text
+ * whose prompt is done. A text ends, with its `stop`, after `most` tokens, at the token `end`, at the
+ * end of the context, or with NOT_FINITE where a score of its next token is not finite; its row is
+ * free before `each` is called. An error is of the device or of memory, and ends all texts.
+ */
+tr_status_t tr_generator_step(tr_generator_t *generator, tr_generator_text_fn each, void *self);
+/* Generates all texts, in order of their places where there are more texts than rows; no other text
+ * may have a row. TR_ERR_DATA: as tr_generator_admit, or scores that are not finite. */
 tr_status_t tr_generator_run(tr_generator_t *generator, tr_text_t *texts, int64_t count,
-                             int64_t most, int32_t end, const tr_sampling_t *sampling,
                              tr_generate_stats_t *out_stats);
 /* The program that computes the next token of every row. */
 int tr_generator_decode(const tr_generator_t *generator);

@@ -77,3 +77,22 @@ int32_t tr_sample(const tr_sampling_t *s, uint64_t text, uint64_t position, cons
 #undef WEIGHT
     return nth(&r, kept - 1);
 }
+
+void tr_token_score(const float *scores, int64_t count, int32_t token, tr_token_score_t *out) {
+    int found = 0;
+    for (int32_t i = 0; i < count; i++) {
+        int at = found < TR_TEXT_LOGPROBS ? found : TR_TEXT_LOGPROBS - 1;
+        if (found == TR_TEXT_LOGPROBS && scores[i] <= out->best[at]) continue;
+        for (; at > 0 && out->best[at - 1] < scores[i]; at--)
+            out->best[at] = out->best[at - 1], out->id[at] = out->id[at - 1];
+        out->best[at] = scores[i], out->id[at] = i;
+        if (found < TR_TEXT_LOGPROBS) found++;
+    }
+    const double best = out->best[0];
+    double sum = 0;
+    for (int64_t i = 0; i < count; i++) sum += exp(scores[i] - best);
+    const double all = best + log(sum);
+    out->own = (float)(scores[token] - all);
+    for (int i = 0; i < found; i++) out->best[i] = (float)(out->best[i] - all);
+    for (int i = found; i < TR_TEXT_LOGPROBS; i++) out->best[i] = -INFINITY, out->id[i] = -1;
+}

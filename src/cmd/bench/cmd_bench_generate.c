@@ -49,11 +49,11 @@ typedef struct {
 static tr_status_t bench_generate_build(tr_session_t *s, void *self) {
     bench_generate_t *b = self;
     for (int i = 0; i < b->count; i++) {
-        const tr_generator_params_t params = {.rows = b->batches[i],
-                                              .cache_rows = b->batches[b->count - 1],
-                                              .weights = b->is_bf16 ? TR_BF16 : TR_F32,
-                                              .vocab_size =
-                                                  s->params.trained_preprocess ? s->params.trained_preprocess->classes : 0};
+        const tr_generator_params_t params = {
+            .rows = b->batches[i],
+            .cache_rows = b->batches[b->count - 1],
+            .weights = b->is_bf16 ? TR_BF16 : TR_F32,
+            .vocab_size = s->params.trained_preprocess ? s->params.trained_preprocess->classes : 0};
         TR_TRY(tr_generator_create(&params, &b->generator[i]));
         TR_TRY(tr_generator_build(s, b->generator[i]));
     }
@@ -69,14 +69,15 @@ static tr_status_t bench_generate_time_batch(bench_generate_t *b, int which) {
     double first[RUNS];
     TR_TRY(tr_generator_start(b->generator[which]));
     for (int i = -WARM; i < RUNS; i++) {
-        tr_text_t texts[BATCH_MAX] = {0};
+        tr_text_t texts[BATCH_MAX];
         tr_generate_stats_t stats;
         tr_status_t status = TR_OK;
+        for (int64_t k = 0; k < batch; k++)
+            texts[k] =
+                (tr_text_t){.sampling = greedy, .most = b->o->tokens, .end = -1, .logprobs = -1};
         for (int64_t k = 0; k < batch * PROMPT && status == TR_OK; k++)
             status = tr_vec_push(&texts[k / PROMPT].ids, (int32_t)(k / PROMPT + k % PROMPT));
-        if (status == TR_OK)
-            status = tr_generator_run(b->generator[which], texts, batch, b->o->tokens, -1, &greedy,
-                                      &stats);
+        if (status == TR_OK) status = tr_generator_run(b->generator[which], texts, batch, &stats);
         for (int64_t k = 0; k < batch; k++) {
             tr_vec_free(&texts[k].ids);
             tr_vec_free(&texts[k].tokens);
