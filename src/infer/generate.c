@@ -1,6 +1,7 @@
 /* Text generation: the programs prefill and decode, and rows that end by themselves. */
 #include "generate.h"
 #include "base/clock.h"
+#include "base/int_math.h"
 #include "trainer/log.h"
 
 #include <float.h>
@@ -11,6 +12,9 @@
  * enough. */
 enum { PIECES = 2, LONGEST = 64 };
 static const int64_t piece_steps[PIECES] = {LONGEST, 16};
+/* Programs for 1, 2, 4, ... texts, and the last one for all rows. */
+enum { DECODES = 13 };
+_Static_assert(1 << (DECODES - 1) == TR_GENERATOR_ROWS, "the last program may have all rows");
 
 /* A program and its inputs: `samples` texts with `steps` tokens each. */
 typedef struct {
@@ -32,8 +36,9 @@ struct tr_generator {
     tr_session_t *s;
     const tr_model_t *model;
     int64_t context;
-    program_t prefill[PIECES], decode;
+    program_t prefill[PIECES], decode[DECODES];
     row_t *row;     /* [params.rows] */
+    row_t **ready;  /* [params.rows] those that `decode` continues */
     float *logits;  /* (rows, vocab_size) */
     int32_t *input; /* host values of an input */
     int32_t *order; /* for tr_sample */
@@ -71,7 +76,7 @@ static tr_status_t generate_build(tr_generator_t *n, const char *name, program_t
                                     .position = p->position,
                                     .place = p->place,
                                     .last = p->last,
-                                    .rows = n->params.cache_rows,
+                                    .rows = n->params.rows,
                                     .vocab_size = n->params.vocab_size,
                                     .weights = n->params.weights};
     TR_TRY(n->model->generate(g, n->s->config, &texts, &p->logits));
@@ -90,15 +95,19 @@ tr_status_t tr_generator_build(tr_session_t *s, void *generator) {
                        s->model.type);
     n->model->tokens(s->config, &n->context, &vocab_size);
     if (vocab_size > 0) n->params.vocab_size = vocab_size;
-    n->decode = (program_t){.samples = n->params.rows, .steps = 1};
     for (int i = 0; i < PIECES; i++) {
         const int64_t steps = n->context < piece_steps[i] ? n->context : piece_steps[i];
         n->prefill[i] = (program_t){.samples = 1, .steps = steps};
         tr_snprintf(name, sizeof name, "prefill%lld", (long long)steps);
         TR_TRY(generate_build(n, name, &n->prefill[i]));
     }
-    tr_snprintf(name, sizeof name, "decode%lld", (long long)n->params.rows);
-    return generate_build(n, name, &n->decode);
+    for (int64_t i = 0, rows = 0; rows < n->params.rows; i++) {
+        rows = min64((int64_t)1 << i, n->params.rows);
+        n->decode[i] = (program_t){.samples = rows, .steps = 1};
+        tr_snprintf(name, sizeof name, "decode%lld", (long long)rows);
+        TR_TRY(generate_build(n, name, &n->decode[i]));
+    }
+    return TR_OK;
 }
 
 /* -- life -------------------------------------------------------------------------------------- */
@@ -106,7 +115,6 @@ tr_status_t tr_generator_build(tr_session_t *s, void *generator) {
 tr_status_t tr_generator_create(const tr_generator_params_t *params, tr_generator_t **out) {
     TR_TRY(tr_alloc(sizeof **out, "generator", out));
     (*out)->params = *params;
-    if (params->cache_rows == 0) (*out)->params.cache_rows = params->rows;
     return TR_OK;
 }
 
@@ -114,19 +122,27 @@ tr_status_t tr_generator_start(tr_generator_t *n) {
     const int64_t rows = n->params.rows, inputs = rows > LONGEST ? rows : LONGEST;
     const size_t scores = (size_t)n->params.vocab_size;
     TR_TRY(tr_alloc((size_t)rows * sizeof *n->row, "rows", &n->row));
+    TR_TRY(tr_alloc((size_t)rows * sizeof *n->ready, "rows", &n->ready));
     TR_TRY(tr_alloc((size_t)rows * scores * sizeof *n->logits, "scores", &n->logits));
     TR_TRY(tr_alloc(3 * (size_t)inputs * sizeof *n->input, "inputs", &n->input));
     return tr_alloc(scores * sizeof *n->order, "tokens by score", &n->order);
 }
 
-int tr_generator_decode(const tr_generator_t *n) {
-    return n->decode.index;
+static const program_t *generator_smallest(const tr_generator_t *n, int64_t texts) {
+    const program_t *p = n->decode;
+    while (p->samples < texts) p++;
+    return p;
+}
+
+int tr_generator_decode(const tr_generator_t *n, int64_t texts) {
+    return generator_smallest(n, texts)->index;
 }
 
 void tr_generator_destroy(tr_generator_t **generator) {
     tr_generator_t *n = *generator;
     if (!n) return;
     tr_free(&n->row);
+    tr_free(&n->ready);
     tr_free(&n->logits);
     tr_free(&n->input);
     tr_free(&n->order);
@@ -182,10 +198,6 @@ static bool row_has_prompt(const row_t *row) {
     return row->text && row->length < (int64_t)row->text->ids.count;
 }
 
-static bool row_is_ready(const row_t *row) {
-    return row->text && !row_has_prompt(row);
-}
-
 /* -- prefill ----------------------------------------------------------------------------------- */
 
 /* The row with the oldest prompt that is not done; NULL: none. */
@@ -224,19 +236,19 @@ static tr_status_t generator_prefill(tr_generator_t *n, row_t *row, tr_generator
 
 /* -- decode ------------------------------------------------------------------------------------ */
 
-/* A row without a new token: its position and token are arbitrary valid values. */
-static tr_status_t generator_write_rows(tr_generator_t *n, const program_t *p) {
+/* A place without a text adds nothing to the caches; the rest of its inputs are arbitrary valid
+ * values. */
+static tr_status_t generator_write_rows(tr_generator_t *n, const program_t *p, int64_t count) {
     tr_graph_t *g = n->s->g;
-    for (int64_t i = 0; i < p->samples; i++)
-        n->input[i] = row_is_ready(&n->row[i]) ? n->row[i].next : 0;
+    for (int64_t i = 0; i < p->samples; i++) n->input[i] = i < count ? n->ready[i]->next : 0;
     TR_TRY(tr_tensor_write(g, p->id, n->input));
     for (int64_t i = 0; i < p->samples; i++)
-        n->input[i] = row_is_ready(&n->row[i]) ? (int32_t)n->row[i].length : 0;
+        n->input[i] = i < count ? (int32_t)n->ready[i]->length : 0;
     TR_TRY(tr_tensor_write(g, p->position, n->input));
     for (int64_t i = 0; i < p->samples; i++) {
-        n->input[3 * i] = (int32_t)i;
-        n->input[3 * i + 1] = row_is_ready(&n->row[i]) ? (int32_t)n->row[i].length : 0;
-        n->input[3 * i + 2] = row_is_ready(&n->row[i]);
+        n->input[3 * i] = i < count ? (int32_t)(n->ready[i] - n->row) : 0;
+        n->input[3 * i + 1] = i < count ? (int32_t)n->ready[i]->length : 0;
+        n->input[3 * i + 2] = i < count;
     }
     TR_TRY(tr_tensor_write(g, p->place, n->input));
     for (int64_t i = 0; i < p->samples; i++) n->input[i] = (int32_t)i;
@@ -247,16 +259,17 @@ static tr_status_t generator_write_rows(tr_generator_t *n, const program_t *p) {
 static tr_status_t generator_decode(tr_generator_t *n, tr_generator_text_fn each, void *self) {
     const double begin = tr_clock_sec();
     const int64_t before = n->stats.tokens;
-    int64_t ready = 0;
-    for (int64_t i = 0; i < n->params.rows; i++) ready += row_is_ready(&n->row[i]);
-    if (ready == 0) return TR_OK;
-    TR_TRY(generator_write_rows(n, &n->decode));
-    TR_TRY(generate_run(n, &n->decode));
-    for (int64_t i = 0; i < n->decode.samples; i++) {
-        row_t *row = &n->row[i];
-        if (!row_is_ready(row)) continue;
-        row->length++;
-        TR_TRY(row_continue(n, row, n->logits + i * n->params.vocab_size, each, self));
+    int64_t count = 0;
+    for (row_t *row = n->row; row < n->row + n->params.rows; row++)
+        if (row->text && !row_has_prompt(row)) n->ready[count++] = row;
+    if (count == 0) return TR_OK;
+    const program_t *p = generator_smallest(n, count);
+    TR_TRY(generator_write_rows(n, p, count));
+    TR_TRY(generate_run(n, p));
+    for (int64_t i = 0; i < count; i++) {
+        if (!n->ready[i]->text) continue; /* dropped by `each` */
+        n->ready[i]->length++;
+        TR_TRY(row_continue(n, n->ready[i], n->logits + i * n->params.vocab_size, each, self));
     }
     n->stats.decoded += n->stats.tokens - before;
     n->stats.decode_sec += tr_clock_sec() - begin;

@@ -1,7 +1,7 @@
 /*
- * Text generation with a language model. A generator has two programs with static shapes in one
- * graph: `prefill` processes a piece of one prompt, `decode` one token of each row. Keys and values
- * of earlier tokens are in planned caches. Every row has its own position and end, and a text may be
+ * Text generation with a language model. A generator has programs with static shapes in one
+ * graph: `prefill` processes a piece of one prompt, `decode` one token of each of several texts; the
+ * smallest that has enough places runs. Keys and values of earlier tokens are in planned caches. Every row has its own position and end, and a text may be
  * put into a free row between any two steps. The result of a text depends only on its fields, not on
  * other texts, its row, the number of rows, threads or ranks.
  *
@@ -13,9 +13,9 @@
 #include "text/tokenizer.h"
 #include "session/session.h"
 
+enum { TR_GENERATOR_ROWS = 4096 };
 typedef struct {
-    int64_t rows;       /* texts generated at the same time, at least 1 */
-    int64_t cache_rows; /* rows of the caches, shared by the generators of a session; 0: rows */
+    int64_t rows;       /* texts generated at the same time, from 1 to TR_GENERATOR_ROWS */
     tr_dtype_t weights; /* f32; bf16: matrix products read copies of half the size */
     int64_t vocab_size;
 } tr_generator_params_t;
@@ -90,7 +90,7 @@ int64_t tr_generator_free(const tr_generator_t *generator);
 tr_status_t tr_generator_admit(tr_generator_t *generator, tr_text_t *text);
 /* Frees the row of a text that has not ended; nothing if it has no row. */
 void tr_generator_drop(tr_generator_t *generator, const tr_text_t *text);
-/* Called for each new token of a text, and for its end. It may drop this text. */
+/* Called for each new token of a text, and for its end. It may drop texts, but not admit any. */
 typedef void (*tr_generator_text_fn)(void *self, tr_text_t *text);
 /*
  * Processes one piece of the oldest prompt that is not done, then generates one token of every text
@@ -103,8 +103,8 @@ tr_status_t tr_generator_step(tr_generator_t *generator, tr_generator_text_fn ea
  * may have a row. TR_ERR_DATA: as tr_generator_admit, or scores that are not finite. */
 tr_status_t tr_generator_run(tr_generator_t *generator, tr_text_t *texts, int64_t count,
                              tr_generate_stats_t *out_stats);
-/* The program that computes the next token of every row. */
-int tr_generator_decode(const tr_generator_t *generator);
+/* The program that computes the next token of so many texts. */
+int tr_generator_decode(const tr_generator_t *generator, int64_t texts);
 void tr_generator_destroy(tr_generator_t **generator);
 
 #endif

@@ -33,6 +33,8 @@ for t in matmul conv norm pointwise loss input update sequence head; do
     OP_DEVICE=cuda HOSTCUDA_TRACE=$PWD/trace fakes "$BUILD/tests/unit/graph/test_ops_$t" >out 2>&1
     ok $? "ops: $t"
 done
+OP_DEVICE=cuda fakes "$BUILD/tests/unit/infer/test_generator" >out 2>&1
+ok $? "texts generated alone and among others: the same bits"
 # 700 rows of 50,001 logits, four times: one slice on an H200, five where a GPU has 2 GiB, whatever is free.
 whole=$(grep -c 'launch.*head_rows_kernel' trace)
 HOSTCUDA_MEMORY=2G HOSTCUDA_OTHERS=1G OP_DEVICE=cuda HOSTCUDA_TRACE=$PWD/trace \

@@ -39,7 +39,7 @@ typedef struct {
     int64_t batches[BATCHES];
     int count; /* of batches */
     cmd_trained_t t;
-    tr_generator_t *generator[BATCHES];
+    tr_generator_t *generator;
     generate_result_t result[BATCHES];
     double weight_bytes;           /* read for each run of `decode` */
     double limit_bytes;            /* that the device reads per second; 0: not known */
@@ -48,16 +48,12 @@ typedef struct {
 
 static tr_status_t bench_generate_build(tr_session_t *s, void *self) {
     bench_generate_t *b = self;
-    for (int i = 0; i < b->count; i++) {
-        const tr_generator_params_t params = {
-            .rows = b->batches[i],
-            .cache_rows = b->batches[b->count - 1],
-            .weights = b->is_bf16 ? TR_BF16 : TR_F32,
-            .vocab_size = s->params.trained_preprocess ? s->params.trained_preprocess->classes : 0};
-        TR_TRY(tr_generator_create(&params, &b->generator[i]));
-        TR_TRY(tr_generator_build(s, b->generator[i]));
-    }
-    return TR_OK;
+    const tr_preprocess_t *kept = s->params.trained_preprocess;
+    const tr_generator_params_t params = {.rows = b->batches[b->count - 1],
+                                          .weights = b->is_bf16 ? TR_BF16 : TR_F32,
+                                          .vocab_size = kept ? kept->classes : 0};
+    TR_TRY(tr_generator_create(&params, &b->generator));
+    return tr_generator_build(s, b->generator);
 }
 
 /* -- measuring --------------------------------------------------------------------------------- */
@@ -67,7 +63,6 @@ static tr_status_t bench_generate_time_batch(bench_generate_t *b, int which) {
     generate_result_t *r = &b->result[which];
     const int64_t batch = b->batches[which];
     double first[RUNS];
-    TR_TRY(tr_generator_start(b->generator[which]));
     for (int i = -WARM; i < RUNS; i++) {
         tr_text_t texts[BATCH_MAX];
         tr_generate_stats_t stats;
@@ -77,7 +72,7 @@ static tr_status_t bench_generate_time_batch(bench_generate_t *b, int which) {
                 (tr_text_t){.sampling = greedy, .most = b->o->tokens, .end = -1, .logprobs = -1};
         for (int64_t k = 0; k < batch * PROMPT && status == TR_OK; k++)
             status = tr_vec_push(&texts[k / PROMPT].ids, (int32_t)(k / PROMPT + k % PROMPT));
-        if (status == TR_OK) status = tr_generator_run(b->generator[which], texts, batch, &stats);
+        if (status == TR_OK) status = tr_generator_run(b->generator, texts, batch, &stats);
         for (int64_t k = 0; k < batch; k++) {
             tr_vec_free(&texts[k].ids);
             tr_vec_free(&texts[k].tokens);
@@ -103,7 +98,7 @@ static int bench_generate_by_time(const void *a, const void *b) {
  * they are the largest. */
 static tr_status_t bench_generate_time_kinds(bench_generate_t *b) {
     const tr_graph_t *g = b->t.s->g;
-    const int program = tr_generator_decode(b->generator[0]);
+    const int program = tr_generator_decode(b->generator, b->batches[0]);
     bench_op_t *times = NULL;
     tr_status_t status = TR_OK;
     TR_TRY(bench_time_ops(b->t.s->g, program, RUNS, &times));
@@ -136,6 +131,7 @@ static tr_status_t bench_generate_measure(bench_generate_t *b) {
             b->weight_bytes += (double)info->bytes / (b->is_bf16 && info->shape.ndim == 2 ? 2 : 1);
     }
     if (device->ops->measure_read) TR_TRY(device->ops->measure_read(device, &b->limit_bytes));
+    TR_TRY(tr_generator_start(b->generator));
     for (int i = 0; i < b->count; i++) {
         TR_TRY(bench_generate_time_batch(b, i));
         if (i == 0) TR_TRY(bench_generate_time_kinds(b));
@@ -212,7 +208,7 @@ static tr_status_t bench_generate_run(void *options) {
     if (!cmd_json_is_stdout(o->json)) bench_generate_print(&b);
     if (o->json) status = bench_generate_write_json(&b);
 done:
-    for (int i = 0; i < BATCHES; i++) tr_generator_destroy(&b.generator[i]);
+    tr_generator_destroy(&b.generator);
     tr_vec_free(&b.kinds);
     return cmd_trained_close(&b.t, status);
 }

@@ -1,0 +1,261 @@
+/* Texts that are generated among others, in any row, by any program, on any number of threads, are
+ * those that are generated alone: the same tokens and the same bits of log-probabilities. */
+#include "infer/generate.h"
+#include "base/rng.h"
+#include "trainer/log.h"
+#include "trainer/session.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include <math.h>
+#include "../../support/ok.h"
+
+enum { TEXTS = 40, VISITORS = 8, CONTEXT = 160, VOCAB = 67, MOST = 24, BROKEN = 151 };
+
+static const char settings[] = "[model]\ntype = gpt\nn_layer = 2\nn_head = 2\nn_embd = 40\n"
+                               "context = 160\nvocab_size = 67\n";
+
+static tr_world_t *world;
+
+/* -- a model with random weights --------------------------------------------------------------- */
+
+typedef struct {
+    tr_config_t *config;
+    tr_session_t *s;
+    tr_generator_t *generator;
+} model_t;
+
+/* Position BROKEN of every text gives scores that are not finite. */
+static void fill_params(tr_graph_t *g) {
+    uint64_t stream = 0;
+    for (int32_t id = 1; id <= tr_graph_tensor_count(g); id++) {
+        const tr_tensor_t t = {id};
+        if (!tr_is_param(g, t)) continue;
+        const tr_tensor_info_t *info = tr_tensor_info(g, t);
+        const int64_t count = tr_shape_elems(&info->shape);
+        const bool is_norm = strstr(info->name, "ln_") && strstr(info->name, "weight");
+        tr_rng_t rng = tr_rng_make(3, TR_RNG_SYNTHETIC, 0, stream++);
+        float *values = calloc((size_t)count, sizeof *values);
+        for (int64_t i = 0; i < count; i++)
+            values[i] = (is_norm ? 1 : 0) + 0.4f * (float)(tr_rng_uniform(&rng) - 0.5);
+        for (int64_t i = 0; strstr(info->name, "wpe") && i < 40; i++) values[BROKEN * 40 + i] = NAN;
+        OK(tr_tensor_write(g, t, values));
+        free(values);
+    }
+}
+
+static model_t open_model(int64_t rows, int threads, tr_dtype_t weights) {
+    const tr_generator_params_t params = {.rows = rows, .weights = weights, .vocab_size = VOCAB};
+    const tr_config_table_t *const *tables;
+    const char *device = getenv("OP_DEVICE");
+    char set[2][64];
+    model_t m = {0};
+    size_t count;
+    OK(tr_generator_create(&params, &m.generator));
+    OK(tr_all_tables(&tables, &count));
+    OK(tr_config_create(tables, count, &m.config));
+    OK(tr_config_load_text(m.config, "test.ini", settings, sizeof settings - 1));
+    snprintf(set[0], sizeof set[0], "device=%s", device ? device : "cpu");
+    snprintf(set[1], sizeof set[1], "threads=%d", threads);
+    for (int i = 0; i < 2; i++) OK(tr_config_set(m.config, set[i], "test"));
+    OK(tr_config_check(m.config));
+    OK(tr_session_create(m.config, world,
+                         &(tr_session_params_t){.evaluation = true,
+                                                .loaded = true,
+                                                .prediction = true,
+                                                .build = tr_generator_build,
+                                                .build_self = m.generator,
+                                                .size = 1},
+                         &m.s));
+    OK(tr_session_start(m.s, NULL));
+    fill_params(m.s->g);
+    OK(tr_generator_start(m.generator));
+    return m;
+}
+
+static void close_model(model_t *m) {
+    tr_graph_drop_captures(m->s->g);
+    tr_session_destroy(&m->s);
+    tr_config_destroy(&m->config);
+    tr_generator_destroy(&m->generator);
+}
+
+/* -- texts ------------------------------------------------------------------------------------- */
+
+/* Prompts of all lengths around the sizes of the pieces; some texts end at `end`, at the end of the
+ * context, or at the position BROKEN. */
+static void make_texts(tr_text_t texts[TEXTS]) {
+    static const int lengths[] = {1, 2, 15, 16, 17, 63, 64, 65, 79, 80, 81, 128, 140, 150, 0};
+    for (int i = 0; i < TEXTS; i++) {
+        tr_rng_t rng = tr_rng_make(5, TR_RNG_SYNTHETIC, 1, (uint64_t)i);
+        texts[i] = (tr_text_t){
+            .index = (uint64_t)i % 7,
+            .sampling = {.temperature = i % 3 ? 0.5 * (i % 3) : 0,
+                         .top_p = i % 4 ? 1 : 0.8,
+                         .top_k = i % 5 ? 0 : 9,
+                         .seed = (uint64_t)i / 9},
+            .most = 1 + i * 11 % MOST,
+            .end = 7,
+            .logprobs = i % 2 ? 5 : -1,
+        };
+        for (int k = 0; k < lengths[i % 15]; k++)
+            OK(tr_vec_push(&texts[i].ids, (int32_t)(tr_rng_uniform(&rng) * VOCAB)));
+    }
+}
+
+static void free_texts(tr_text_t *texts, int count) {
+    for (int i = 0; i < count; i++) {
+        tr_vec_free(&texts[i].ids);
+        tr_vec_free(&texts[i].tokens);
+        tr_vec_free(&texts[i].scores);
+    }
+}
+
+/* Counts the texts that have ended, without visitors. */
+static void take(void *self, tr_text_t *text) {
+    int *ended = self;
+    *ended += !text->prompt && text->stop != TR_STOP_NONE;
+    assert_true((int64_t)text->tokens.count <= text->most);
+}
+
+static void generate_alone(model_t *m, tr_text_t texts[TEXTS]) {
+    int ended = 0;
+    for (int i = 0; i < TEXTS; i++) {
+        OK(tr_generator_admit(m->generator, &texts[i]));
+        while (ended <= i) OK(tr_generator_step(m->generator, take, &ended));
+    }
+}
+
+static void shuffle(tr_rng_t *rng, int order[TEXTS]) {
+    for (int i = 0; i < TEXTS; i++) order[i] = i;
+    for (int i = TEXTS - 1; i > 0; i--) {
+        const int k = (int)(tr_rng_uniform(rng) * (i + 1)), swap = order[i];
+        order[i] = order[k], order[k] = swap;
+    }
+}
+
+/* All texts in a random order, admitted at random moments, among visitors that are dropped. */
+static void generate_mixed(model_t *m, tr_text_t texts[TEXTS], uint64_t seed) {
+    tr_rng_t rng = tr_rng_make(seed, TR_RNG_SYNTHETIC, 2, 0);
+    tr_text_t visitors[VISITORS] = {0};
+    int order[TEXTS], next = 0, visits = 0, ended = 0;
+    const int64_t rows = tr_generator_free(m->generator);
+    shuffle(&rng, order);
+    while (ended < TEXTS) {
+        while (next < TEXTS && tr_generator_free(m->generator) > 0 && tr_rng_uniform(&rng) < 0.7)
+            OK(tr_generator_admit(m->generator, &texts[order[next++]]));
+        if (visits < VISITORS && tr_generator_free(m->generator) > 0) {
+            tr_text_t *visitor = &visitors[visits++];
+            *visitor = (tr_text_t){.prompt = "visitor", .most = 1000, .end = 1, .logprobs = -1};
+            visitor->sampling = (tr_sampling_t){.temperature = 1, .top_p = 1};
+            for (int k = 0; k < 20; k++) OK(tr_vec_push(&visitor->ids, k + visits));
+            OK(tr_generator_admit(m->generator, visitor));
+        }
+        OK(tr_generator_step(m->generator, take, &ended));
+        for (int i = 0; i < visits; i++)
+            if (tr_rng_uniform(&rng) < 0.3) tr_generator_drop(m->generator, &visitors[i]);
+    }
+    for (int i = 0; i < visits; i++) tr_generator_drop(m->generator, &visitors[i]);
+    assert_int_equal(tr_generator_free(m->generator), rows);
+    free_texts(visitors, VISITORS);
+}
+
+static void expect_same(const tr_text_t *a, const tr_text_t *b) {
+    assert_int_equal(a->stop, b->stop);
+    assert_int_equal(a->tokens.count, b->tokens.count);
+    assert_int_equal(a->scores.count, a->logprobs < 0 ? 0 : a->tokens.count);
+    assert_int_equal(a->scores.count, b->scores.count);
+    if (a->tokens.count > 0)
+        assert_memory_equal(a->tokens.data, b->tokens.data,
+                            a->tokens.count * sizeof *a->tokens.data);
+    if (a->scores.count > 0)
+        assert_memory_equal(a->scores.data, b->scores.data,
+                            a->scores.count * sizeof *a->scores.data);
+}
+
+/* -- tests ------------------------------------------------------------------------------------- */
+
+static void alone_and_mixed(tr_dtype_t weights) {
+    static const int64_t rows[] = {1, 3, 16};
+    tr_text_t alone[TEXTS], mixed[TEXTS];
+    int stops[TR_STOP_COUNT] = {0};
+    model_t m = open_model(1, 1, weights);
+    make_texts(alone);
+    generate_alone(&m, alone);
+    close_model(&m);
+    for (int i = 0; i < TEXTS; i++) stops[alone[i].stop]++;
+    for (int stop = TR_STOP_LENGTH; stop < TR_STOP_COUNT; stop++)
+        if (stop != TR_STOP_CONTEXT) assert_true(stops[stop] > 0);
+    for (int threads = 1; threads <= (getenv("OP_DEVICE") ? 1 : 2); threads++)
+        for (int r = 0; r < 3; r++) {
+            m = open_model(rows[r], threads, weights);
+            make_texts(mixed);
+            generate_mixed(&m, mixed, (uint64_t)(10 * r + threads));
+            close_model(&m);
+            for (int i = 0; i < TEXTS; i++) expect_same(&alone[i], &mixed[i]);
+            free_texts(mixed, TEXTS);
+        }
+    free_texts(alone, TEXTS);
+}
+
+static void mixed_is_alone_fp32(void **state) {
+    alone_and_mixed(TR_F32);
+}
+static void mixed_is_alone_bf16(void **state) {
+    alone_and_mixed(TR_BF16);
+}
+
+/* The log-probabilities against sums in double precision. */
+static void scores_of_tokens(void **state) {
+    static const float scores[] = {1, -2, 3.5f, 0, 3.5f, -40, 2, 1};
+    static const int32_t best[] = {2, 4, 6, 0, 7};
+    double sum = 0;
+    tr_token_score_t score;
+    for (int i = 0; i < 8; i++) sum += exp(scores[i]);
+    tr_token_score(scores, 8, 5, &score);
+    assert_true(fabs(score.own - (-40 - log(sum))) < 1e-5);
+    for (int i = 0; i < TR_TEXT_LOGPROBS; i++) {
+        assert_int_equal(score.id[i], best[i]);
+        assert_true(fabs(score.best[i] - (scores[best[i]] - log(sum))) < 1e-6);
+    }
+    tr_token_score(scores, 2, 0, &score);
+    assert_int_equal(score.id[1], 1);
+    assert_int_equal(score.id[2], -1);
+}
+
+static void refused_texts(void **state) {
+    model_t m = open_model(1, 1, TR_F32);
+    tr_text_t empty = {.most = 1, .end = -1}, longest = {.most = 9, .end = -1, .logprobs = -1};
+    int ended = 0;
+    assert_int_equal(tr_generator_admit(m.generator, &empty), TR_ERR_DATA);
+    for (int k = 0; k < BROKEN; k++) OK(tr_vec_push(&longest.ids, 0));
+    OK(tr_generator_admit(m.generator, &longest));
+    assert_int_equal(tr_generator_admit(m.generator, &longest), TR_ERR_INTERNAL);
+    while (!ended) OK(tr_generator_step(m.generator, take, &ended));
+    assert_int_equal(longest.stop, TR_STOP_NOT_FINITE);
+    assert_int_equal(longest.tokens.count, 1); /* whose place is BROKEN */
+    while (longest.ids.count <= CONTEXT) OK(tr_vec_push(&longest.ids, 0));
+    assert_int_equal(tr_generator_admit(m.generator, &longest), TR_ERR_DATA);
+    close_model(&m);
+    free_texts(&longest, 1);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(mixed_is_alone_fp32),
+        cmocka_unit_test(mixed_is_alone_bf16),
+        cmocka_unit_test(scores_of_tokens),
+        cmocka_unit_test(refused_texts),
+    };
+    tr_log_set_level(TR_LOG_WARN);
+    if (tr_world_open(NULL, &world) != TR_OK) return 1;
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    tr_world_close(&world);
+    return failed;
+}
