@@ -12,12 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WARM = 3, RUNS = 10, PROMPT = 16, BATCHES = 5, BATCH_MAX = 64 };
+enum { WARM = 3, RUNS = 10, BATCHES = 5, BATCH_MAX = 64 };
 
 typedef struct {
     const char *weights, *json;
     cmd_words_t settings;
-    int64_t tokens, batch; /* batch 0: several */
+    int64_t prompt, tokens, batch; /* tokens of a prompt, and new ones; batch 0: several */
     int precision;         /* of the weights: 0 fp32, 1 bf16 */
 } bench_generate_options_t;
 
@@ -70,8 +70,10 @@ static tr_status_t bench_generate_time_batch(bench_generate_t *b, int which) {
         for (int64_t k = 0; k < batch; k++)
             texts[k] =
                 (tr_text_t){.sampling = greedy, .most = b->o->tokens, .end = -1, .logprobs = -1};
-        for (int64_t k = 0; k < batch * PROMPT && status == TR_OK; k++)
-            status = tr_vec_push(&texts[k / PROMPT].ids, (int32_t)(k / PROMPT + k % PROMPT));
+        for (int64_t k = 0; k < batch * b->o->prompt && status == TR_OK; k++) {
+            const int64_t text = k / b->o->prompt, at = k % b->o->prompt;
+            status = tr_vec_push(&texts[text].ids, (int32_t)(text + at % 64));
+        }
         if (status == TR_OK) status = tr_generator_run(b->generator, texts, batch, &stats);
         for (int64_t k = 0; k < batch; k++) {
             tr_vec_free(&texts[k].ids);
@@ -147,7 +149,8 @@ static void bench_generate_print(const bench_generate_t *b) {
     printf("%s, %.1f M parameters, weights in %s, %d thread%s on %s\n", s->model.type,
            (double)s->parameters / 1e6, b->is_bf16 ? "bf16" : "fp32", s->device->threads,
            s->device->threads > 1 ? "s" : "", s->device->description);
-    printf("prompts of %d tokens, %lld new tokens, %d runs", PROMPT, (long long)b->o->tokens, RUNS);
+    printf("prompts of %lld tokens, %lld new tokens, %d runs", (long long)b->o->prompt,
+           (long long)b->o->tokens, RUNS);
     if (b->limit_bytes > 0) printf("; memory is read at up to %.1f GB/s", b->limit_bytes / 1e9);
     printf("\n\n");
     printf("%6s %14s %12s %10s %10s %14s\n", "batch", "first token ms", "tokens/s", "lowest",
@@ -221,6 +224,8 @@ static const cmd_argument_t arguments[] = {
 static const cmd_option_t options[] = {
     CMD_OPTION_INT(bench_generate_options_t, batch, "--batch", "N", NULL, 1, BATCH_MAX,
                    "The texts at once, instead of 1, 4, 16, 32 and 64."),
+    CMD_OPTION_INT(bench_generate_options_t, prompt, "--prompt", "N", "16", 1, CMD_NO_LIMIT,
+                   "The tokens of each prompt."),
     CMD_OPTION_INT(bench_generate_options_t, tokens, "--tokens", "N", "16", 2, CMD_NO_LIMIT,
                    "The tokens of each run."),
     CMD_OPTION_ENUM(bench_generate_options_t, precision, "--weights", "fp32", "fp32|bf16",

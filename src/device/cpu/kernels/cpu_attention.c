@@ -4,32 +4,6 @@
 
 enum { TILE = CPU_ATTENTION_TILE };
 
-/* A thread's memory. */
-typedef struct {
-    float *q, *kt, *v;          /* (TILE, wide), (tiles, size, keys), (tall, wide) */
-    float *score, *out;         /* (TILE, keys), (TILE, wide) */
-    float *max, *sum, *dropped; /* (TILE), (TILE), (keys) */
-    int64_t keys;               /* of a tile */
-} work_t;
-
-static int64_t cpu_attention_work_elems(const cpu_attention_t *a, int64_t keys) {
-    return 2 * TILE * a->wide + cpu_attention_tiled(a, keys) + a->tall * a->wide + TILE * keys +
-           2 * TILE + keys;
-}
-
-static work_t cpu_attention_work_at(const cpu_attention_t *a, int64_t keys, float *at) {
-    work_t w = {.keys = keys};
-    w.q = at;
-    w.kt = w.q + TILE * a->wide;
-    w.v = w.kt + cpu_attention_tiled(a, keys);
-    w.score = w.v + a->tall * a->wide;
-    w.out = w.score + TILE * keys;
-    w.max = w.out + TILE * a->wide;
-    w.sum = w.max + TILE;
-    w.dropped = w.sum + TILE;
-    return w;
-}
-
 static int64_t tile_keys(const cpu_attention_t *a, const tr_kernel_call_t *call) {
     return cpu_present(&call->out[2]) || a->tall < TILE ? a->tall : TILE;
 }
@@ -45,8 +19,8 @@ CPU_KERNEL_PREPARE(attention_fwd) {
 
 /* Replaces the scores of one query by exp(scale (score - maximum)) for `seen` of `count` keys, and
  * by 0 for the others. */
-static void softmax_row(const cpu_attention_t *a, const work_t *w, int64_t i, int64_t seen,
-                        int64_t count) {
+static void softmax_row(const cpu_attention_t *a, const cpu_attention_work_t *w, int64_t i,
+                        int64_t seen, int64_t count) {
     float *score = w->score + i * w->keys, *out = w->out + i * a->wide, max = w->max[i];
     double sum = 0;
 #pragma omp simd reduction(max : max)
@@ -63,8 +37,8 @@ static void softmax_row(const cpu_attention_t *a, const work_t *w, int64_t i, in
     for (int64_t d = 0; d < a->wide; d++) out[d] *= shrink;
 }
 
-static void drop_row(const cpu_attention_t *a, const work_t *w, int64_t sample, int64_t head,
-                     int64_t t, int64_t key, int64_t seen, float *score) {
+static void drop_row(const cpu_attention_t *a, const cpu_attention_work_t *w, int64_t sample,
+                     int64_t head, int64_t t, int64_t key, int64_t seen, float *score) {
     cpu_attention_dropout(a, sample, head, t, key, seen, w->dropped);
     for (int64_t k = 0; k < seen; k++) score[k] *= w->dropped[k];
 }
@@ -76,10 +50,9 @@ static void keep_row(const cpu_attention_t *a, const float *score, int64_t seen,
     memset(kept + seen, 0, (size_t)(a->steps - seen) * sizeof *kept);
 }
 
-/* Processes queries [first, first + rows) of a head. kept: receives their probabilities; or
- * NULL. */
-static void cpu_attention_attend(const cpu_attention_t *a, const work_t *w, int64_t sample,
-                                 int64_t head, int64_t first, int64_t rows, float *kept) {
+void tr_cpu_attention_attend(const cpu_attention_t *a, const cpu_attention_work_t *w,
+                             int64_t sample, int64_t head, int64_t first, int64_t rows,
+                             float *kept) {
     memset(w->out, 0, (size_t)(TILE * a->wide) * sizeof(float));
     for (int64_t i = 0; i < rows; i++) w->max[i] = -INFINITY, w->sum[i] = 0;
     for (int64_t key = 0; key < first + rows; key += w->keys) {
@@ -98,7 +71,7 @@ static void cpu_attention_attend(const cpu_attention_t *a, const work_t *w, int6
     }
 }
 
-CPU_INLINE void head_forward(const cpu_attention_t *a, const work_t *w,
+CPU_INLINE void head_forward(const cpu_attention_t *a, const cpu_attention_work_t *w,
                              const tr_kernel_call_t *call, int64_t sample, int64_t head, int type) {
     const int64_t width = a->heads * a->size, index = sample * a->heads + head;
     const void *q = cpu_at(call->in[0].data, sample * a->steps * a->row + head * a->size, type);
@@ -112,8 +85,8 @@ CPU_INLINE void head_forward(const cpu_attention_t *a, const work_t *w,
         const int64_t left = a->steps - first, rows = left < TILE ? left : TILE;
         cpu_attention_pack(cpu_at(q, first * a->row, type), rows, a->row, a->size, a->wide, w->q,
                            type);
-        cpu_attention_attend(a, w, sample, head, first, rows,
-                             kept ? kept + first * a->steps : NULL);
+        tr_cpu_attention_attend(a, w, sample, head, first, rows,
+                                kept ? kept + first * a->steps : NULL);
         for (int64_t i = 0; i < rows; i++) {
             void *y = cpu_at_out(call->out[0].data,
                                  (sample * a->steps + first + i) * width + head * a->size, type);
@@ -130,7 +103,7 @@ CPU_KERNEL(attention_fwd) {
     const int threads = cpu_threads(device, a.samples * a.heads * a.steps * (a.steps + a.size));
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t i = 0; i < a.samples * a.heads; i++) {
-        const work_t w =
+        const cpu_attention_work_t w =
             cpu_attention_work_at(&a, keys, (float *)call->scratch + omp_get_thread_num() * elems);
         CPU_BY_TYPE(call->in[0].dtype, t, head_forward(&a, &w, call, i / a.heads, i % a.heads, t));
     }

@@ -73,6 +73,40 @@ static inline int64_t cpu_attention_tiled(const cpu_attention_t *a, int64_t keys
     return (a->steps + keys - 1) / keys * keys * a->size;
 }
 
+/* A thread's memory: `cpu_attention_work_elems` floats. */
+typedef struct {
+    float *q, *kt, *v;          /* (TILE, wide), (tiles, size, keys), (tall, wide) */
+    float *score, *out;         /* (TILE, keys), (TILE, wide) */
+    float *max, *sum, *dropped; /* (TILE), (TILE), (keys) */
+    int64_t keys;               /* of a tile */
+} cpu_attention_work_t;
+
+static inline int64_t cpu_attention_work_elems(const cpu_attention_t *a, int64_t keys) {
+    return 2 * CPU_ATTENTION_TILE * a->wide + cpu_attention_tiled(a, keys) + a->tall * a->wide +
+           CPU_ATTENTION_TILE * keys + 2 * CPU_ATTENTION_TILE + keys;
+}
+
+static inline cpu_attention_work_t cpu_attention_work_at(const cpu_attention_t *a, int64_t keys,
+                                                         float *at) {
+    cpu_attention_work_t w = {.keys = keys};
+    w.q = at;
+    w.kt = w.q + CPU_ATTENTION_TILE * a->wide;
+    w.v = w.kt + cpu_attention_tiled(a, keys);
+    w.score = w.v + a->tall * a->wide;
+    w.out = w.score + CPU_ATTENTION_TILE * keys;
+    w.max = w.out + CPU_ATTENTION_TILE * a->wide;
+    w.sum = w.max + CPU_ATTENTION_TILE;
+    w.dropped = w.sum + CPU_ATTENTION_TILE;
+    return w;
+}
+
+/* w->out (rows, wide), to be divided by w->sum (rows): queries [first, first + rows) of a head, in
+ * w->q, over the keys and values up to each, in w->kt and w->v. kept: receives their probabilities;
+ * or NULL. */
+void tr_cpu_attention_attend(const cpu_attention_t *a, const cpu_attention_work_t *w,
+                             int64_t sample, int64_t head, int64_t first, int64_t rows,
+                             float *kept);
+
 /* factor[0 .. count): dropout factors of the probabilities of query `t` for the keys from `key`. */
 static inline void cpu_attention_dropout(const cpu_attention_t *a, int64_t sample, int64_t head,
                                          int64_t t, int64_t key, int64_t count, float *factor) {

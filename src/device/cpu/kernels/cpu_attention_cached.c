@@ -1,7 +1,7 @@
 /* Attention to the cached keys and values of a text. One thread computes a head of a sample, so
- * that its result does not depend on anything else. */
-#include "device/cpu/cpu_int.h"
-#include "device/cpu/cpu_math.h"
+ * that its result does not depend on anything else: a single query by dot products with the keys
+ * where they lie, several by tiles. */
+#include "cpu_attention.h"
 #include <string.h>
 
 enum { ROW, FIRST, COUNT, PLACE }; /* of a sample's place */
@@ -23,68 +23,153 @@ CPU_KERNEL(cache_append) {
     return TR_OK;
 }
 
-CPU_KERNEL_PREPARE(attention_cached) {
-    *out_state = NULL;
-    *out_scratch_bytes = (size_t)device->threads * (size_t)call->in[2].shape.dim[1] * sizeof(float);
-    return TR_OK;
+/* -- one query --------------------------------------------------------------------------------- */
+
+/* Lane i: the sum of the lanes of v[i]. */
+CPU_VECTOR cpu_vec_t sums_of_lanes(cpu_vec_t v[CPU_VEC_LANES]) {
+#pragma GCC unroll 4
+    for (int half = CPU_VEC_LANES / 2; half > 0; half /= 2) {
+        cpu_vec_mask_t low, high;
+        for (int l = 0; l < CPU_VEC_LANES; l++) {
+            low[l] = l & half ? CPU_VEC_LANES + l - half : l;
+            high[l] = l & half ? CPU_VEC_LANES + l : l + half;
+        }
+#pragma GCC unroll 8
+        for (int i = 0; i < half; i++)
+            v[i] = __builtin_shuffle(v[i], v[i + half], low) +
+                   __builtin_shuffle(v[i], v[i + half], high);
+    }
+    return v[0];
 }
 
-typedef struct {
-    int64_t steps, width, size; /* T, C, D */
-    float scale;
-} attention_t;
+/* score[0 .. seen): the products of q with the keys, which are `width` apart. Writes whole vectors. */
+static void query_score(const cpu_attention_t *a, const float *q, const float *keys, int64_t width,
+                        int64_t seen, float *score) {
+    const int64_t whole = a->size - a->size % CPU_VEC_LANES;
+    for (int64_t k = 0; k < seen; k += CPU_VEC_LANES) {
+        cpu_vec_t sum[CPU_VEC_LANES];
+#pragma GCC unroll 16
+        for (int i = 0; i < CPU_VEC_LANES; i++) {
+            const float *key = keys + (k + i < seen ? k + i : k) * width;
+            sum[i] = cpu_vec_all(0);
+            for (int64_t d = 0; d < whole; d += CPU_VEC_LANES)
+                sum[i] = cpu_vec_fma(cpu_vec_load(q + d), cpu_vec_load(key + d), sum[i]);
+        }
+        cpu_vec_store(score + k, sums_of_lanes(sum));
+        for (int64_t i = k; whole < a->size && i < seen && i < k + CPU_VEC_LANES; i++)
+            for (int64_t d = whole; d < a->size; d++) score[i] += q[d] * keys[i * width + d];
+    }
+}
 
-/* One query over `seen` keys and values, whose rows are `width` apart; score [seen]. */
-static void cpu_attention_cached_attend(const attention_t *a, const float *q, const float *keys,
-                                        const float *values, int64_t seen, float *score, float *y) {
-    float max = -INFINITY, sum = 0;
+/* y = the sum of the values with these weights, `vecs` vectors of it. */
+CPU_VECTOR void query_mix(int vecs, const float *weight, const float *values, int64_t width,
+                          int64_t seen, float *y) {
+    cpu_vec_t sum[4];
+#pragma GCC unroll 4
+    for (int v = 0; v < vecs; v++) sum[v] = cpu_vec_all(0);
+    for (int64_t k = 0; k < seen; k++, values += width)
+#pragma GCC unroll 4
+        for (int v = 0; v < vecs; v++)
+            sum[v] = cpu_vec_fma(cpu_vec_all(weight[k]), cpu_vec_load(values + v * CPU_VEC_LANES),
+                                 sum[v]);
+#pragma GCC unroll 4
+    for (int v = 0; v < vecs; v++) cpu_vec_store(y + v * CPU_VEC_LANES, sum[v]);
+}
+
+static void query_attend(const cpu_attention_t *a, const float *q, const float *keys,
+                         const float *values, int64_t width, int64_t seen, float *score, float *y) {
+    float max = -INFINITY;
+    double sum = 0;
+    int64_t d = 0;
+    query_score(a, q, keys, width, seen, score);
+#pragma omp simd reduction(max : max)
     for (int64_t k = 0; k < seen; k++) {
-        float dot = 0;
-        CPU_LANE_SUM(dot, a->size, d, q[d] * keys[k * a->width + d]);
-        score[k] = dot * a->scale;
+        score[k] *= a->scale;
         max = score[k] > max ? score[k] : max;
     }
 #pragma omp simd
     for (int64_t k = 0; k < seen; k++) score[k] = cpu_exp_nonpositive(score[k] - max);
     CPU_LANE_SUM(sum, seen, k, score[k]);
-    memset(y, 0, (size_t)a->size * sizeof *y);
-    for (int64_t k = 0; k < seen; k++) {
-        const float *v = values + k * a->width;
-#pragma omp simd
-        for (int64_t d = 0; d < a->size; d++) y[d] += score[k] * v[d];
+    for (; d + 4 * CPU_VEC_LANES <= a->size; d += 4 * CPU_VEC_LANES)
+        query_mix(4, score, values + d, width, seen, y + d);
+    for (; d + CPU_VEC_LANES <= a->size; d += CPU_VEC_LANES)
+        query_mix(1, score, values + d, width, seen, y + d);
+    for (; d < a->size; d++) {
+        y[d] = 0;
+        for (int64_t k = 0; k < seen; k++) y[d] += score[k] * values[k * width + d];
     }
-    for (int64_t d = 0; d < a->size; d++) y[d] /= sum;
+    const float share = (float)(1 / sum);
+    for (d = 0; d < a->size; d++) y[d] *= share;
 }
 
-static void sample_head(const attention_t *a, const tr_kernel_call_t *call, int64_t b, int64_t head,
-                        float *score) {
+/* -- several queries --------------------------------------------------------------------------- */
+
+static void queries_attend(const cpu_attention_t *a, const cpu_attention_work_t *w, const float *q,
+                           const float *keys, const float *values, int64_t first, int64_t count,
+                           float *y) {
+    const int64_t width = a->row / 3, seen = first + count;
+    cpu_attention_pack_transposed(keys, seen, width, a->size, w->keys, w->kt, TR_F32);
+    cpu_attention_pack(values, seen, width, a->size, a->wide, w->v, TR_F32);
+    for (int64_t t = 0; t < count; t += CPU_ATTENTION_TILE) {
+        const int64_t left = count - t,
+                      rows = left < CPU_ATTENTION_TILE ? left : CPU_ATTENTION_TILE;
+        cpu_attention_pack(q + t * a->row, rows, a->row, a->size, a->wide, w->q, TR_F32);
+        tr_cpu_attention_attend(a, w, 0, 0, first + t, rows, NULL);
+        for (int64_t i = 0; i < rows; i++)
+            for (int64_t d = 0; d < a->size; d++)
+                y[(t + i) * width + d] = w->out[i * a->wide + d] / w->sum[i];
+    }
+}
+
+/* -- the kernel -------------------------------------------------------------------------------- */
+
+/* With the positions of the caches as steps. */
+static cpu_attention_t cached_of(const tr_kernel_call_t *call) {
+    cpu_attention_t a = cpu_attention_of(call, &call->in[0], PLACE);
+    a.steps = call->in[2].shape.dim[1];
+    a.tall = cpu_attention_pad(a.steps);
+    return a;
+}
+
+static int64_t cached_elems(const cpu_attention_t *a, int64_t queries) {
+    return queries == 1 ? a->tall : cpu_attention_work_elems(a, CPU_ATTENTION_TILE);
+}
+
+CPU_KERNEL_PREPARE(attention_cached) {
+    const cpu_attention_t a = cached_of(call);
+    *out_state = NULL;
+    *out_scratch_bytes =
+        (size_t)(device->threads * cached_elems(&a, call->in[0].shape.dim[1])) * sizeof(float);
+    return TR_OK;
+}
+
+static void cached_head(const cpu_attention_t *a, const tr_kernel_call_t *call, int64_t b,
+                        int64_t head, float *work) {
     const int32_t *place = (const int32_t *)call->in[1].data + b * PLACE;
-    const int64_t first = place[FIRST],
-                  row = place[ROW] * call->in[2].shape.dim[1] * a->width + head * a->size;
-    const float *q = (const float *)call->in[0].data + b * a->steps * 3 * a->width + head * a->size;
-    float *y = (float *)call->out[0].data + b * a->steps * a->width + head * a->size;
-    for (int64_t t = 0; t < a->steps; t++, q += 3 * a->width, y += a->width)
-        if (t < place[COUNT])
-            cpu_attention_cached_attend(a, q, (const float *)call->in[2].data + row,
-                                        (const float *)call->in[3].data + row, first + t + 1, score,
-                                        y);
-        else
-            memset(y, 0, (size_t)a->size * sizeof *y);
+    const int64_t steps = call->in[0].shape.dim[1], width = a->row / 3, at = head * a->size,
+                  row = place[ROW] * a->steps * width + at, first = place[FIRST],
+                  count = place[COUNT];
+    const float *q = (const float *)call->in[0].data + b * steps * a->row + at,
+                *keys = (const float *)call->in[2].data + row,
+                *values = (const float *)call->in[3].data + row;
+    float *y = (float *)call->out[0].data + b * steps * width + at;
+    for (int64_t t = count; t < steps; t++) memset(y + t * width, 0, (size_t)a->size * sizeof *y);
+    if (count == 0) return;
+    if (steps == 1) {
+        query_attend(a, q, keys, values, width, first + 1, work, y);
+        return;
+    }
+    const cpu_attention_work_t w = cpu_attention_work_at(a, CPU_ATTENTION_TILE, work);
+    queries_attend(a, &w, q, keys, values, first, count, y);
 }
 
 CPU_KERNEL(attention_cached) {
-    const int64_t samples = call->in[0].shape.dim[0],
-                  heads = ((const tr_attention_attr_t *)call->attr)->heads,
-                  positions = call->in[2].shape.dim[1];
-    const attention_t a = {
-        .steps = call->in[0].shape.dim[1],
-        .width = call->in[0].shape.dim[2] / 3,
-        .size = call->in[0].shape.dim[2] / 3 / heads,
-        .scale = (float)(1 / sqrt((double)call->in[0].shape.dim[2] / 3 / (double)heads))};
-    const int threads = cpu_threads(device, samples * a.steps * a.width * positions);
+    const cpu_attention_t a = cached_of(call);
+    const int64_t queries = call->in[0].shape.dim[1], elems = cached_elems(&a, queries);
+    const int threads = cpu_threads(device, a.samples * queries * a.row * a.steps);
 #pragma omp parallel for num_threads(threads) schedule(static, 1)
-    for (int64_t i = 0; i < samples * heads; i++)
-        sample_head(&a, call, i / heads, i % heads,
-                    (float *)call->scratch + omp_get_thread_num() * positions);
+    for (int64_t i = 0; i < a.samples * a.heads; i++)
+        cached_head(&a, call, i / a.heads, i % a.heads,
+                    (float *)call->scratch + omp_get_thread_num() * elems);
     return TR_OK;
 }
