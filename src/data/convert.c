@@ -1,24 +1,7 @@
 /* Conversion of elements of any type to floats or doubles. */
 #include "shared.h"
+#include "base/half.h"
 #include "base/mem.h"
-#include <string.h>
-
-static float half_to_float(uint16_t half) {
-    uint32_t sign = (uint32_t)(half & 0x8000) << 16, exponent = half >> 10 & 31,
-             mantissa = half & 1023, bits;
-    float value;
-    if (exponent == 31) {
-        bits = sign | 0x7f800000 | mantissa << 13;
-    } else if (exponent) {
-        bits = sign | (exponent + 112) << 23 | mantissa << 13;
-    } else {
-        value = (float)mantissa * 0x1p-24f; /* subnormal: exact */
-        memcpy(&bits, &value, sizeof bits);
-        bits |= sign;
-    }
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
 
 #define CONVERT(TO, FROM, value)                                                                   \
     do {                                                                                           \
@@ -39,7 +22,7 @@ static float half_to_float(uint16_t half) {
     case TR_I32: CONVERT(TO, int32_t, v); break;                                                   \
     case TR_U64: CONVERT(TO, uint64_t, v); break;                                                  \
     case TR_I64: CONVERT(TO, int64_t, v); break;                                                   \
-    case TR_F16: CONVERT(TO, uint16_t, half_to_float(v)); break;                                   \
+    case TR_F16: CONVERT(TO, uint16_t, tr_float_of_f16(v)); break;                                   \
     case TR_F64: CONVERT(TO, double, v); break;                                                    \
     default: CONVERT(TO, float, v); break;                                                         \
     }

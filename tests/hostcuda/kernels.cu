@@ -72,7 +72,7 @@ uint16_t round_by_kernel(float x) {
     return from_float<bf16_t>(x).bits;
 }
 uint16_t round_by_cpu(float x) {
-    return cpu_to_bf16(x);
+    return tr_bf16_of_float(x);
 }
 cudaError_t run_count(unsigned *counter, unsigned *ballots, cudaStream_t stream) {
     return TR_LAUNCH(count_up, dim3(3, 2), dim3(32, 4), 0, stream, counter, ballots);

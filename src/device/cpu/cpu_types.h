@@ -9,49 +9,16 @@
 #ifndef TR_DEVICE_CPU_CPU_TYPES_H
 #define TR_DEVICE_CPU_CPU_TYPES_H
 
+#include "base/half.h"
 #include "cpu_math.h"
 #include "trainer/tensor_types.h"
 
-CPU_INLINE float cpu_from_bf16(uint16_t bits) {
-    return cpu_from_bits((uint32_t)bits << 16);
-}
-
-/* Rounds to nearest, ties to even. NaN stays NaN. */
-CPU_INLINE uint16_t cpu_to_bf16(float x) {
-    uint32_t bits = cpu_bits(x), rounded = bits + 0x7fffu + (bits >> 16 & 1u);
-    return (uint16_t)((x == x ? rounded : bits | 0x400000u) >> 16);
-}
-
-/* Branch-free: denormals, infinity and NaN, and all others differ only in the exponent adjustment.
- * */
-CPU_INLINE float cpu_from_f16(uint16_t bits) {
-    uint32_t magnitude = (uint32_t)(bits & 0x7fff) << 13, sign = (uint32_t)(bits & 0x8000) << 16;
-    uint32_t scaled = cpu_bits((float)(bits & 0x3ff) * 0x1p-24f); /* a denormal's value */
-    uint32_t value = magnitude >= 0x0f800000u  ? magnitude + 0x70000000u
-                     : magnitude < 0x00800000u ? scaled
-                                               : magnitude + 0x38000000u;
-    return cpu_from_bits(value | sign);
-}
-
-/* Rounds to nearest, ties to even; values from 65520 become infinity; NaN stays NaN. Denormals are
- * multiples of 2^-24, the spacing of floats at 0.5: adding 0.5 rounds them. */
-CPU_INLINE uint16_t cpu_to_f16(float x) {
-    const uint32_t bits = cpu_bits(x), magnitude = bits & 0x7fffffffu, sign = bits >> 16 & 0x8000u;
-    const uint32_t denormal = cpu_bits(cpu_from_bits(magnitude) + 0.5f) - 0x3f000000u;
-    const uint32_t rounded = ((magnitude + 0xfffu + (magnitude >> 13 & 1u)) >> 13) - (112u << 10);
-    const uint32_t value = magnitude > 0x7f800000u    ? 0x7e00u
-                           : magnitude >= 0x47800000u ? 0x7c00u
-                           : magnitude < 0x38800000u  ? denormal
-                                                      : rounded;
-    return (uint16_t)(value | sign);
-}
-
 /* A 16-bit element of type `type`, TR_BF16 or TR_F16. */
 CPU_INLINE float cpu_widen(uint16_t bits, int type) {
-    return type == TR_F16 ? cpu_from_f16(bits) : cpu_from_bf16(bits);
+    return type == TR_F16 ? tr_float_of_f16(bits) : tr_float_of_bf16(bits);
 }
 CPU_INLINE uint16_t cpu_narrow(float value, int type) {
-    return type == TR_F16 ? cpu_to_f16(value) : cpu_to_bf16(value);
+    return type == TR_F16 ? tr_f16_of_float(value) : tr_bf16_of_float(value);
 }
 
 CPU_INLINE float cpu_get(const void *x, int64_t i, int type) {

@@ -11,8 +11,8 @@
 static void convert(const void *x, tr_dtype_t dtype, int64_t first, int64_t count, float *y) {
     switch (dtype) {
     case TR_F32: CONVERT(float, from[i]); break;
-    case TR_BF16: CONVERT(uint16_t, cpu_from_bf16(from[i])); break;
-    case TR_F16: CONVERT(uint16_t, cpu_from_f16(from[i])); break;
+    case TR_BF16: CONVERT(uint16_t, tr_float_of_bf16(from[i])); break;
+    case TR_F16: CONVERT(uint16_t, tr_float_of_f16(from[i])); break;
     case TR_F64: CONVERT(double, (float)from[i]); break;
     case TR_U8: CONVERT(uint8_t, (float)from[i]); break;
     case TR_I8: CONVERT(int8_t, (float)from[i]); break;
