@@ -86,7 +86,7 @@ typedef struct {
     tr_tensor_t base;      /* VIEW: the viewed tensor; never itself a view. COPY: the parameter */
     int64_t view_elems;    /* VIEW: offset in elements of base */
     tr_param_spec_t param; /* PARAM; CONST and states use param.init */
-    /* PARAM, REDUCED and MODEL_STATE: offset in elements in the block; others: -1 */
+    /* f32 PARAM, REDUCED and MODEL_STATE: offset in elements in the block; others: -1 */
     int64_t block_elems;
     /* OPTIM_STATE: one element per element of the trainable parameters, in the block's order */
     bool mirrors_params;
@@ -121,10 +121,14 @@ void tr_scope_pop(tr_graph_t *g);
 const char *tr_scope(const tr_graph_t *g);
 
 /* Each of these returns the tensor of that name and creates it at first use. Using it again with
- * another type or shape is an error. tr_param and tr_model_state prefix the name with the scope
+ * another type or shape is an error. tr_param, tr_weight and tr_model_state prefix the name with the scope
  * ("conv1.weight"); the others do not. */
 tr_status_t tr_param(tr_graph_t *g, const char *name, const tr_shape_t *shape,
                      const tr_param_spec_t *spec, tr_tensor_t *out);
+/* A parameter that is loaded, not trained, and begins with zeros: f32, bf16 or f16. The halves are
+ * behind the parameter block. */
+tr_status_t tr_weight(tr_graph_t *g, const char *name, tr_dtype_t dtype, const tr_shape_t *shape,
+                      tr_tensor_t *out);
 tr_status_t tr_model_state(tr_graph_t *g, const char *name, const tr_shape_t *shape, double fill,
                            tr_tensor_t *out);
 tr_status_t tr_optim_state(tr_graph_t *g, const char *name, tr_dtype_t dtype,

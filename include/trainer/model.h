@@ -50,7 +50,7 @@ typedef struct {
     tr_tensor_t last;         /* i32 (B, 1): index in B*T of the last new token of each text */
     int64_t rows;             /* of the caches */
     int64_t vocab_size;
-    tr_dtype_t weights; /* bf16: matrix products use copies of the weights, in caches NAME.bf16 */
+    tr_dtype_t weights; /* of matrices and of the table of tokens: f32, bf16 or f16 */
 } tr_model_texts_t;
 
 struct tr_str; /* a text, private to the library */

@@ -82,7 +82,7 @@ tr_status_t tr_cast(tr_graph_t *g, tr_tensor_t x, tr_dtype_t dtype, tr_tensor_t 
 
 /* Ops for generation, without gradients. The results of a sample do not depend on the other samples
  * in the batch. */
-/* y = act(x w + b) for few rows: x f32 (..., F), w f32 or bf16 (F, K), or (K, F) if trans_w. */
+/* y = act(x w + b) for few rows: x f32 (..., F), w f32, bf16 or f16 (F, K), or (K, F) if trans_w. */
 tr_status_t tr_linear_rows(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tensor_t b, bool trans_w,
                            tr_act_t act, tr_tensor_t *out);
 /* Writes the keys and values of the new tokens into the caches keys, values (R, P, C), then attends

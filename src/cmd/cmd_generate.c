@@ -16,7 +16,7 @@ typedef struct {
     cmd_words_t settings;
     cmd_texts_t prompts;
     int64_t tokens, rows; /* rows 0: depends on the number of prompts */
-    int precision;        /* of the weights: 0 fp32, 1 bf16 */
+    int type;             /* of the weights, a tr_dtype_t */
     tr_sampling_t sampling;
 } generate_options_t;
 
@@ -39,7 +39,7 @@ static tr_status_t generate_build(tr_session_t *s, void *self) {
     const tr_generator_params_t params = {.rows = p->o->rows > 0      ? p->o->rows
                                                   : count < MOST_ROWS ? count
                                                                       : MOST_ROWS,
-                                          .weights = p->o->precision == 1 ? TR_BF16 : TR_F32,
+                                          .weights = (tr_dtype_t)p->o->type,
                                           .vocab_size = kept ? kept->classes : 0};
     TR_TRY(tr_generator_create(&params, &p->generator));
     return tr_generator_build(s, p->generator);
@@ -255,8 +255,9 @@ static const cmd_option_t options[] = {
                    "Selects the random numbers."),
     CMD_OPTION_INT(generate_options_t, rows, "--batch", "N", NULL, 1, 4096,
                    "Texts at once, by default up to 16."),
-    CMD_OPTION_ENUM(generate_options_t, precision, "--weights", "fp32", "fp32|bf16",
-                    "bf16 reads half as many bytes for each token."),
+    CMD_OPTION_ENUM(generate_options_t, type, "--weights", "fp32", "fp32|bf16|fp16",
+                    "The type in which matrices are held. bf16 and fp16 take half the memory and "
+                    "read half as many bytes for each token."),
     CMD_OPTION_JSON(generate_options_t,
                     "Also writes texts, times and tokens/s as JSON; - writes only JSON to standard "
                     "output."),

@@ -232,9 +232,9 @@ typedef struct {
  * Sequences of B samples with T tokens each; C = H D channels in H heads; V tokens in the
  * vocabulary, P positions.
  *
- * EMBEDDING_FWD  in0: id u16, u32 or i32 (B, T), in1: wte (V, C), in2?: wpe (P, C) with P >= T ->
- *                out0: x f32, bf16 or f16 (B, T, C) = wte[id] + wpe[t]. An id outside [0, V) gives
- *                NaN.
+ * EMBEDDING_FWD  in0: id u16, u32 or i32 (B, T), in1: wte (V, C), in2?: wpe (P, C) with P >= T,
+ *                both f32, bf16 or f16 -> out0: x f32, bf16 or f16 (B, T, C) = wte[id] + wpe[t].
+ *                An id outside [0, V) gives NaN.
  * EMBEDDING_BWD  in0: dx (B, T, C), in1: id -> out0?: dwte f32 (V, C), out1?: dwpe f32 (P, C). The
  *                gradients of equal ids are added in the order of (b, t). With attr.add, dwte is
  *                added to out0, which is then read.
@@ -279,8 +279,8 @@ typedef struct {
  * new tokens from position place[b][1]; the rest of its T tokens are padding. The results of a
  * sample do not depend on the other samples or their number.
  *
- * MATMUL_ROWS    in0: A f32 (..., K), in1: B f32 or bf16, (K, N), or (N, K) if trans_b, in2?: bias
- *                (N) -> out0: C f32 (..., N) = op(A) op(B) + bias. For few rows, where reading B
+ * MATMUL_ROWS    in0: A f32 (..., K), in1: B f32, bf16 or f16, (K, N), or (N, K) if trans_b,
+ *                in2?: bias (N) -> out0: C f32 (..., N) = op(A) op(B) + bias. For few rows, where reading B
  *                dominates. attr: tr_matmul_attr_t with only trans_b set
  * CACHE_APPEND   in0: qkv f32 (B, T, 3 C), in1: place i32 (B, 3) -> out0: keys f32 (R, P, C), out1:
  *                values (R, P, C): writes those of the new tokens at their positions.

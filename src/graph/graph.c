@@ -225,13 +225,14 @@ static tr_status_t scoped_name(const tr_graph_t *g, const char *name, char **out
     return tr_str_take(&s, out);
 }
 
-tr_status_t tr_param(tr_graph_t *g, const char *name, const tr_shape_t *shape,
-                     const tr_param_spec_t *spec, tr_tensor_t *out) {
+static tr_status_t param_declare(tr_graph_t *g, const char *name, tr_dtype_t dtype,
+                                 const tr_shape_t *shape, const tr_param_spec_t *spec,
+                                 tr_tensor_t *out) {
     char *full = NULL;
     bool is_new = false;
     tr_status_t status = TR_OK;
     TR_TRY(scoped_name(g, name, &full));
-    TR_TRY_GOTO(tensor_persistent(g, full, TR_ROLE_PARAM, TR_F32, shape, out, &is_new), done);
+    TR_TRY_GOTO(tensor_persistent(g, full, TR_ROLE_PARAM, dtype, shape, out, &is_new), done);
     if (is_new && g->laid_out)
         status = TR_FAIL(TR_ERR_INTERNAL,
                          "parameter '%s' is declared after the parameter block was laid out", full);
@@ -240,6 +241,19 @@ tr_status_t tr_param(tr_graph_t *g, const char *name, const tr_shape_t *shape,
 done:
     tr_free(&full);
     return status;
+}
+
+tr_status_t tr_param(tr_graph_t *g, const char *name, const tr_shape_t *shape,
+                     const tr_param_spec_t *spec, tr_tensor_t *out) {
+    return param_declare(g, name, TR_F32, shape, spec, out);
+}
+
+tr_status_t tr_weight(tr_graph_t *g, const char *name, tr_dtype_t dtype, const tr_shape_t *shape,
+                      tr_tensor_t *out) {
+    if (dtype != TR_F32 && !tr_dtype_is_half(dtype))
+        return TR_FAIL(TR_ERR_INTERNAL, "weight '%s' is %s: expected f32, bf16 or f16", name,
+                       tr_dtype_name(dtype));
+    return param_declare(g, name, dtype, shape, &(tr_param_spec_t){0}, out);
 }
 
 tr_status_t tr_model_state(tr_graph_t *g, const char *name, const tr_shape_t *shape, double fill,

@@ -41,7 +41,7 @@ tr_status_t tr_layout_fix(tr_graph_t *g) {
     int64_t params = g->layout.trainable_elems, reduced = params, states = 0;
     for (size_t i = 1; i < g->tensors.count; i++) {
         tr_tensor_info_t *info = &g->tensors.data[i]->info;
-        if (info->block_elems >= 0) continue;
+        if (info->block_elems >= 0 || tr_dtype_is_half(info->dtype)) continue;
         int64_t *end = info->role == TR_ROLE_PARAM         ? &params
                        : info->role == TR_ROLE_REDUCED     ? &reduced
                        : info->role == TR_ROLE_MODEL_STATE ? &states

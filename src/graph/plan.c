@@ -221,6 +221,7 @@ static tr_status_t plan_program(tr_graph_t *g, int program) {
  * the block. */
 static void plan_regions(tr_graph_t *g) {
     size_t end[TR_ROLE_COUNT] = {0};
+    end[TR_ROLE_PARAM] = tr_rec(g, g->param_block)->info.bytes;
     if (!tr_is_none(g->state_block))
         end[TR_ROLE_MODEL_STATE] = tr_arena_align(tr_rec(g, g->state_block)->info.bytes);
     for (size_t i = 1; i < g->tensors.count; i++) {
@@ -239,7 +240,7 @@ static void plan_regions(tr_graph_t *g) {
         end[info->role] += tr_arena_align(info->bytes);
     }
     tr_memory_plan_t *m = &g->memory;
-    m->params = tr_rec(g, g->param_block)->info.bytes;
+    m->params = end[TR_ROLE_PARAM];
     m->copies = tr_is_none(g->copy_block) ? 0 : tr_rec(g, g->copy_block)->info.bytes;
     m->reduced = tr_rec(g, g->reduced_block)->info.bytes;
     m->model_state = end[TR_ROLE_MODEL_STATE];

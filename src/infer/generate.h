@@ -16,7 +16,7 @@
 enum { TR_GENERATOR_ROWS = 4096 };
 typedef struct {
     int64_t rows;       /* texts generated at the same time, from 1 to TR_GENERATOR_ROWS */
-    tr_dtype_t weights; /* f32; bf16: matrix products read copies of half the size */
+    tr_dtype_t weights; /* f32, bf16 or f16: the type that matrices are held in */
     int64_t vocab_size;
 } tr_generator_params_t;
 

@@ -74,9 +74,10 @@ typedef struct {
 /* -- parameters ----------------------------------------------------------------------------------
  */
 
-static tr_status_t param(const context_t *c, const char *name, const tr_shape_t *shape,
-                         tr_init_t init, tr_tensor_t *out) {
+static tr_status_t param(const context_t *c, const char *name, tr_dtype_t dtype,
+                         const tr_shape_t *shape, tr_init_t init, tr_tensor_t *out) {
     tr_str_t full = {0};
+    if (c->texts) return tr_weight(c->g, name, dtype, shape, out);
     tr_str_printf(&full, "%s.%s", tr_scope(c->g), name);
     TR_TRY(full.status);
     const tr_param_spec_t spec = {.init = init,
@@ -87,9 +88,15 @@ static tr_status_t param(const context_t *c, const char *name, const tr_shape_t 
     return tr_param(c->g, name, shape, &spec, out);
 }
 
-static tr_status_t table(const context_t *c, const char *name, int64_t rows, tr_tensor_t *out) {
+/* The type of the right side of a product. */
+static tr_dtype_t matrix_type(const context_t *c) {
+    return c->texts ? c->texts->weights : TR_F32;
+}
+
+static tr_status_t table(const context_t *c, const char *name, tr_dtype_t dtype, int64_t rows,
+                         tr_tensor_t *out) {
     tr_scope_push(c->g, name);
-    TR_TRY(param(c, "weight", &TR_SHAPE(rows, c->settings->n_embd),
+    TR_TRY(param(c, "weight", dtype, &TR_SHAPE(rows, c->settings->n_embd),
                  (tr_init_t){TR_INIT_NORMAL, INIT_STD}, out));
     tr_scope_pop(c->g);
     return TR_OK;
@@ -97,10 +104,7 @@ static tr_status_t table(const context_t *c, const char *name, int64_t rows, tr_
 
 static tr_status_t model_gpt_product(const context_t *c, tr_tensor_t x, tr_tensor_t w,
                                      tr_tensor_t b, bool trans_w, tr_act_t act, tr_tensor_t *out) {
-    if (c->texts) {
-        if (c->texts->weights != TR_F32) TR_TRY(tr_param_copy(c->g, w, c->texts->weights, &w));
-        return tr_linear_rows(c->g, x, w, b, trans_w, act, out);
-    }
+    if (c->texts) return tr_linear_rows(c->g, x, w, b, trans_w, act, out);
     return trans_w ? tr_linear(c->g, x, w, b, act, out) : tr_linear_in_out(c->g, x, w, b, act, out);
 }
 
@@ -111,9 +115,10 @@ static tr_status_t model_gpt_linear(const context_t *c, const char *name, tr_ten
     const int64_t inputs = shape->dim[shape->ndim - 1];
     tr_tensor_t w, b = TR_NONE;
     tr_scope_push(c->g, name);
-    TR_TRY(param(c, "weight", &TR_SHAPE(inputs, outputs), (tr_init_t){TR_INIT_NORMAL, std}, &w));
+    TR_TRY(param(c, "weight", matrix_type(c), &TR_SHAPE(inputs, outputs),
+                 (tr_init_t){TR_INIT_NORMAL, std}, &w));
     if (c->settings->bias)
-        TR_TRY(param(c, "bias", &TR_SHAPE(outputs), (tr_init_t){TR_INIT_CONST, 0}, &b));
+        TR_TRY(param(c, "bias", TR_F32, &TR_SHAPE(outputs), (tr_init_t){TR_INIT_CONST, 0}, &b));
     TR_TRY(model_gpt_product(c, x, w, b, false, act, out));
     tr_scope_pop(c->g);
     return TR_OK;
@@ -122,8 +127,9 @@ static tr_status_t model_gpt_linear(const context_t *c, const char *name, tr_ten
 /* The parameters of a normalisation, in the scope of its name. */
 static tr_status_t norm_params(const context_t *c, tr_tensor_t *gamma, tr_tensor_t *beta) {
     const tr_shape_t shape = TR_SHAPE(c->settings->n_embd);
-    TR_TRY(param(c, "weight", &shape, (tr_init_t){TR_INIT_CONST, 1}, gamma));
-    if (c->settings->bias) return param(c, "bias", &shape, (tr_init_t){TR_INIT_CONST, 0}, beta);
+    TR_TRY(param(c, "weight", TR_F32, &shape, (tr_init_t){TR_INIT_CONST, 1}, gamma));
+    if (c->settings->bias)
+        return param(c, "bias", TR_F32, &shape, (tr_init_t){TR_INIT_CONST, 0}, beta);
     return tr_const(c->g, "gpt.no_bias", &shape, 0, beta);
 }
 
@@ -302,8 +308,8 @@ static tr_status_t model_gpt_build(tr_graph_t *g, const tr_config_t *config,
     TR_TRY(model_gpt_check(&c, ids));
     TR_TRY(model_gpt_read_recompute(&c, common.recompute));
     tr_scope_push(g, "transformer");
-    TR_TRY(table(&c, "wte", c.vocab_size, &wte));
-    TR_TRY(table(&c, "wpe", settings.context, &wpe));
+    TR_TRY(table(&c, "wte", TR_F32, c.vocab_size, &wte));
+    TR_TRY(table(&c, "wpe", TR_F32, settings.context, &wpe));
     TR_TRY(tr_embedding(g, ids, wte, wpe, batch->dtype, &x));
     TR_TRY(drop(&c, &x));
     TR_TRY(blocks(&c, &x, &more));
@@ -328,8 +334,8 @@ static tr_status_t generate(tr_graph_t *g, const tr_config_t *config, const tr_m
     const context_t c = {.g = g, .settings = &settings, .texts = texts};
     tr_tensor_t wte, wpe, x, at, more = TR_NONE;
     tr_scope_push(g, "transformer");
-    TR_TRY(table(&c, "wte", texts->vocab_size, &wte));
-    TR_TRY(table(&c, "wpe", settings.context, &wpe));
+    TR_TRY(table(&c, "wte", texts->weights, texts->vocab_size, &wte));
+    TR_TRY(table(&c, "wpe", TR_F32, settings.context, &wpe));
     TR_TRY(tr_embedding(g, texts->id, wte, TR_NONE, TR_F32, &x));
     TR_TRY(tr_embedding(g, texts->position, wpe, TR_NONE, TR_F32, &at));
     TR_TRY(tr_add(g, x, at, TR_ACT_NONE, &x));

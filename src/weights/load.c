@@ -1,4 +1,5 @@
 /* Loads the state of a graph: from a checkpoint, or weights alone from any file. */
+#include "base/half.h"
 #include "base/int_math.h"
 #include "huggingface.h"
 #include "snapshot_int.h"
@@ -36,28 +37,44 @@ static size_t tensor_bytes(const tr_named_tensor_t *t) {
     return (size_t)tr_shape_elems(&t->shape) * tr_dtype_bytes(t->dtype);
 }
 
-static bool load_fits(const tr_named_tensor_t *want, const tr_named_tensor_t *have) {
-    const bool widens = want->dtype == TR_F32 && (have->dtype == TR_F16 || have->dtype == TR_BF16);
-    return (widens || have->dtype == want->dtype) && tr_shape_equal(&have->shape, &want->shape);
+static bool load_is_float(tr_dtype_t type) {
+    return type == TR_F32 || tr_dtype_is_half(type);
 }
 
-/* Reads `count` values from `first` on. Converts F16 and BF16 to F32. */
+static bool load_fits(const tr_named_tensor_t *want, const tr_named_tensor_t *have) {
+    const bool converts = load_is_float(want->dtype) && load_is_float(have->dtype);
+    return (converts || have->dtype == want->dtype) && tr_shape_equal(&have->shape, &want->shape);
+}
+
+/* Between f32, bf16 and f16. */
+static void load_convert(tr_dtype_t from, const void *in, int64_t count, tr_dtype_t to, void *out) {
+    enum { BLOCK = 1024 };
+    float block[BLOCK];
+    for (int64_t at = 0; at < count; at += BLOCK) {
+        const int64_t n = min64(BLOCK, count - at);
+        const uint16_t *halves = (const uint16_t *)in + at;
+        uint16_t *narrow = (uint16_t *)out + at;
+        if (from == TR_F32) memcpy(block, (const float *)in + at, (size_t)n * sizeof *block);
+        for (int64_t i = 0; i < n && from == TR_BF16; i++) block[i] = tr_float_of_bf16(halves[i]);
+        for (int64_t i = 0; i < n && from == TR_F16; i++) block[i] = tr_float_of_f16(halves[i]);
+        if (to == TR_F32) memcpy((float *)out + at, block, (size_t)n * sizeof *block);
+        for (int64_t i = 0; i < n && to == TR_BF16; i++) narrow[i] = tr_bf16_of_float(block[i]);
+        for (int64_t i = 0; i < n && to == TR_F16; i++) narrow[i] = tr_f16_of_float(block[i]);
+    }
+}
+
+/* Reads `count` values from `first` on. */
 static tr_status_t load_part(const tr_named_tensor_t *want, const tr_named_tensor_t *have,
                              int64_t first, int64_t count) {
     const int64_t unit = (int64_t)tr_dtype_bytes(have->dtype);
     char *out = (char *)(uintptr_t)want->data + first * (int64_t)tr_dtype_bytes(want->dtype);
+    void *values = NULL;
     if (have->dtype == want->dtype)
         return tr_safetensors_read(have, first * unit, count * unit, out);
-    uint16_t *half = NULL;
-    TR_TRY(tr_alloc((size_t)(count * unit), "values of a tensor to convert", &half));
-    const tr_status_t status = tr_safetensors_read(have, first * unit, count * unit, half);
-    if (status == TR_OK && have->dtype == TR_F16)
-        tr_convert(TR_F16, half, count, TR_F32, (float *)out);
-    for (int64_t i = 0; i < count && status == TR_OK && have->dtype == TR_BF16; i++) {
-        const uint32_t bits = (uint32_t)half[i] << 16;
-        memcpy(out + i * (int64_t)sizeof bits, &bits, sizeof bits);
-    }
-    tr_free(&half);
+    TR_TRY(tr_alloc((size_t)(count * unit), "values of a tensor to convert", &values));
+    const tr_status_t status = tr_safetensors_read(have, first * unit, count * unit, values);
+    if (status == TR_OK) load_convert(have->dtype, values, count, want->dtype, out);
+    tr_free(&values);
     return status;
 }
 

@@ -22,7 +22,7 @@ static tr_status_t tensor_list_add(tensor_list_t *list, const char *name, const 
 }
 
 static bool snapshot_is_trainable(const tr_graph_t *g, const tr_tensor_info_t *param) {
-    return param->block_elems < tr_graph_layout(g).trainable_elems;
+    return param->block_elems >= 0 && param->block_elems < tr_graph_layout(g).trainable_elems;
 }
 
 static const char *snapshot_mirrored(const snapshot_memory_t *at, const tr_tensor_info_t *state,

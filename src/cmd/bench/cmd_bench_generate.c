@@ -12,13 +12,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const char *const weight_types[] = {
+    [TR_F32] = "fp32", [TR_BF16] = "bf16", [TR_F16] = "fp16"};
+
 enum { WARM = 3, RUNS = 10, BATCHES = 5, BATCH_MAX = 64 };
 
 typedef struct {
     const char *weights, *json;
     cmd_words_t settings;
     int64_t prompt, tokens, batch; /* tokens of a prompt, and new ones; batch 0: several */
-    int precision;         /* of the weights: 0 fp32, 1 bf16 */
+    int type;                      /* of the weights, a tr_dtype_t */
 } bench_generate_options_t;
 
 typedef struct {
@@ -35,7 +38,6 @@ typedef struct {
 
 typedef struct {
     const bench_generate_options_t *o;
-    bool is_bf16;
     int64_t batches[BATCHES];
     int count; /* of batches */
     cmd_trained_t t;
@@ -50,7 +52,7 @@ static tr_status_t bench_generate_build(tr_session_t *s, void *self) {
     bench_generate_t *b = self;
     const tr_preprocess_t *kept = s->params.trained_preprocess;
     const tr_generator_params_t params = {.rows = b->batches[b->count - 1],
-                                          .weights = b->is_bf16 ? TR_BF16 : TR_F32,
+                                          .weights = (tr_dtype_t)b->o->type,
                                           .vocab_size = kept ? kept->classes : 0};
     TR_TRY(tr_generator_create(&params, &b->generator));
     return tr_generator_build(s, b->generator);
@@ -130,7 +132,7 @@ static tr_status_t bench_generate_measure(bench_generate_t *b) {
     for (int32_t id = 1; id <= tr_graph_tensor_count(g); id++) {
         const tr_tensor_info_t *info = tr_tensor_info(g, (tr_tensor_t){id});
         if (tr_is_param(g, (tr_tensor_t){id}) && !strstr(info->name, "wpe"))
-            b->weight_bytes += (double)info->bytes / (b->is_bf16 && info->shape.ndim == 2 ? 2 : 1);
+            b->weight_bytes += (double)info->bytes;
     }
     if (device->ops->measure_read) TR_TRY(device->ops->measure_read(device, &b->limit_bytes));
     TR_TRY(tr_generator_start(b->generator));
@@ -147,7 +149,7 @@ static void bench_generate_print(const bench_generate_t *b) {
     const tr_session_t *s = b->t.s;
     double sum = 0;
     printf("%s, %.1f M parameters, weights in %s, %d thread%s on %s\n", s->model.type,
-           (double)s->parameters / 1e6, b->is_bf16 ? "bf16" : "fp32", s->device->threads,
+           (double)s->parameters / 1e6, weight_types[b->o->type], s->device->threads,
            s->device->threads > 1 ? "s" : "", s->device->description);
     printf("prompts of %lld tokens, %lld new tokens, %d runs", (long long)b->o->prompt,
            (long long)b->o->tokens, RUNS);
@@ -187,15 +189,14 @@ static tr_status_t bench_generate_write_json(const bench_generate_t *b) {
     return cmd_json_write(
         json_pack("{s:s, s:s, s:i, s:s, s:I, s:I, s:f, s:o}", "version", cmd_version, "device",
                   s->device->description, "threads", s->device->threads, "weights",
-                  b->is_bf16 ? "bf16" : "fp32", "parameters", (json_int_t)s->parameters, "tokens",
+                  weight_types[b->o->type], "parameters", (json_int_t)s->parameters, "tokens",
                   (json_int_t)b->o->tokens, "read_bytes_per_sec", b->limit_bytes, "rows", rows),
         b->o->json);
 }
 
 static tr_status_t bench_generate_run(void *options) {
     const bench_generate_options_t *o = options;
-    bench_generate_t b = {
-        .o = o, .is_bf16 = o->precision == 1, .batches = {1, 4, 16, 32, 64}, .count = BATCHES};
+    bench_generate_t b = {.o = o, .batches = {1, 4, 16, 32, 64}, .count = BATCHES};
     const cmd_trained_params_t params = {.weights = o->weights,
                                          .settings = o->settings,
                                          .build = bench_generate_build,
@@ -228,7 +229,7 @@ static const cmd_option_t options[] = {
                    "The tokens of each prompt."),
     CMD_OPTION_INT(bench_generate_options_t, tokens, "--tokens", "N", "16", 2, CMD_NO_LIMIT,
                    "The tokens of each run."),
-    CMD_OPTION_ENUM(bench_generate_options_t, precision, "--weights", "fp32", "fp32|bf16",
+    CMD_OPTION_ENUM(bench_generate_options_t, type, "--weights", "fp32", "fp32|bf16|fp16",
                     "The type in which the weights are read."),
     CMD_OPTION_JSON(bench_generate_options_t, BENCH_JSON),
 };

@@ -2,7 +2,7 @@
 #ifndef TR_DEVICE_CPU_CPU_VECTOR_H
 #define TR_DEVICE_CPU_CPU_VECTOR_H
 
-#include <stdint.h>
+#include "base/half.h"
 #if defined(__AVX512F__) || defined(__FMA__)
 #include <immintrin.h>
 #endif
@@ -38,6 +38,17 @@ CPU_VECTOR cpu_vec_t cpu_vec_load_bf16(const uint16_t *x) {
     bits_vec_t bits;
     for (int i = 0; i < CPU_VEC_LANES; i++) bits[i] = (uint32_t)x[i] << 16;
     return (cpu_vec_t)bits;
+#endif
+}
+CPU_VECTOR cpu_vec_t cpu_vec_load_f16(const uint16_t *x) {
+#if defined(__AVX512F__)
+    return (cpu_vec_t)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i_u *)x));
+#elif defined(__F16C__) && defined(__FMA__)
+    return (cpu_vec_t)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i_u *)x));
+#else
+    cpu_vec_t value;
+    for (int i = 0; i < CPU_VEC_LANES; i++) value[i] = tr_float_of_f16(x[i]);
+    return value;
 #endif
 }
 CPU_VECTOR void cpu_vec_store(float *x, cpu_vec_t value) {

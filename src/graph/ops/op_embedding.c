@@ -20,7 +20,7 @@ static tr_status_t check_ids(const tr_graph_t *g, const tr_op_t *op, int input) 
 static tr_status_t embedding_check_table(const tr_graph_t *g, const tr_op_t *op, int input,
                                          int64_t width, const char *what) {
     char text[96];
-    TR_TRY(tr_op_check_type(g, op, input, TR_F32, what));
+    TR_TRY(tr_op_check_float(g, op, input, what));
     const tr_shape_t *shape = tr_shape_of(g, op->in[input]);
     if (shape->ndim == 2 && (width == 0 || shape->dim[1] == width)) return TR_OK;
     return TR_FAIL(TR_ERR_CONFIG,
@@ -36,6 +36,7 @@ static tr_status_t embedding_forward_shape(tr_graph_t *g, tr_op_t *op) {
     const int64_t steps = tr_shape_of(g, op->in[ID])->dim[1],
                   width = tr_shape_of(g, op->in[WTE])->dim[1];
     if (!tr_is_none(op->in[WPE])) {
+        TR_TRY(tr_op_check_type(g, op, WPE, tr_dtype_of(g, op->in[WTE]), "a table of positions"));
         TR_TRY(embedding_check_table(g, op, WPE, width, "a table of positions"));
         const int64_t positions = tr_shape_of(g, op->in[WPE])->dim[0];
         if (positions < steps)
@@ -51,7 +52,8 @@ static tr_status_t embedding_forward_shape(tr_graph_t *g, tr_op_t *op) {
 static double forward_bytes(const tr_graph_t *g, const tr_op_t *op) {
     return (double)tr_tensor_info(g, op->in[ID])->bytes +
            (double)tr_tensor_info(g, op->out[0])->bytes +
-           (tr_is_none(op->in[WPE]) ? 1 : 2) * 4 * tr_op_elems(g, op->out[0]);
+           (tr_is_none(op->in[WPE]) ? 1 : 2) * tr_op_elems(g, op->out[0]) *
+               (double)tr_dtype_bytes(tr_dtype_of(g, op->in[WTE]));
 }
 
 /* The tables' shapes are not among the inputs: outputs are made by the grad below, and given. */

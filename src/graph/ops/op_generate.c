@@ -8,9 +8,6 @@ static tr_status_t rows_shape(tr_graph_t *g, tr_op_t *op) {
     char tx[96], tw[96];
     TR_TRY(tr_op_check_type(g, op, 0, TR_F32, "the left side"));
     TR_TRY(tr_op_check_float(g, op, 1, "the right side"));
-    if (tr_dtype_of(g, op->in[1]) == TR_F16)
-        return TR_FAIL(TR_ERR_INTERNAL, "%s: the right side must be f32 or bf16, found f16",
-                       tr_op_where(op));
     const tr_shape_t x = *tr_shape_of(g, op->in[0]), w = *tr_shape_of(g, op->in[1]);
     if (x.ndim < 2 || w.ndim != 2 || x.dim[x.ndim - 1] != w.dim[attr->trans_b ? 1 : 0])
         return TR_FAIL(TR_ERR_CONFIG, "%s: product of %s and %s%s: inner sizes differ",

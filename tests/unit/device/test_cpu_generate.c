@@ -1,25 +1,15 @@
 /* The kernels that continue texts, against double precision: products of few rows, the caches, and
  * attention to them. On one, two and seven threads the results must be the same bits. */
 #include "cpu_kernel_test.h"
+#include "base/half.h"
 #include "trainer/attributes.h"
 
 /* -- products of few rows ---------------------------------------------------------------------- */
 
-static uint16_t to_bf16(float x) {
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-static float from_bf16(uint16_t x) {
-    const uint32_t bits = (uint32_t)x << 16;
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
 typedef struct {
     int64_t M, K, N;
-    bool trans_b, has_bias, is_bf16;
+    bool trans_b, has_bias;
+    tr_dtype_t type; /* of B */
 } case_t;
 
 static void check_product(const case_t *c) {
@@ -29,7 +19,10 @@ static void check_product(const case_t *c) {
           *bias = kt_normal(N, 3, 0, 1), *out = kt_zeros(M * N), *one = kt_zeros(N);
     uint16_t *half = calloc((size_t)(K * N), sizeof *half);
     double *want = calloc((size_t)(M * N), sizeof *want);
-    for (int64_t i = 0; c->is_bf16 && i < K * N; i++) b[i] = from_bf16(half[i] = to_bf16(b[i]));
+    for (int64_t i = 0; c->type == TR_BF16 && i < K * N; i++)
+        b[i] = tr_float_of_bf16(half[i] = tr_bf16_of_float(b[i]));
+    for (int64_t i = 0; c->type == TR_F16 && i < K * N; i++)
+        b[i] = tr_float_of_f16(half[i] = tr_f16_of_float(b[i]));
     for (int64_t i = 0; i < M; i++)
         for (int64_t j = 0; j < N; j++) {
             double sum = c->has_bias ? bias[j] : 0;
@@ -38,7 +31,7 @@ static void check_product(const case_t *c) {
             want[i * N + j] = sum;
         }
     tr_view_t right = F32(b, c->trans_b ? N : K, c->trans_b ? K : N);
-    if (c->is_bf16) right.data = half, right.dtype = TR_BF16;
+    if (c->type != TR_F32) right.data = half, right.dtype = c->type;
     const tr_view_t bias_view = c->has_bias ? F32(bias, N) : ABSENT;
     RUN(MATMUL_ROWS, &attr, VIEWS(F32(a, M, K), right, bias_view), VIEWS(F32(out, M, N)));
     kt_close(out, want, M * N, 1e-5, 2e-6 * sqrt((double)K) + 1e-6, "product of few rows");
@@ -56,9 +49,9 @@ static void products_of_few_rows(void **state) {
                          sizes[][2] = {{1, 1}, {7, 5}, {16, 64}, {33, 67}, {130, 200}, {259, 131}};
     for (size_t r = 0; r < sizeof rows / sizeof *rows; r++)
         for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
-            for (int way = 0; way < 8; way++)
-                check_product(
-                    &(case_t){rows[r], sizes[s][0], sizes[s][1], way & 1, way & 2, way & 4});
+            for (int way = 0; way < 12; way++)
+                check_product(&(case_t){rows[r], sizes[s][0], sizes[s][1], way & 1, way & 2,
+                                        (tr_dtype_t)(way / 4)});
 }
 
 /* -- caches ------------------------------------------------------------------------------------ */

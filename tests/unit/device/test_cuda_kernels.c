@@ -424,6 +424,18 @@ static void test_moves(void **state) {
                         {TOKEN(3, 7), F(TOKEN_LIMIT, c), F(9, c)},
                         {Y(3, 7, c)},
                         0});
+        for (tr_dtype_t type = TR_BF16; type <= TR_F16; type++) {
+            tensor_t table = F(TOKEN_LIMIT, c);
+            table.dtype = type;
+            check(&(case_t){"EMBEDDING_FWD of halves",
+                            TR_K_EMBEDDING_FWD,
+                            NULL,
+                            3,
+                            1,
+                            {TOKEN(3, 7), table, none},
+                            {Y(3, 7, c)},
+                            0});
+        }
         check(&(case_t){"EMBEDDING_BWD",
                         TR_K_EMBEDDING_BWD,
                         &plain,
@@ -592,9 +604,9 @@ static void test_generation(void **state) {
             const int64_t m = shapes[i][0], n = shapes[i][1], k = shapes[i][2];
             const bool trans_b = way & 1, bias = way & 2;
             const tr_matmul_attr_t attr = {.trans_b = trans_b, .alpha = 1};
-            for (int half = 0; half < 2; half++) {
+            for (tr_dtype_t type = TR_F32; type <= TR_F16; type++) {
                 tensor_t b = trans_b ? (tensor_t)F(n, k) : (tensor_t)F(k, n);
-                b.dtype = half ? TR_BF16 : TR_F32;
+                b.dtype = type;
                 check(&(case_t){"MATMUL_ROWS",
                                 TR_K_MATMUL_ROWS,
                                 &attr,

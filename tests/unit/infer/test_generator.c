@@ -1,6 +1,7 @@
 /* Texts that are generated among others, in any row, by any program, on any number of threads, are
  * those that are generated alone: the same tokens and the same bits of log-probabilities. */
 #include "infer/generate.h"
+#include "base/half.h"
 #include "base/rng.h"
 #include "trainer/log.h"
 #include "trainer/session.h"
@@ -31,8 +32,9 @@ typedef struct {
     tr_generator_t *generator;
 } model_t;
 
-/* Position BROKEN of every text gives scores that are not finite. */
-static void fill_params(tr_graph_t *g) {
+/* Position BROKEN of every text gives scores that are not finite. Matrices have values of
+ * the type `type`, in whichever type they are held. */
+static void fill_params(tr_graph_t *g, tr_dtype_t type) {
     uint64_t stream = 0;
     for (int32_t id = 1; id <= tr_graph_tensor_count(g); id++) {
         const tr_tensor_t t = {id};
@@ -44,13 +46,21 @@ static void fill_params(tr_graph_t *g) {
         float *values = calloc((size_t)count, sizeof *values);
         for (int64_t i = 0; i < count; i++)
             values[i] = (is_norm ? 1 : 0) + 0.4f * (float)(tr_rng_uniform(&rng) - 0.5);
-        for (int64_t i = 0; strstr(info->name, "wpe") && i < 40; i++) values[BROKEN * 40 + i] = NAN;
-        OK(tr_tensor_write(g, t, values));
+        const bool is_table = strstr(info->name, "wpe"),
+                   is_matrix = info->shape.ndim == 2 && !is_table;
+        uint16_t *halves = calloc((size_t)count, sizeof *halves);
+        for (int64_t i = 0; is_table && i < 40; i++) values[BROKEN * 40 + i] = NAN;
+        for (int64_t i = 0; i < count && is_matrix && type != TR_F32; i++) {
+            halves[i] = type == TR_BF16 ? tr_bf16_of_float(values[i]) : tr_f16_of_float(values[i]);
+            values[i] = type == TR_BF16 ? tr_float_of_bf16(halves[i]) : tr_float_of_f16(halves[i]);
+        }
+        OK(tr_tensor_write(g, t, info->dtype == TR_F32 ? (void *)values : halves));
         free(values);
+        free(halves);
     }
 }
 
-static model_t open_model(int64_t rows, int threads, tr_dtype_t weights) {
+static model_t open_model(int64_t rows, int threads, tr_dtype_t weights, tr_dtype_t values) {
     const tr_generator_params_t params = {.rows = rows, .weights = weights, .vocab_size = VOCAB};
     const tr_config_table_t *const *tables;
     const char *device = getenv("OP_DEVICE");
@@ -74,7 +84,7 @@ static model_t open_model(int64_t rows, int threads, tr_dtype_t weights) {
                                                 .size = 1},
                          &m.s));
     OK(tr_session_start(m.s, NULL));
-    fill_params(m.s->g);
+    fill_params(m.s->g, values);
     OK(tr_generator_start(m.generator));
     return m;
 }
@@ -185,7 +195,7 @@ static void alone_and_mixed(tr_dtype_t weights) {
     static const int64_t rows[] = {1, 3, 16};
     tr_text_t alone[TEXTS], mixed[TEXTS];
     int stops[TR_STOP_COUNT] = {0};
-    model_t m = open_model(1, 1, weights);
+    model_t m = open_model(1, 1, weights, weights);
     make_texts(alone);
     generate_alone(&m, alone);
     close_model(&m);
@@ -194,7 +204,7 @@ static void alone_and_mixed(tr_dtype_t weights) {
         if (stop != TR_STOP_CONTEXT) assert_true(stops[stop] > 0);
     for (int threads = 1; threads <= (getenv("OP_DEVICE") ? 1 : 2); threads++)
         for (int r = 0; r < 3; r++) {
-            m = open_model(rows[r], threads, weights);
+            m = open_model(rows[r], threads, weights, weights);
             make_texts(mixed);
             generate_mixed(&m, mixed, (uint64_t)(10 * r + threads));
             close_model(&m);
@@ -209,6 +219,26 @@ static void mixed_is_alone_fp32(void **state) {
 }
 static void mixed_is_alone_bf16(void **state) {
     alone_and_mixed(TR_BF16);
+}
+
+/* Halves are held in half the memory and give the same bits as their values in fp32. */
+static void halves_are_their_values(void **state) {
+    for (tr_dtype_t type = TR_BF16; type <= TR_F16; type++) {
+        tr_text_t half[TEXTS], wide[TEXTS];
+        size_t bytes[2];
+        for (int is_wide = 0; is_wide < 2; is_wide++) {
+            model_t m = open_model(1, 1, is_wide ? TR_F32 : type, type);
+            make_texts(is_wide ? wide : half);
+            generate_alone(&m, is_wide ? wide : half);
+            bytes[is_wide] = tr_graph_memory(m.s->g).params;
+            assert_int_equal(tr_graph_memory(m.s->g).copies, 0);
+            close_model(&m);
+        }
+        for (int i = 0; i < TEXTS; i++) expect_same(&wide[i], &half[i]);
+        assert_true(bytes[0] < bytes[1] * 6 / 10); /* vectors and positions stay wide */
+        free_texts(half, TEXTS);
+        free_texts(wide, TEXTS);
+    }
 }
 
 /* The log-probabilities against sums in double precision. */
@@ -230,7 +260,7 @@ static void scores_of_tokens(void **state) {
 }
 
 static void refused_texts(void **state) {
-    model_t m = open_model(1, 1, TR_F32);
+    model_t m = open_model(1, 1, TR_F32, TR_F32);
     tr_text_t empty = {.most = 1, .end = -1}, longest = {.most = 9, .end = -1, .logprobs = -1};
     int ended = 0;
     assert_int_equal(tr_generator_admit(m.generator, &empty), TR_ERR_DATA);
@@ -248,9 +278,8 @@ static void refused_texts(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mixed_is_alone_fp32),
-        cmocka_unit_test(mixed_is_alone_bf16),
-        cmocka_unit_test(scores_of_tokens),
+        cmocka_unit_test(mixed_is_alone_fp32),     cmocka_unit_test(mixed_is_alone_bf16),
+        cmocka_unit_test(halves_are_their_values), cmocka_unit_test(scores_of_tokens),
         cmocka_unit_test(refused_texts),
     };
     tr_log_set_level(TR_LOG_WARN);

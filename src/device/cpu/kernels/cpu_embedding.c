@@ -14,29 +14,33 @@ static int64_t cpu_embedding_id_at(const tr_view_t *ids, int64_t i) {
     }
 }
 
-CPU_INLINE void row_forward(const float *token, const float *position, int64_t width, void *x,
-                            int type) {
+CPU_INLINE void row_forward(const void *token, const void *position, int64_t width, void *x,
+                            int from, int type) {
     if (!token)
         for (int64_t c = 0; c < width; c++) cpu_put(x, c, NAN, type);
     else if (position)
-        for (int64_t c = 0; c < width; c++) cpu_put(x, c, token[c] + position[c], type);
+        for (int64_t c = 0; c < width; c++)
+            cpu_put(x, c, cpu_get(token, c, from) + cpu_get(position, c, from), type);
     else
-        for (int64_t c = 0; c < width; c++) cpu_put(x, c, token[c], type);
+        for (int64_t c = 0; c < width; c++) cpu_put(x, c, cpu_get(token, c, from), type);
 }
 
 CPU_KERNEL(embedding_fwd) {
     const tr_view_t *ids = &call->in[0];
     int64_t rows = tr_shape_elems(&ids->shape), steps = ids->shape.dim[ids->shape.ndim - 1];
     int64_t vocabulary = call->in[1].shape.dim[0], width = call->in[1].shape.dim[1];
-    const float *wte = call->in[1].data, *wpe = cpu_present(&call->in[2]) ? call->in[2].data : NULL;
+    const void *wte = call->in[1].data, *wpe = cpu_present(&call->in[2]) ? call->in[2].data : NULL;
+    const int from = (int)call->in[1].dtype;
     void *x = call->out[0].data;
 #pragma omp parallel for num_threads(cpu_threads(device, rows *width)) schedule(static)
     for (int64_t i = 0; i < rows; i++) {
         int64_t id = cpu_embedding_id_at(ids, i);
-        const float *token = id >= 0 && id < vocabulary ? wte + id * width : NULL;
-        const float *position = wpe ? wpe + i % steps * width : NULL;
-        CPU_BY_TYPE(call->out[0].dtype, t,
-                    row_forward(token, position, width, cpu_at_out(x, i * width, t), t));
+        const void *token = id >= 0 && id < vocabulary ? cpu_at(wte, id * width, from) : NULL;
+        const void *position = wpe ? cpu_at(wpe, i % steps * width, from) : NULL;
+        CPU_BY_TYPE(
+            from, f,
+            CPU_BY_TYPE(call->out[0].dtype, t,
+                        row_forward(token, position, width, cpu_at_out(x, i * width, t), f, t)));
     }
     return TR_OK;
 }

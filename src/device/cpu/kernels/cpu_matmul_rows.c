@@ -17,8 +17,9 @@ enum {
 };
 
 CPU_VECTOR cpu_vec_t load(const void *x, int64_t at, int type) {
-    return type == TR_F32 ? cpu_vec_load((const float *)x + at)
-                          : cpu_vec_load_bf16((const uint16_t *)x + at);
+    return type == TR_F32    ? cpu_vec_load((const float *)x + at)
+           : type == TR_BF16 ? cpu_vec_load_bf16((const uint16_t *)x + at)
+                             : cpu_vec_load_f16((const uint16_t *)x + at);
 }
 
 typedef struct {
@@ -99,8 +100,8 @@ CPU_INLINE void by_panels(const product_t *p, int64_t first, int64_t last, int t
         int64_t j = first;
         for (; p->rows < ROWS && j + 4 * CPU_VEC_LANES <= last; j += 4 * CPU_VEC_LANES) {
             const part_t b = part_of(p, type, j, k, DEPTH);
-            /* Runs of bf16 are too short for the prefetching of the processor. */
-            if (type == TR_BF16) fetch(b, type, DEPTH * p->columns);
+            /* Runs of halves are too short for the prefetching of the processor. */
+            if (type != TR_F32) fetch(b, type, DEPTH * p->columns);
             for (int64_t i = 0; i < p->rows; i++) block(p, 1, 4, type, i, b);
         }
         for (; j + VECS * CPU_VEC_LANES <= last; j += VECS * CPU_VEC_LANES) {

@@ -20,10 +20,10 @@ static __device__ __forceinline__ int64_t id_at(ids_t ids, int64_t i) {
     return ((const int32_t *)ids.data)[i];
 }
 
-template <typename T, int N>
+template <typename W, typename T, int N>
 static __global__ void __launch_bounds__(THREADS)
-    embedding_kernel(ids_t ids, const float *wte, const float *wpe, T *x, int64_t rows,
-                     int64_t steps, int64_t vocabulary, int64_t width) {
+    embedding_kernel(ids_t ids, const W *wte, const W *wpe, T *x, int64_t rows, int64_t steps,
+                     int64_t vocabulary, int64_t width) {
     const int64_t packs = width / N;
     for (int64_t i = global_thread(); i < rows * packs; i += global_threads()) {
         const int64_t row = i / packs, column = i % packs * N, id = id_at(ids, row);
@@ -41,15 +41,17 @@ CUDA_KERNEL(embedding_fwd) {
     const tr_view_t *id = &call->in[0], *wte = &call->in[1], *y = &call->out[0];
     const int64_t rows = tr_shape_elems(&id->shape), steps = id->shape.dim[id->shape.ndim - 1],
                   width = wte->shape.dim[1];
-    const float *wpe = cuda_present(&call->in[2]) ? (const float *)call->in[2].data : NULL;
+    const void *wpe = cuda_present(&call->in[2]) ? call->in[2].data : NULL;
     const bool wide = cuda_aligned(wte->data) && cuda_aligned(wpe) && cuda_aligned(y->data);
-    CUDA_BY_TYPE(y->dtype, T, {
-        CUDA_BY_PACK(wide && width % CUDA_PACK(T) == 0, T, N,
-                     CUDA_LAUNCH((embedding_kernel<T, N>),
-                                 cuda_blocks(rows * width / N, THREADS, tr_cuda_grid_limit(device)),
-                                 THREADS, stream, ids_of(id), (const float *)wte->data, wpe,
-                                 (T *)y->data, rows, steps, wte->shape.dim[0], width));
-    });
+    CUDA_BY_TYPE(
+        wte->dtype, W, CUDA_BY_TYPE(y->dtype, T, {
+            CUDA_BY_PACK(
+                wide && width % CUDA_PACK(T) == 0, T, N,
+                CUDA_LAUNCH((embedding_kernel<W, T, N>),
+                            cuda_blocks(rows * width / N, THREADS, tr_cuda_grid_limit(device)),
+                            THREADS, stream, ids_of(id), (const W *)wte->data, (const W *)wpe,
+                            (T *)y->data, rows, steps, wte->shape.dim[0], width));
+        }));
     return TR_OK;
 }
 
