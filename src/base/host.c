@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Reads up to two numbers at the beginning of a file; returns how many there are. */
 static int read_numbers(const char *folder, const char *name, double out[2]) {
@@ -95,4 +96,10 @@ size_t tr_host_memory_bytes(void) {
 int tr_host_cpu_limit(void) {
     double limit = least_limit("cpu", cpu_limit);
     return limit < 1e6 ? (int)limit : 0;
+}
+
+size_t tr_host_resident_bytes(void) {
+    double pages[2]; /* of the address space, and in memory */
+    if (read_numbers("/proc/self", "statm", pages) < 2) return 0;
+    return (size_t)pages[1] * (size_t)sysconf(_SC_PAGESIZE);
 }

@@ -1,6 +1,6 @@
 /*
  * Memory and processors available to this process, limited by the control groups of a SLURM job or
- * a container. Reads Linux control groups, versions 1 and 2; limits of parent groups apply too.
+ * a container, and the memory that it uses. Reads Linux control groups, versions 1 and 2; limits of parent groups apply too.
  */
 #ifndef TR_BASE_HOST_H
 #define TR_BASE_HOST_H
@@ -11,5 +11,8 @@
 size_t tr_host_memory_bytes(void);
 /* CPU time limit in processors, rounded up; 0 if there is no limit. Ignores affinity. */
 int tr_host_cpu_limit(void);
+
+/* Bytes of this process in memory; 0 if unknown. */
+size_t tr_host_resident_bytes(void);
 
 #endif

@@ -43,7 +43,9 @@ struct tr_generator {
     int32_t *input; /* host values of an input */
     int32_t *order; /* for tr_sample */
     uint64_t admitted;
-    tr_generate_stats_t stats; /* of tr_generator_run */
+    /* of tr_generator_run */
+    tr_generate_stats_t stats;
+    TR_VEC(double) step_sec;
 };
 
 const char *tr_stop_name(tr_stop_t stop) {
@@ -146,6 +148,7 @@ void tr_generator_destroy(tr_generator_t **generator) {
     tr_free(&n->logits);
     tr_free(&n->input);
     tr_free(&n->order);
+    tr_vec_free(&n->step_sec);
     tr_free(generator);
 }
 
@@ -257,8 +260,6 @@ static tr_status_t generator_write_rows(tr_generator_t *n, const program_t *p, i
 
 /* One token of every text whose prompt is done. */
 static tr_status_t generator_decode(tr_generator_t *n, tr_generator_text_fn each, void *self) {
-    const double begin = tr_clock_sec();
-    const int64_t before = n->stats.tokens;
     int64_t count = 0;
     for (row_t *row = n->row; row < n->row + n->params.rows; row++)
         if (row->text && !row_has_prompt(row)) n->ready[count++] = row;
@@ -271,8 +272,6 @@ static tr_status_t generator_decode(tr_generator_t *n, tr_generator_text_fn each
         n->ready[i]->length++;
         TR_TRY(row_continue(n, n->ready[i], n->logits + i * n->params.vocab_size, each, self));
     }
-    n->stats.decoded += n->stats.tokens - before;
-    n->stats.decode_sec += tr_clock_sec() - begin;
     return TR_OK;
 }
 
@@ -322,6 +321,17 @@ static void generator_note_failed(void *self, tr_text_t *text) {
     if (text->stop == TR_STOP_NOT_FINITE) *failed = text;
 }
 
+/* generator_decode, with its time. */
+static tr_status_t generator_time_decode(tr_generator_t *n, tr_text_t **failed) {
+    const double begin = tr_clock_sec();
+    const int64_t before = n->stats.tokens;
+    TR_TRY(generator_decode(n, generator_note_failed, failed));
+    const double sec = tr_clock_sec() - begin;
+    n->stats.decoded += n->stats.tokens - before;
+    n->stats.decode_sec += sec;
+    return tr_vec_push(&n->step_sec, sec);
+}
+
 /* Unlike tr_generator_step, it decodes only when all rows are ready. */
 tr_status_t tr_generator_run(tr_generator_t *n, tr_text_t *texts, int64_t count,
                              tr_generate_stats_t *out_stats) {
@@ -329,16 +339,19 @@ tr_status_t tr_generator_run(tr_generator_t *n, tr_text_t *texts, int64_t count,
     tr_text_t *failed = NULL;
     int64_t next = 0;
     n->stats = (tr_generate_stats_t){0};
+    n->step_sec.count = 0;
     memset(n->row, 0, (size_t)n->params.rows * sizeof *n->row);
     while (!failed && (next < count || tr_generator_free(n) < n->params.rows)) {
         while (next < count && tr_generator_free(n) > 0)
             TR_TRY(tr_generator_admit(n, &texts[next++]));
         row_t *row = generator_oldest(n);
         TR_TRY(row ? generator_prefill(n, row, generator_note_failed, &failed)
-                   : generator_decode(n, generator_note_failed, &failed));
+                   : generator_time_decode(n, &failed));
         if (n->stats.first_sec == 0 && n->stats.tokens > 0)
             n->stats.first_sec = tr_clock_sec() - begin;
     }
+    n->stats.step_sec = n->step_sec.data;
+    n->stats.steps = (int64_t)n->step_sec.count;
     *out_stats = n->stats;
     if (!failed) return TR_OK;
     return TR_FAIL(TR_ERR_DATA, "the scores of token %zu of text %llu are not finite",

@@ -1,16 +1,14 @@
 /* Samples the GPU and the process of a rank, on a thread of its own. */
 #include "base/clock.h"
+#include "base/host.h"
 #include "base/mem.h"
 #include "base/thread.h"
 #include "telemetry_int.h"
 #include "trainer/log.h"
-#include <fcntl.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>
-#include <unistd.h>
 
 enum { STOP_SEC = 2 };
 #define LEAST_SEC 0.01 /* tr_watchdog_set_values */
@@ -24,25 +22,13 @@ static void series_add(series_t *series, double value) {
     series->sum += value;
 }
 
-/* 0: unknown. */
-static double read_rss_bytes(void) {
-    char text[128] = "";
-    long long pages = 0;
-    const int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return 0;
-    const ssize_t n = read(fd, text, sizeof text - 1);
-    close(fd);
-    if (n <= 0 || sscanf(text, "%*s %lld", &pages) != 1) return 0;
-    return (double)pages * (double)sysconf(_SC_PAGESIZE);
-}
-
 static double seconds_of(struct timeval t) {
     return (double)t.tv_sec + 1e-6 * (double)t.tv_usec;
 }
 
 static void sample_process(tr_telemetry_t *t, double now_sec) {
     struct rusage usage;
-    const double rss = read_rss_bytes();
+    const double rss = (double)tr_host_resident_bytes();
     getrusage(RUSAGE_SELF, &usage);
     const double cpu_sec = seconds_of(usage.ru_utime) + seconds_of(usage.ru_stime);
     if (t->sampled_sec > 0 && now_sec > t->sampled_sec)

@@ -7,12 +7,12 @@ call() { local code=$1; shift; "$TRAINER" bench generate "$@" >out 2>err; [ $? =
 
 call 0 "$golden" --tokens 4 threads=1 &&
     for batch in 1 4 16 32 64; do
-        grep -Eq "^ +$batch +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+\$" out || echo "no row of $batch"
+        grep -Eq "^ +$batch( +[0-9.]+){10}\$" out || echo "no row of $batch"
     done >err &&
     [ ! -s err ]
 ok $? "a row for each number of texts"
 
-call 0 "$golden" --tokens 4 --batch 3 --weights bf16 --json b.json threads=1 &&
+call 0 "$golden" --tokens 4 --prompt 20 --batch 3 --weights bf16 --json b.json threads=1 &&
     [ "$(grep -Ec '^ +[0-9]+ +[0-9.]+ ' out)" = 1 ]
 ok $? "--batch: only that"
 if command -v python3 >/dev/null; then
@@ -22,7 +22,9 @@ b = json.load(open("b.json"))
 row, = b["rows"]
 ok = b["weights"] == "bf16" and b["tokens"] == 4 and b["read_bytes_per_sec"] > 0 and row["batch"] == 3
 ok = ok and 0 < row["tokens_per_sec_lowest"] <= row["tokens_per_sec"] <= row["tokens_per_sec_highest"]
-ok = ok and row["first_token_sec"] > 0
+for what in "first_token_sec", "token_sec":
+    ok = ok and 0 < row[what] <= row[what + "_p90"] <= row[what + "_p99"]
+ok = ok and b["prompt"] == 20 and b["load_sec"] > 0 and b["resident_bytes"] > 1e6
 # 4 bytes of vectors and 2 of matrices, read once for the tokens of 3 texts
 C, V, layers = 16, 270, 2
 read = 2 * (V * C + layers * 12 * C * C) + 4 * (layers * 13 * C + 2 * C)

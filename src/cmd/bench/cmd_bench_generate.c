@@ -4,10 +4,12 @@
 #include "cmd/open_trained.h"
 #include "infer/generate.h"
 #include "base/stats.h"
+#include "base/host.h"
 #include "base/clock.h"
 #include "base/mem.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,9 +26,13 @@ typedef struct {
     int type;                      /* of the weights, a tr_dtype_t */
 } bench_generate_options_t;
 
+enum { P50, P90, P99, PERCENTILES };
+static const double percentiles[PERCENTILES] = {0.50, 0.90, 0.99};
+
 typedef struct {
-    double first_sec, rate[RUNS]; /* ascending, tokens/s of `decode` */
-    double read_bytes;            /* of weights per second, at the highest rate */
+    double first_sec[PERCENTILES], token_sec[PERCENTILES]; /* to the first token; of the others */
+    double rate[RUNS];                                     /* ascending, tokens/s of `decode` */
+    double read_bytes; /* of weights per second, at the highest rate */
 } generate_result_t;
 
 /* The ops of one kernel in a run of `decode`. */
@@ -43,9 +49,10 @@ typedef struct {
     cmd_trained_t t;
     tr_generator_t *generator;
     generate_result_t result[BATCHES];
-    double weight_bytes;           /* read for each run of `decode` */
-    double limit_bytes;            /* that the device reads per second; 0: not known */
-    TR_VEC(generate_kind_t) kinds; /* of the first batch */
+    double load_sec, resident_bytes; /* until the first run; then, of this process */
+    double weight_bytes;             /* read for each run of `decode` */
+    double limit_bytes;              /* that the device reads per second; 0: not known */
+    TR_VEC(generate_kind_t) kinds;   /* of the first batch */
 } bench_generate_t;
 
 static tr_status_t bench_generate_build(tr_session_t *s, void *self) {
@@ -60,15 +67,23 @@ static tr_status_t bench_generate_build(tr_session_t *s, void *self) {
 
 /* -- measuring --------------------------------------------------------------------------------- */
 
+/* Sorts the values. */
+static void bench_generate_percentiles(double *sec, int64_t count, double out[PERCENTILES]) {
+    tr_sort(sec, count);
+    for (int p = 0; p < PERCENTILES; p++)
+        out[p] = sec[(int64_t)ceil(percentiles[p] * (double)count) - 1];
+}
+
 static tr_status_t bench_generate_time_batch(bench_generate_t *b, int which) {
     static const tr_sampling_t greedy = {.temperature = 0, .top_p = 1};
     generate_result_t *r = &b->result[which];
     const int64_t batch = b->batches[which];
+    TR_VEC(double) token = {0};
     double first[RUNS];
-    for (int i = -WARM; i < RUNS; i++) {
+    tr_status_t status = TR_OK;
+    for (int i = -WARM; i < RUNS && status == TR_OK; i++) {
         tr_text_t texts[BATCH_MAX];
         tr_generate_stats_t stats;
-        tr_status_t status = TR_OK;
         for (int64_t k = 0; k < batch; k++)
             texts[k] =
                 (tr_text_t){.sampling = greedy, .most = b->o->tokens, .end = -1, .logprobs = -1};
@@ -81,16 +96,20 @@ static tr_status_t bench_generate_time_batch(bench_generate_t *b, int which) {
             tr_vec_free(&texts[k].ids);
             tr_vec_free(&texts[k].tokens);
         }
-        TR_TRY(status);
-        if (i < 0) continue;
+        if (i < 0 || status != TR_OK) continue;
         first[i] = stats.first_sec;
         r->rate[i] = (double)stats.decoded / stats.decode_sec;
+        for (int64_t k = 0; k < stats.steps && status == TR_OK; k++)
+            status = tr_vec_push(&token, stats.step_sec[k]);
     }
-    tr_sort(first, RUNS);
-    tr_sort(r->rate, RUNS);
-    r->first_sec = first[RUNS / 2];
-    r->read_bytes = b->weight_bytes * r->rate[RUNS - 1] / (double)batch;
-    return TR_OK;
+    if (status == TR_OK) {
+        bench_generate_percentiles(first, RUNS, r->first_sec);
+        bench_generate_percentiles(token.data, (int64_t)token.count, r->token_sec);
+        tr_sort(r->rate, RUNS);
+        r->read_bytes = b->weight_bytes * r->rate[RUNS - 1] / (double)batch;
+    }
+    tr_vec_free(&token);
+    return status;
 }
 
 static int bench_generate_by_time(const void *a, const void *b) {
@@ -135,7 +154,6 @@ static tr_status_t bench_generate_measure(bench_generate_t *b) {
             b->weight_bytes += (double)info->bytes;
     }
     if (device->ops->measure_read) TR_TRY(device->ops->measure_read(device, &b->limit_bytes));
-    TR_TRY(tr_generator_start(b->generator));
     for (int i = 0; i < b->count; i++) {
         TR_TRY(bench_generate_time_batch(b, i));
         if (i == 0) TR_TRY(bench_generate_time_kinds(b));
@@ -147,6 +165,7 @@ static tr_status_t bench_generate_measure(bench_generate_t *b) {
 
 static void bench_generate_print(const bench_generate_t *b) {
     const tr_session_t *s = b->t.s;
+    char text[32];
     double sum = 0;
     printf("%s, %.1f M parameters, weights in %s, %d thread%s on %s\n", s->model.type,
            (double)s->parameters / 1e6, weight_types[b->o->type], s->device->threads,
@@ -154,14 +173,20 @@ static void bench_generate_print(const bench_generate_t *b) {
     printf("prompts of %lld tokens, %lld new tokens, %d runs", (long long)b->o->prompt,
            (long long)b->o->tokens, RUNS);
     if (b->limit_bytes > 0) printf("; memory is read at up to %.1f GB/s", b->limit_bytes / 1e9);
-    printf("\n\n");
-    printf("%6s %14s %12s %10s %10s %14s\n", "batch", "first token ms", "tokens/s", "lowest",
-           "highest", "weights GB/s");
+    printf("\nloaded in %.2f s, the process then takes %s\n\n", b->load_sec,
+           tr_format_bytes(b->resident_bytes, text));
+    printf("%6s %10s %10s %10s %14s  %25s  %25s\n", "", "tokens/s", "", "", "", "first token ms",
+           "next token ms");
+    printf("%6s %10s %10s %10s %14s ", "batch", "median", "lowest", "highest", "weights GB/s");
+    printf(" %7s %8s %8s  %8s %8s %8s\n", "p50", "p90", "p99", "p50", "p90", "p99");
     for (int i = 0; i < b->count; i++) {
         const generate_result_t *r = &b->result[i];
-        printf("%6lld %14.1f %12.1f %10.1f %10.1f %14.2f\n", (long long)b->batches[i],
-               r->first_sec * 1e3, r->rate[RUNS / 2], r->rate[0], r->rate[RUNS - 1],
-               r->read_bytes / 1e9);
+        printf("%6lld %10.1f %10.1f %10.1f %14.2f ", (long long)b->batches[i], r->rate[RUNS / 2],
+               r->rate[0], r->rate[RUNS - 1], r->read_bytes / 1e9);
+        for (int p = 0; p < PERCENTILES; p++) printf(" %8.2f", 1e3 * r->first_sec[p]);
+        printf(" ");
+        for (int p = 0; p < PERCENTILES; p++) printf(" %8.2f", 1e3 * r->token_sec[p]);
+        printf("\n");
     }
     /* Op by op: with the wait after each op, the sum is more than the time of a run. */
     for (size_t i = 0; i < b->kinds.count; i++) sum += b->kinds.data[i].sec;
@@ -181,16 +206,22 @@ static tr_status_t bench_generate_write_json(const bench_generate_t *b) {
     for (int i = 0; i < b->count; i++) {
         const generate_result_t *r = &b->result[i];
         json_array_append_new(
-            rows, json_pack("{s:I, s:f, s:f, s:f, s:f, s:f}", "batch", (json_int_t)b->batches[i],
-                            "first_token_sec", r->first_sec, "tokens_per_sec", r->rate[RUNS / 2],
-                            "tokens_per_sec_lowest", r->rate[0], "tokens_per_sec_highest",
-                            r->rate[RUNS - 1], "weights_bytes_per_sec", r->read_bytes));
+            rows,
+            json_pack("{s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "batch",
+                      (json_int_t)b->batches[i], "tokens_per_sec", r->rate[RUNS / 2],
+                      "tokens_per_sec_lowest", r->rate[0], "tokens_per_sec_highest",
+                      r->rate[RUNS - 1], "weights_bytes_per_sec", r->read_bytes, "first_token_sec",
+                      r->first_sec[P50], "first_token_sec_p90", r->first_sec[P90],
+                      "first_token_sec_p99", r->first_sec[P99], "token_sec", r->token_sec[P50],
+                      "token_sec_p90", r->token_sec[P90], "token_sec_p99", r->token_sec[P99]));
     }
     return cmd_json_write(
-        json_pack("{s:s, s:s, s:i, s:s, s:I, s:I, s:f, s:o}", "version", cmd_version, "device",
-                  s->device->description, "threads", s->device->threads, "weights",
-                  weight_types[b->o->type], "parameters", (json_int_t)s->parameters, "tokens",
-                  (json_int_t)b->o->tokens, "read_bytes_per_sec", b->limit_bytes, "rows", rows),
+        json_pack("{s:s, s:s, s:i, s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:o}", "version", cmd_version,
+                  "device", s->device->description, "threads", s->device->threads, "weights",
+                  weight_types[b->o->type], "parameters", (json_int_t)s->parameters, "prompt",
+                  (json_int_t)b->o->prompt, "tokens", (json_int_t)b->o->tokens, "load_sec",
+                  b->load_sec, "resident_bytes", b->resident_bytes, "read_bytes_per_sec",
+                  b->limit_bytes, "rows", rows),
         b->o->json);
 }
 
@@ -203,11 +234,15 @@ static tr_status_t bench_generate_run(void *options) {
                                          .build_self = &b};
     tr_status_t status = TR_OK;
     if (o->batch > 0) b.batches[0] = o->batch, b.count = 1;
+    const double begin = tr_clock_sec();
     TR_TRY_GOTO(cmd_trained_open(&params, &b.t), done);
     if (b.t.info->size > 1)
         TR_TRY_GOTO(
             TR_FAIL(TR_ERR_USAGE, "bench generate runs alone, not on %d ranks", b.t.info->size),
             done);
+    TR_TRY_GOTO(tr_generator_start(b.generator), done);
+    b.load_sec = tr_clock_sec() - begin;
+    b.resident_bytes = (double)tr_host_resident_bytes();
     TR_TRY_GOTO(bench_generate_measure(&b), done);
     if (!cmd_json_is_stdout(o->json)) bench_generate_print(&b);
     if (o->json) status = bench_generate_write_json(&b);
@@ -239,9 +274,10 @@ const cmd_command_t bench_generate = {
     .summary =
         "Times the generation of texts.\n"
         "It runs alone. For batches of 1, 4, 16, 32 and 64 texts, or of --batch texts, it prints "
-        "the time to the first token, tokens/s (median, lowest and highest of 10 runs of N tokens, "
-        "after 3 runs that do not count) and the rate at which the fastest run reads the weights, "
-        "with the read bandwidth of the device, measured in the same run.",
+        "tokens/s (median, lowest and highest of 10 runs of N tokens, after 3 runs that do not "
+        "count), the rate at which the fastest run reads the weights, with the read bandwidth of "
+        "the device, measured in the same run, and percentiles of the time to the first token of "
+        "the first text and of the time of the next tokens.",
     CMD_ARGUMENTS(bench_generate_options_t),
     CMD_OPTIONS,
     .run = bench_generate_run,
