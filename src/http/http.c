@@ -10,13 +10,15 @@
 #include <microhttpd.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { REQUEST_SEC = 10 };
+enum { REQUEST_SEC = 10, ANSWER_SEC = 30, MOST_HEADERS = 100, STREAM_BYTES = 4096 };
 
 #define LIBRARY "libmicrohttpd.so.12"
 /* The functions of the library that are used. */
@@ -25,10 +27,12 @@ enum { REQUEST_SEC = 10 };
     F(stop_daemon)                                                                                 \
     F(add_connection)                                                                              \
     F(create_response_from_buffer)                                                                 \
+    F(create_response_from_callback)                                                               \
     F(add_response_header)                                                                         \
     F(queue_response)                                                                              \
     F(destroy_response)                                                                            \
     F(lookup_connection_value)                                                                     \
+    F(get_connection_values)                                                                       \
     F(get_connection_info)
 
 typedef struct {
@@ -63,16 +67,70 @@ static tr_status_t http_load(library_t *out) {
     return TR_OK;
 }
 
-/* -- requests ---------------------------------------------------------------------------------- */
+/* -- replies ----------------------------------------------------------------------------------- */
 
 static int http_fd_of(const tr_http_t *h, struct MHD_Connection *connection) {
     return h->mhd.get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
 }
 
-static enum MHD_Result http_reply(const tr_http_t *h, struct MHD_Connection *connection,
+/* A reply that is sent while it is made. */
+typedef struct {
+    tr_http_t *http;
+    tr_http_stream_t stream;
+    int fd;
+    tr_str_t part; /* [sent, part.length) is to be sent */
+    size_t sent;
+    bool has_ended;
+} stream_t;
+
+static ssize_t stream_read(void *self, uint64_t at, char *out, size_t most) {
+    stream_t *s = self;
+    (void)at;
+    tr_http_clients_mark(&s->http->clients, s->fd, TR_HTTP_WAITS);
+    while (s->sent == s->part.length && !s->has_ended) {
+        s->part.length = s->sent = 0;
+        s->has_ended = !s->stream.read(s->stream.self, &s->part);
+    }
+    tr_http_clients_mark(&s->http->clients, s->fd, TR_HTTP_READS);
+    if (s->part.status != TR_OK) return MHD_CONTENT_READER_END_WITH_ERROR;
+    const size_t left = s->part.length - s->sent, bytes = left < most ? left : most;
+    if (bytes == 0) return MHD_CONTENT_READER_END_OF_STREAM;
+    memcpy(out, s->part.text + s->sent, bytes);
+    s->sent += bytes;
+    return (ssize_t)bytes;
+}
+
+static void stream_close(void *self) {
+    stream_t *s = self;
+    s->stream.close(s->stream.self);
+    tr_str_free(&s->part);
+    tr_free(&s);
+}
+
+static struct MHD_Response *stream_open(tr_http_t *h, int fd, const tr_http_stream_t *stream) {
+    stream_t *s = NULL;
+    struct MHD_Response *response = NULL;
+    if (tr_alloc(sizeof *s, "a reply", &s) == TR_OK) {
+        *s = (stream_t){.http = h, .stream = *stream, .fd = fd};
+        response = h->mhd.create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BYTES, stream_read,
+                                                        s, stream_close);
+    }
+    if (response) return response;
+    stream->close(stream->self);
+    tr_free(&s);
+    return NULL;
+}
+
+static enum MHD_Result http_reply(tr_http_t *h, struct MHD_Connection *connection,
                                   const tr_http_reply_t *reply) {
-    struct MHD_Response *response = h->mhd.create_response_from_buffer(
-        reply->body.length, reply->body.text ? reply->body.text : "", MHD_RESPMEM_MUST_COPY);
+    const int fd = http_fd_of(h, connection);
+    char number[16];
+    struct MHD_Response *response =
+        reply->stream.read
+            ? stream_open(h, fd, &reply->stream)
+            : h->mhd.create_response_from_buffer(reply->body.length,
+                                                 reply->body.text ? reply->body.text : "",
+                                                 MHD_RESPMEM_MUST_COPY);
     if (!response) return MHD_NO;
     h->mhd.add_response_header(response, "Content-Type", reply->type);
     h->mhd.add_response_header(response, "Cache-Control", "no-store");
@@ -80,46 +138,120 @@ static enum MHD_Result http_reply(const tr_http_t *h, struct MHD_Connection *con
     if (reply->status == 401)
         h->mhd.add_response_header(response, "WWW-Authenticate",
                                    "Basic realm=\"trainer\", charset=\"UTF-8\"");
-    if (reply->status == 405) h->mhd.add_response_header(response, "Allow", "GET, HEAD");
+    if (reply->status == 405) h->mhd.add_response_header(response, "Allow", reply->allow);
+    snprintf(number, sizeof number, "%d", reply->retry_sec);
+    if (reply->retry_sec > 0) h->mhd.add_response_header(response, "Retry-After", number);
+    tr_http_clients_mark(&h->clients, fd, TR_HTTP_READS);
     const enum MHD_Result result =
         h->mhd.queue_response(connection, (unsigned)reply->status, response);
     h->mhd.destroy_response(response);
     return result;
 }
 
-/* Called when the header is complete, and again for each part of a body and at its end. A request
- * with a body is refused at once. */
+/* -- requests ---------------------------------------------------------------------------------- */
+
+/* What has come of a request. */
+typedef struct {
+    bool is_post, has_body;
+    int refused; /* the status; 0: not refused. Its body is then read and dropped */
+    const char *why;
+    tr_str_t body;
+} request_t;
+
+typedef struct {
+    int headers, lengths;
+} header_count_t;
+
+static enum MHD_Result request_count(void *self, enum MHD_ValueKind kind, const char *name,
+                                     const char *value) {
+    header_count_t *count = self;
+    (void)kind, (void)value;
+    count->headers++;
+    count->lengths += strcasecmp(name, "Content-Length") == 0;
+    return MHD_YES;
+}
+
+static void request_refuse(request_t *r, int status, const char *why) {
+    if (!r->refused) *r = (request_t){r->is_post, r->has_body, status, why, r->body};
+}
+
+/* Called when the header is complete. The checks are in order of who may know of them: a request
+ * without the token learns nothing else. */
+static void request_check(const tr_http_t *h, struct MHD_Connection *connection, const char *url,
+                          const char *method, request_t *r) {
+#define HEADER(name) h->mhd.lookup_connection_value(connection, MHD_HEADER_KIND, name)
+    const char *length = HEADER("Content-Length"), *chunks = HEADER("Transfer-Encoding");
+    const bool is_open = h->params.open_path && strcmp(url, h->params.open_path) == 0;
+    header_count_t count = {0, 0};
+    int64_t bytes = 0;
+    h->mhd.get_connection_values(connection, MHD_HEADER_KIND, request_count, &count);
+    r->is_post = h->params.body_bytes > 0 && strcmp(method, "POST") == 0;
+    r->has_body = (length && strcmp(length, "0") != 0) || chunks;
+    if (count.lengths > 1 || (length && chunks))
+        request_refuse(r, 400, "expected one Content-Length, or Transfer-Encoding: chunked");
+    if (length && (!tr_parse_int(length, &bytes) || bytes < 0))
+        request_refuse(r, 400, "Content-Length: expected a number of bytes");
+    if (count.headers > MOST_HEADERS) request_refuse(r, 431, "expected at most 100 header fields");
+    if (h->params.own_hosts_only && !tr_http_is_own_host(HEADER("Host")))
+        request_refuse(r, 421,
+                       "Host: expected localhost, an address in numbers, or the name of this "
+                       "machine; behind a proxy, let it send Host: localhost");
+    if (h->token && !is_open && !tr_http_has_token(HEADER("Authorization"), h->token))
+        request_refuse(r, 401, "expected the header Authorization: Bearer TOKEN");
+    if (!r->is_post && strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0)
+        request_refuse(r, 405, "this method is not supported");
+    if (!r->is_post && r->has_body) request_refuse(r, 413, "expected no body with this method");
+    if (r->is_post && bytes > (int64_t)h->params.body_bytes)
+        request_refuse(r, 413, "the body is larger than this server reads");
+#undef HEADER
+}
+
+static void request_answer(tr_http_t *h, const request_t *r, const char *url, const char *type,
+                           int fd, tr_http_reply_t *reply) {
+    const tr_http_request_t request = {.path = url,
+                                       .method = r->is_post ? "POST" : "GET",
+                                       .type = type ? type : "",
+                                       .body = r->body.text ? r->body.text : "",
+                                       .body_bytes = r->body.length,
+                                       .client = fd};
+    reply->status = r->refused ? r->refused : r->body.status != TR_OK ? 503 : 200;
+    if (reply->status == 200)
+        h->params.handler(h->params.self, &request, reply);
+    else if (h->params.refuse)
+        h->params.refuse(reply, r->refused ? r->why : "not enough memory");
+    if (reply->body.length == 0 && reply->status != 200)
+        tr_str_printf(&reply->body, "%d\n", reply->status);
+    if (reply->body.status != TR_OK) reply->status = 500;
+}
+
+/* Called when the header is complete, for each part of the body, and at the end. */
 static enum MHD_Result http_on_request(void *self, struct MHD_Connection *connection,
                                        const char *url, const char *method, const char *version,
                                        const char *upload, size_t *upload_bytes, void **state) {
-    static char seen;
     tr_http_t *h = self;
-    tr_http_reply_t reply = {.status = 200, .type = "text/plain; charset=utf-8"};
-    const char *length =
-        h->mhd.lookup_connection_value(connection, MHD_HEADER_KIND, "Content-Length");
-    const bool has_body =
-        (length && strcmp(length, "0") != 0) ||
-        h->mhd.lookup_connection_value(connection, MHD_HEADER_KIND, "Transfer-Encoding");
-    (void)version, (void)upload, (void)upload_bytes;
-    if (!*state && !has_body) {
-        *state = &seen;
+    request_t *r = *state;
+    tr_http_reply_t reply = {.type = "text/plain; charset=utf-8",
+                             .allow = h->params.body_bytes > 0 ? "GET, HEAD, POST" : "GET, HEAD"};
+    (void)version;
+    if (!r) {
+        if (tr_alloc(sizeof *r, "a request", &r) != TR_OK) return MHD_NO;
+        *state = r;
+        request_check(h, connection, url, method, r);
+        /* Answered before its body comes, which ends the connection. */
+        if (r->refused != 413 && r->refused != 405) return MHD_YES;
+    } else if (*upload_bytes > 0) {
+        if (r->body.length + *upload_bytes > h->params.body_bytes)
+            request_refuse(r, 413, "the body is larger than this server reads");
+        if (!r->refused) tr_str_append_bytes(&r->body, upload, *upload_bytes);
+        *upload_bytes = 0;
         return MHD_YES;
     }
-    tr_http_clients_mark(&h->clients, http_fd_of(h, connection), true);
-    const char *given =
-        h->mhd.lookup_connection_value(connection, MHD_HEADER_KIND, "Authorization");
-    const bool is_open = h->params.open_path && strcmp(url, h->params.open_path) == 0;
-    if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0)
-        reply.status = 405;
-    else if (has_body)
-        reply.status = 413;
-    else if (h->token && !is_open && !tr_http_has_token(given, h->token))
-        reply.status = 401;
-    else
-        h->params.handler(h->params.self, &(tr_http_request_t){.path = url}, &reply);
-    if (reply.body.length == 0 && reply.status != 200)
-        tr_str_printf(&reply.body, "%d\n", reply.status);
-    if (reply.body.status != TR_OK) reply.status = 500;
+    const int fd = http_fd_of(h, connection);
+    tr_http_clients_mark(&h->clients, fd, TR_HTTP_WAITS);
+    request_answer(h, r, url,
+                   h->mhd.lookup_connection_value(connection, MHD_HEADER_KIND, "Content-Type"), fd,
+                   &reply);
+    tr_str_free(&r->body);
     const enum MHD_Result result = http_reply(h, connection, &reply);
     tr_str_free(&reply.body);
     return result;
@@ -128,8 +260,11 @@ static enum MHD_Result http_on_request(void *self, struct MHD_Connection *connec
 static void http_on_answered(void *self, struct MHD_Connection *connection, void **state,
                              enum MHD_RequestTerminationCode code) {
     tr_http_t *h = self;
-    (void)state, (void)code;
-    tr_http_clients_mark(&h->clients, http_fd_of(h, connection), false);
+    request_t *r = *state;
+    (void)code;
+    if (r) tr_str_free(&r->body);
+    tr_free(state);
+    tr_http_clients_mark(&h->clients, http_fd_of(h, connection), TR_HTTP_ASKS);
 }
 
 static void http_on_connection(void *self, struct MHD_Connection *connection, void **state,
@@ -184,7 +319,9 @@ tr_status_t tr_http_start(const tr_http_params_t *params, tr_http_t **out) {
     h->params = *params;
     h->listen_fd = h->stop_fd = -1;
     TR_TRY_GOTO(tr_http_clients_open(&h->clients, params->connections,
-                                     params->request_sec > 0 ? params->request_sec : REQUEST_SEC), failed);
+                                     params->request_sec > 0 ? params->request_sec : REQUEST_SEC,
+                                     params->answer_sec > 0 ? params->answer_sec : ANSWER_SEC),
+                failed);
     TR_TRY_GOTO(http_load(&h->mhd), failed);
     if (params->token) TR_TRY_GOTO(tr_strdup(params->token, &h->token), failed);
     TR_TRY_GOTO(tr_http_listen(params->address, params->port, &h->listen_fd, &h->port), failed);
@@ -212,6 +349,12 @@ tr_status_t tr_http_start(const tr_http_params_t *params, tr_http_t **out) {
 failed:
     tr_http_stop(&h);
     return status;
+}
+
+void tr_http_drain(tr_http_t *h, double sec) {
+    const double end = tr_clock_sec() + sec;
+    while (tr_http_clients_busy(&h->clients) > 0 && tr_clock_sec() < end)
+        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
 }
 
 void tr_http_stop(tr_http_t **stopping) {
@@ -244,6 +387,9 @@ tr_status_t tr_http_start(const tr_http_params_t *params, tr_http_t **out) {
 int tr_http_port(const tr_http_t *http) {
     (void)http;
     return 0;
+}
+void tr_http_drain(tr_http_t *http, double sec) {
+    (void)http, (void)sec;
 }
 void tr_http_stop(tr_http_t **http) {
     *http = NULL;

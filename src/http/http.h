@@ -2,7 +2,8 @@
  * A small HTTP server on a thread of its own, by libmicrohttpd, which is loaded when a server
  * starts. One thread per connection. The server accepts connections itself: those that send no
  * whole request in time are closed, and where there are too many, the oldest of them makes
- * room. Not collective.
+ * room. What a request may be is checked before it is read: its size, its length, its token. Not
+ * collective.
  */
 #ifndef TR_HTTP_HTTP_H
 #define TR_HTTP_HTTP_H
@@ -12,18 +13,37 @@
 #include <stdbool.h>
 
 typedef struct {
-    const char *path; /* "/metrics", without the query */
+    const char *path;   /* "/metrics", without the query */
+    const char *method; /* "GET", also for HEAD; "POST" where bodies are accepted */
+    const char *type;   /* Content-Type of the body; "": none is given */
+    const char *body;   /* "" for none; a zero byte follows it */
+    size_t body_bytes;
+    int client; /* for tr_http_has_left, until the reply is complete */
 } tr_http_request_t;
 
+/* A reply that is sent while it is made. */
 typedef struct {
-    int status;       /* 200 when the handler is called */
-    const char *type; /* "text/plain" when the handler is called; static */
+    /* Appends what there is to send; may wait for it. False: that was all. Not called again. */
+    bool (*read)(void *self, tr_str_t *out);
+    /* Called once: the reply is complete, or the client has left. */
+    void (*close)(void *self);
+    void *self;
+} tr_http_stream_t;
+
+typedef struct {
+    int status;        /* 200 when the handler is called */
+    const char *type;  /* "text/plain" when the handler is called; static */
+    const char *allow; /* with status 405: the methods of the path; static */
+    int retry_sec;     /* with status 429 and 503: ask again after it; 0: not said */
     tr_str_t body;
+    tr_http_stream_t stream; /* sent in place of `body` if stream.read is not NULL */
 } tr_http_reply_t;
 
-/* Answers a GET or HEAD request. Called by several threads at a time. */
+/* Answers a request. Called by several threads at a time; may wait. */
 typedef void (*tr_http_handler_fn)(void *self, const tr_http_request_t *request,
                                    tr_http_reply_t *reply);
+/* Composes a reply without handler: what the server itself refuses with reply->status. */
+typedef void (*tr_http_refuse_fn)(tr_http_reply_t *reply, const char *why);
 
 typedef struct {
     const char *address; /* "127.0.0.1", "0.0.0.0", "::1" */
@@ -33,6 +53,10 @@ typedef struct {
     const char *open_path; /* answered without the token; NULL: none. Static */
     int connections;       /* at most at a time */
     double request_sec;    /* connections without a whole request for so long are closed; 0: 10 */
+    double answer_sec;     /* limit of a handler or of tr_http_stream_t.read; 0: 30 */
+    size_t body_bytes;     /* the largest body of a POST; 0: GET and HEAD only */
+    bool own_hosts_only;   /* refuses a Host that tr_http_is_own_host does not accept */
+    tr_http_refuse_fn refuse; /* NULL: the body of a refusal is its number */
     tr_http_handler_fn handler;
     void *self;
 } tr_http_params_t;
@@ -43,9 +67,18 @@ typedef struct tr_http tr_http_t;
  * port that this user may not use; TR_ERR_NOINPUT: there is no libmicrohttpd. */
 tr_status_t tr_http_start(const tr_http_params_t *params, tr_http_t **out);
 int tr_http_port(const tr_http_t *http);
-/* Waits for handlers that run. */
+/* Waits until no request is without its whole reply, at most `sec`. */
+void tr_http_drain(tr_http_t *http, double sec);
+/* Waits for handlers that run. Replies that are not sent yet are cut off. */
 void tr_http_stop(tr_http_t **http);
 
+/* Whether the client of a request has closed its connection. */
+bool tr_http_has_left(int client);
+
+/* Whether a Host header names this machine: localhost, an address in numbers, or its host name,
+ * with any port. A page in a browser that reaches the server by a name of its own does not. NULL: no
+ * header. For tests. */
+bool tr_http_is_own_host(const char *header);
 /* Whether the Authorization header `header` (NULL: none) has the token. For tests. */
 bool tr_http_has_token(const char *header, const char *token);
 

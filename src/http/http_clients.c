@@ -3,12 +3,15 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include <poll.h>
 #include <sys/socket.h>
+#include <time.h>
 
-enum { REPLY_SEC = 30, YOUNG_SEC = 1 };
+enum { READ_SEC = 30, YOUNG_SEC = 1, LEAVE_MSEC = 100 };
 
-tr_status_t tr_http_clients_open(tr_http_clients_t *c, int limit, double request_sec) {
-    *c = (tr_http_clients_t){.limit = limit, .request_sec = request_sec};
+tr_status_t tr_http_clients_open(tr_http_clients_t *c, int limit, double request_sec,
+                                 double answer_sec) {
+    *c = (tr_http_clients_t){.limit = limit, .most_sec = {request_sec, answer_sec, READ_SEC}};
     pthread_mutex_init(&c->lock, NULL);
     return tr_alloc((size_t)limit * sizeof *c->clients, "connections", &c->clients);
 }
@@ -24,17 +27,27 @@ static tr_http_client_t *clients_find(const tr_http_clients_t *c, int fd) {
     return NULL;
 }
 
-bool tr_http_clients_add(tr_http_clients_t *c, int fd) {
-    const double now = tr_clock_sec();
+/* Shuts down the oldest connection that asks nothing. It leaves when its thread sees the end. */
+static bool clients_make_room(tr_http_clients_t *c) {
     tr_http_client_t *oldest = NULL;
-    pthread_mutex_lock(&c->lock);
-    const bool has_room = c->count < c->limit;
-    if (has_room) c->clients[c->count++] = (tr_http_client_t){fd, now, false};
-    for (int i = 0; i < c->count && !has_room; i++)
-        if (!c->clients[i].is_busy && (!oldest || c->clients[i].since_sec < oldest->since_sec))
+    for (int i = 0; i < c->count; i++)
+        if (c->clients[i].state == TR_HTTP_ASKS &&
+            (!oldest || c->clients[i].since_sec < oldest->since_sec))
             oldest = &c->clients[i];
-    /* It leaves when its thread sees the end, so the next one has room. */
-    if (oldest && now - oldest->since_sec > YOUNG_SEC) shutdown(oldest->fd, SHUT_RDWR);
+    return oldest && tr_clock_sec() - oldest->since_sec > YOUNG_SEC &&
+           shutdown(oldest->fd, SHUT_RDWR) == 0;
+}
+
+bool tr_http_clients_add(tr_http_clients_t *c, int fd) {
+    pthread_mutex_lock(&c->lock);
+    bool has_room = c->count < c->limit, may_wait = !has_room && clients_make_room(c);
+    for (int i = 0; i < LEAVE_MSEC && may_wait && c->count == c->limit; i++) {
+        pthread_mutex_unlock(&c->lock);
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        pthread_mutex_lock(&c->lock);
+    }
+    has_room = c->count < c->limit;
+    if (has_room) c->clients[c->count++] = (tr_http_client_t){fd, TR_HTTP_ASKS, tr_clock_sec()};
     pthread_mutex_unlock(&c->lock);
     return has_room;
 }
@@ -46,11 +59,19 @@ void tr_http_clients_remove(tr_http_clients_t *c, int fd) {
     pthread_mutex_unlock(&c->lock);
 }
 
-void tr_http_clients_mark(tr_http_clients_t *c, int fd, bool is_busy) {
+void tr_http_clients_mark(tr_http_clients_t *c, int fd, tr_http_client_state_t state) {
     pthread_mutex_lock(&c->lock);
     tr_http_client_t *client = clients_find(c, fd);
-    if (client) *client = (tr_http_client_t){fd, tr_clock_sec(), is_busy};
+    if (client) *client = (tr_http_client_t){fd, state, tr_clock_sec()};
     pthread_mutex_unlock(&c->lock);
+}
+
+int tr_http_clients_busy(tr_http_clients_t *c) {
+    int busy = 0;
+    pthread_mutex_lock(&c->lock);
+    for (int i = 0; i < c->count; i++) busy += c->clients[i].state != TR_HTTP_ASKS;
+    pthread_mutex_unlock(&c->lock);
+    return busy;
 }
 
 /* The library's own time limit counts idleness alone: a byte a second would hold a connection. */
@@ -59,8 +80,12 @@ void tr_http_clients_reap(tr_http_clients_t *c) {
     pthread_mutex_lock(&c->lock);
     for (int i = 0; i < c->count; i++) {
         const tr_http_client_t *client = &c->clients[i];
-        if (now - client->since_sec > (client->is_busy ? REPLY_SEC : c->request_sec))
-            shutdown(client->fd, SHUT_RDWR);
+        if (now - client->since_sec > c->most_sec[client->state]) shutdown(client->fd, SHUT_RDWR);
     }
     pthread_mutex_unlock(&c->lock);
+}
+
+bool tr_http_has_left(int client) {
+    struct pollfd polled = {.fd = client, .events = POLLRDHUP};
+    return poll(&polled, 1, 0) > 0 && polled.revents != 0;
 }

@@ -5,11 +5,17 @@
 #include "http.h"
 #include <pthread.h>
 
+typedef enum {
+    TR_HTTP_ASKS,  /* no whole request has come since the last reply */
+    TR_HTTP_WAITS, /* for the handler */
+    TR_HTTP_READS  /* the reply */
+} tr_http_client_state_t;
+
 /* One accepted connection. */
 typedef struct {
     int fd;
-    double since_sec; /* accepted, or its last request was answered */
-    bool is_busy;     /* a whole request has come, and is not answered yet */
+    tr_http_client_state_t state;
+    double since_sec; /* of the state; while it reads a stream, of the last part */
 } tr_http_client_t;
 
 /* The connections that are open. Guarded by `lock`. */
@@ -17,15 +23,19 @@ typedef struct {
     pthread_mutex_t lock;
     tr_http_client_t *clients; /* [limit] */
     int count, limit;
-    double request_sec;
+    double most_sec[3]; /* in a state */
 } tr_http_clients_t;
 
-tr_status_t tr_http_clients_open(tr_http_clients_t *c, int limit, double request_sec);
+tr_status_t tr_http_clients_open(tr_http_clients_t *c, int limit, double request_sec,
+                                 double answer_sec);
 void tr_http_clients_close(tr_http_clients_t *c);
-/* False: there is no room. The caller may have shut one down by then, which leaves soon. */
+/* False: there is no room, although the oldest one that asks nothing was shut down and had a moment
+ * to leave. */
 bool tr_http_clients_add(tr_http_clients_t *c, int fd);
 void tr_http_clients_remove(tr_http_clients_t *c, int fd);
-void tr_http_clients_mark(tr_http_clients_t *c, int fd, bool is_busy);
+void tr_http_clients_mark(tr_http_clients_t *c, int fd, tr_http_client_state_t state);
+/* Those that wait or read. */
+int tr_http_clients_busy(tr_http_clients_t *c);
 /* Shuts down connections that are late. */
 void tr_http_clients_reap(tr_http_clients_t *c);
 

@@ -1,0 +1,25 @@
+/* The Host header: whether a request is meant for this machine. */
+#include "http.h"
+
+#include <arpa/inet.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+bool tr_http_is_own_host(const char *header) {
+    char name[256], mine[256] = "";
+    struct in6_addr address;
+    if (!header || strlen(header) >= sizeof name) return false;
+    const bool has_brackets = header[0] == '[';
+    strcpy(name, header + has_brackets);
+    char *end = name + strcspn(name, has_brackets ? "]" : ":");
+    if (has_brackets != (*end == ']')) return false;
+    *end = '\0';
+    if (inet_pton(has_brackets ? AF_INET6 : AF_INET, name, &address) == 1) return true;
+    if (has_brackets) return false;
+    if (strcasecmp(name, "localhost") == 0) return true;
+    gethostname(mine, sizeof mine - 1);
+    if (strcasecmp(name, mine) == 0) return true;
+    mine[strcspn(mine, ".")] = '\0'; /* its short form */
+    return mine[0] && strcasecmp(name, mine) == 0;
+}
