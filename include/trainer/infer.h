@@ -46,6 +46,8 @@ typedef struct {
     int64_t batch;        /* samples computed at once: data.batch_size */
     int64_t step;         /* of the checkpoint; -1: unknown */
     const char *weights;  /* path of the opened checkpoint */
+    /* [classes] as the training data had them; NULL: unknown. Of the predictor */
+    const char *const *class_names;
 } tr_predictor_info_t;
 
 /*

@@ -113,6 +113,15 @@ size_t tr_utf8_bytes(const char *text, size_t most) {
     return count;
 }
 
+void tr_str_append_utf8(tr_str_t *s, const char *bytes, size_t count) {
+    for (size_t at = 0; at < count;) {
+        const size_t good = tr_utf8_bytes(bytes + at, count - at);
+        tr_str_append_bytes(s, bytes + at, good);
+        at += good;
+        if (at < count) tr_str_append(s, "\xEF\xBF\xBD"), at++;
+    }
+}
+
 #define MAX_NAME 63 /* longer texts are not typing errors */
 
 static int min_int(int a, int b) {

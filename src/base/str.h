@@ -22,6 +22,9 @@ typedef struct tr_str {
 } tr_str_t;
 void tr_str_append(tr_str_t *s, const char *text);
 void tr_str_append_bytes(tr_str_t *s, const char *bytes, size_t count);
+/* Appends text that need not be UTF-8: each byte that is not part of a character becomes U+FFFD. A
+ * zero byte follows the `count` bytes. */
+void tr_str_append_utf8(tr_str_t *s, const char *bytes, size_t count);
 void tr_str_printf(tr_str_t *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Moves the text to *out ("" for an empty buffer). Free it with tr_free. */
 tr_status_t tr_str_take(tr_str_t *s, char **out);

@@ -144,12 +144,7 @@ static tr_status_t generate_print(const generate_t *p) {
 /* JSON requires UTF-8: invalid bytes become U+FFFD. The tokens are exact. */
 static json_t *generate_json_text(const char *text, size_t bytes) {
     tr_str_t clean = {0};
-    for (size_t at = 0; at < bytes;) {
-        const size_t good = tr_utf8_bytes(text + at, bytes - at);
-        tr_str_append_bytes(&clean, text + at, good);
-        at += good;
-        if (at < bytes) tr_str_append(&clean, "\xEF\xBF\xBD"), at++;
-    }
+    tr_str_append_utf8(&clean, text, bytes);
     json_t *result = json_stringn(clean.text ? clean.text : "", clean.length);
     tr_str_free(&clean);
     return result;

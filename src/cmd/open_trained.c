@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static tr_status_t trained_load_config(tr_world_t *world, const cmd_trained_params_t *params,
-                                       tr_config_t **out) {
+tr_status_t cmd_trained_config(tr_world_t *world, const cmd_trained_params_t *params,
+                               tr_config_t **out) {
     char config[4096];
     /* A Hugging Face folder has no configuration file: its config.json is used. */
     if (!params->config && tr_hf_is_folder(params->weights)) {
@@ -41,7 +41,7 @@ tr_status_t cmd_trained_open(const cmd_trained_params_t *params, cmd_trained_t *
     tr_config_t *config = NULL;
     *t = (cmd_trained_t){.step = -1};
     TR_TRY(cmd_world_open(&t->world));
-    TR_TRY(trained_load_config(t->world, params, &config));
+    TR_TRY(cmd_trained_config(t->world, params, &config));
     t->config = config;
     return tr_trained_open(&trained, t);
 }

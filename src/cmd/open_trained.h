@@ -19,6 +19,9 @@ typedef struct {
 
 typedef tr_trained_t cmd_trained_t; /* owns its world and its configuration */
 
+/* The configuration alone, as cmd_trained_open loads it. Collective. */
+tr_status_t cmd_trained_config(tr_world_t *world, const cmd_trained_params_t *params,
+                               tr_config_t **out);
 /* Call cmd_trained_close also after an error. Collective. */
 tr_status_t cmd_trained_open(const cmd_trained_params_t *params, cmd_trained_t *out);
 /* If `status` is an error, the world stays open, and main ends all ranks. Returns `status`. */

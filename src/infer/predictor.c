@@ -57,6 +57,7 @@ static tr_status_t allocate_batch(tr_predictor_t *p) {
 static tr_status_t predictor_prepare(tr_predictor_t *p) {
     const tr_session_t *s = p->trained.s;
     const tr_shape_t *shape = tr_shape_of(s->g, s->result.output);
+    const tr_names_t *names = &s->preprocess->names[TR_NAMES_CLASSES];
     TR_TRY(tr_trained_is_classifier(&p->trained, &p->is_classifier));
     if (shape->ndim != 2)
         return TR_FAIL(TR_ERR_CONFIG,
@@ -71,6 +72,8 @@ static tr_status_t predictor_prepare(tr_predictor_t *p) {
                                     .batch = shape->dim[0],
                                     .step = p->trained.step,
                                     .weights = p->trained.weights_path};
+    if (p->is_classifier && names->count == p->info.classes)
+        p->info.class_names = (const char *const *)names->name;
     return allocate_batch(p);
 }
 
@@ -106,6 +109,10 @@ void tr_predictor_close(tr_predictor_t **predictor) {
 
 const tr_predictor_info_t *tr_predictor_info(const tr_predictor_t *predictor) {
     return &predictor->info;
+}
+
+const tr_device_t *tr_predictor_device(const tr_predictor_t *predictor) {
+    return predictor->trained.s->device;
 }
 
 /* Computes the samples in the batch; those after `count` are padding. */

@@ -39,6 +39,10 @@ typedef struct {
 tr_status_t tr_trained_open(const tr_trained_params_t *params, tr_trained_t *out);
 void tr_trained_close(tr_trained_t *trained);
 
+/* The device of an open predictor (trainer/infer.h). Borrowed. */
+struct tr_predictor;
+const tr_device_t *tr_predictor_device(const struct tr_predictor *predictor);
+
 /* Whether the model is a classifier. TR_ERR_CONFIG: the checkpoint does not record it. */
 tr_status_t tr_trained_is_classifier(const tr_trained_t *trained, bool *out);
 

@@ -186,7 +186,9 @@ static tr_status_t server_open(tr_server_t *s, const tr_monitor_settings_t *sett
                              .self = s};
     tr_status_t status;
     if (is_auto) TR_TRY(tr_path_join(s->dir, "token", path));
-    TR_TRY_GOTO(tr_token_read(is_auto ? path : settings->token_file, is_auto, &token), done);
+    TR_TRY_GOTO(tr_token_read("monitor.token_file", is_auto ? path : settings->token_file,
+                              is_auto, &token),
+                done);
     http.token = token.text;
     status = tr_http_start(&http, &s->http);
     if (status != TR_OK && s->params.is_resumed && http.port > 0) {

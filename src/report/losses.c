@@ -75,7 +75,7 @@ static tr_cause_t losses_largest(const double part[TR_CAUSES]) {
 /* -- words ------------------------------------------------------------------------------------- */
 
 /* Older runs did not record the engine of the reductions. */
-static void losses_append_remedy(tr_cause_t cause, tr_mode_t mode, const tr_record_t *r,
+static void losses_append_remedy(tr_cause_t cause, tr_scaling_mode_t mode, const tr_record_t *r,
                                  tr_str_t *out) {
     const char *engine = json_string_value(json_object_get(r->summary, "engine"));
     switch (cause) {
@@ -124,7 +124,7 @@ static void losses_append_remedy(tr_cause_t cause, tr_mode_t mode, const tr_reco
         tr_str_append(out, " More samples per rank (data.batch_size) give each reduction more "
                            "computation to hide behind.");
         break;
-    case TR_CAUSE_CHECKPOINT: 
+    case TR_CAUSE_CHECKPOINT:
         tr_str_append(out, " Save less often: checkpoint.every; a new best is saved at each "
                            "validation that finds one (train.valid_every, checkpoint.best).");
         break;

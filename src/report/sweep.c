@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *tr_mode_name(tr_mode_t mode) {
+const char *tr_mode_name(tr_scaling_mode_t mode) {
     static const char *const names[] = {"", "weak", "strong"};
     return names[mode];
 }
@@ -58,7 +58,8 @@ static bool is_strong(const tr_record_t *a, const tr_record_t *b) {
            a->micro_batch * a->ranks == a->batch;
 }
 
-static tr_status_t sweep_fail_batch(const tr_record_t *a, const tr_record_t *b, tr_mode_t mode) {
+static tr_status_t sweep_fail_batch(const tr_record_t *a, const tr_record_t *b,
+                                    tr_scaling_mode_t mode) {
     static const char *const rules[] = {
         "Weak scaling keeps batch and micro-batch per rank, strong scaling keeps the global batch "
         "with micro_batch = batch / ranks",
@@ -165,17 +166,18 @@ static void sweep_finish(tr_sweep_t *sweep) {
 
 /* Adds the sweep of the runs of a kind whose names, as weak-n2, are of the mode. The mode of those
  * with other names is guessed. */
-static tr_status_t sweeps_add_group(const tr_record_t *records, size_t count, tr_mode_t named,
-                                    tr_kind_t kind, tr_sweeps_t *out) {
+static tr_status_t sweeps_add_group(const tr_record_t *records, size_t count,
+                                    tr_scaling_mode_t named, tr_kind_t kind, tr_sweeps_t *out) {
     group_t g = {0};
-    tr_mode_t mode = named;
+    tr_scaling_mode_t mode = named;
     tr_status_t status = TR_OK;
     for (size_t i = 0; i < count; i++) {
         const tr_record_t *r = &records[i];
-        const tr_mode_t mode_of_run = count == 1                             ? TR_MODE_NONE
-                                      : strncmp(r->name, "weak-n", 6) == 0   ? TR_MODE_WEAK
-                                      : strncmp(r->name, "strong-n", 8) == 0 ? TR_MODE_STRONG
-                                                                             : TR_MODE_NONE;
+        const tr_scaling_mode_t mode_of_run = count == 1                           ? TR_MODE_NONE
+                                              : strncmp(r->name, "weak-n", 6) == 0 ? TR_MODE_WEAK
+                                              : strncmp(r->name, "strong-n", 8) == 0
+                                                  ? TR_MODE_STRONG
+                                                  : TR_MODE_NONE;
         if ((r->is_complete || count == 1) && r->kind == kind && mode_of_run == named)
             TR_TRY_GOTO(tr_vec_push(&g, r), done);
     }
@@ -201,7 +203,7 @@ done:
 }
 
 tr_status_t tr_sweeps_make(const tr_record_t *records, size_t count, tr_sweeps_t *out) {
-    static const tr_mode_t modes[] = {TR_MODE_WEAK, TR_MODE_STRONG, TR_MODE_NONE};
+    static const tr_scaling_mode_t modes[] = {TR_MODE_WEAK, TR_MODE_STRONG, TR_MODE_NONE};
     tr_status_t status = TR_OK;
     *out = (tr_sweeps_t){0};
     for (size_t i = 0; i < TR_COUNT(modes) && status == TR_OK; i++)
@@ -235,7 +237,8 @@ static tr_predicted_t json_band(const json_t *row, const char *key) {
                             tr_json_number(value, "high")};
 }
 
-static tr_status_t prediction_check(const json_t *file, const char *path, tr_mode_t *out_mode) {
+static tr_status_t prediction_check(const json_t *file, const char *path,
+                                    tr_scaling_mode_t *out_mode) {
     const char *kind = json_string_value(json_object_get(file, "kind")),
                *mode = json_string_value(json_object_get(file, "mode"));
     const json_t *rows = json_object_get(file, "rows"), *row;
@@ -288,7 +291,7 @@ static tr_status_t prediction_check_runs(const tr_sweep_t *sweep, const json_t *
 /* Adds the rows of a prediction to the sweep of its mode. */
 static tr_status_t sweeps_add_prediction(tr_sweeps_t *sweeps, const json_t *file,
                                          const char *path) {
-    tr_mode_t mode;
+    tr_scaling_mode_t mode;
     tr_sweep_t *sweep = NULL;
     const json_t *row;
     size_t i;

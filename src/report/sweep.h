@@ -14,8 +14,8 @@
 #include "record.h"
 #include "base/mem.h"
 
-typedef enum { TR_MODE_NONE, TR_MODE_WEAK, TR_MODE_STRONG } tr_mode_t;
-const char *tr_mode_name(tr_mode_t mode); /* "" for none */
+typedef enum { TR_MODE_NONE, TR_MODE_WEAK, TR_MODE_STRONG } tr_scaling_mode_t;
+const char *tr_mode_name(tr_scaling_mode_t mode); /* "" for none */
 
 /* A predicted range; NaN: unknown. */
 typedef struct {
@@ -36,7 +36,7 @@ typedef struct {
 } tr_point_t;
 
 typedef struct {
-    tr_mode_t mode;            /* NONE: single runs, one per point */
+    tr_scaling_mode_t mode;            /* NONE: single runs, one per point */
     tr_kind_t kind;            /* PREDICTED: predictions only */
     TR_VEC(tr_point_t) points; /* by ranks */
 } tr_sweep_t;

@@ -1,0 +1,318 @@
+/* trainer serve RUN|CHECKPOINT|FOLDER: keeps a trained model loaded and answers over HTTP. */
+#include "open_trained.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/thread.h"
+#include "comm/watchdog_launch.h"
+#include "model/model.h"
+#include "monitor/token.h"
+#include "serve/api.h"
+#include "trainer/log.h"
+
+#include <arpa/inet.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+enum { MOST_SLOTS = 16, MOST_WAITING = 4096 };
+
+typedef struct {
+    const char *weights, *host, *token_file, *address_file, *name;
+    cmd_words_t settings;
+    int64_t port, slots, waiting; /* slots -1: auto */
+    double drain_sec;
+    int precision; /* of the weights: 0 fp32, 1 bf16 */
+} serve_options_t;
+
+typedef struct {
+    const serve_options_t *o;
+    tr_world_t *world;
+    tr_config_t *config;
+    char name[256];
+    tr_api_t *api;
+    tr_api_model_t model;
+    tr_serve_metrics_t metrics;
+    /* a model of texts */
+    tr_trained_t trained;
+    tr_generator_t *generator;
+    tr_tokenizer_t *tokenizer;
+    tr_text_model_t texts;
+    tr_text_engine_t engine;
+    /* another model */
+    tr_predictor_t *predictor;
+    tr_predict_t predict;
+} serve_t;
+
+/* -- asked to stop ----------------------------------------------------------------------------- */
+
+static int asked_fd = -1; /* an eventfd; written by the handler */
+
+static void serve_note_signal(int number) {
+    const uint64_t one = 1;
+    (void)number, (void)!write(asked_fd, &one, sizeof one);
+}
+
+/* The first signal lets requests end, the second one ends them. */
+static void *serve_watch(void *self) {
+    const serve_t *p = self;
+    uint64_t asked = 0, count;
+    while (read(asked_fd, &count, sizeof count) == sizeof count) {
+        asked += count;
+        if (asked == 1) TR_INFO("asked to end: requests have %g s", p->o->drain_sec);
+        tr_api_drain(p->api, asked == 1 ? p->o->drain_sec : 0);
+    }
+    return NULL;
+}
+
+/* Before this the signals end the program. Ignored signals (nohup) stay ignored. */
+static tr_status_t serve_watch_signals(serve_t *p) {
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    const struct sigaction action = {.sa_handler = serve_note_signal, .sa_flags = SA_RESTART};
+    struct sigaction before;
+    pthread_t thread;
+    asked_fd = eventfd(0, EFD_CLOEXEC);
+    if (asked_fd < 0 || tr_thread_start("serve-signals", serve_watch, p, &thread) != 0)
+        return TR_FAIL(TR_ERR_MEMORY, "cannot start a thread");
+    pthread_detach(thread);
+    for (size_t i = 0; i < TR_COUNT(numbers); i++)
+        if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+            sigaction(numbers[i], &action, NULL);
+    return TR_OK;
+}
+
+/* -- the model --------------------------------------------------------------------------------- */
+
+static int64_t config_number(const tr_config_t *config, const char *key, int64_t otherwise) {
+    const char *text = tr_config_get(config, key);
+    int64_t value;
+    return text && tr_parse_int(text, &value) ? value : otherwise;
+}
+
+/* As many as fit into a quarter of the memory, from 1 to 16. */
+static int64_t serve_slots(const serve_t *p, const tr_device_t *device, int64_t context) {
+    const double slot_bytes = 2.0 * sizeof(float) * (double)context *
+                              (double)config_number(p->config, "model.n_layer", 12) *
+                              (double)config_number(p->config, "model.n_embd", 768),
+                 fit = (double)device->memory_bytes / 4 / slot_bytes;
+    if (p->o->slots > 0) return p->o->slots;
+    return fit < 1 ? 1 : fit > MOST_SLOTS ? MOST_SLOTS : (int64_t)fit;
+}
+
+static tr_status_t serve_build(tr_session_t *s, void *self) {
+    serve_t *p = self;
+    const tr_preprocess_t *kept = s->params.trained_preprocess;
+    const tr_model_t *model;
+    int64_t vocab_size;
+    TR_TRY(tr_model_find(s->model.type, &model));
+    model->tokens(s->config, &p->texts.context, &vocab_size);
+    p->engine.slots = serve_slots(p, s->device, p->texts.context);
+    const tr_generator_params_t params = {.rows = p->engine.slots,
+                                          .weights = p->o->precision == 1 ? TR_BF16 : TR_F32,
+                                          .vocab_size = kept ? kept->classes : 0};
+    TR_TRY(tr_generator_create(&params, &p->generator));
+    return tr_generator_build(s, p->generator);
+}
+
+static tr_status_t serve_open_texts(serve_t *p) {
+    const tr_trained_params_t params = {
+        .weights = p->o->weights, .build = serve_build, .build_self = p};
+    p->trained.world = p->world;
+    p->trained.config = p->config;
+    TR_TRY(tr_trained_open(&params, &p->trained));
+    const tr_preprocess_t *kept = p->trained.preprocess;
+    if (!kept || !kept->tokenizer)
+        return TR_FAIL(TR_ERR_DATA,
+                       "%s has no tokenizer: name a checkpoint whose training data `trainer import "
+                       "text` made, or a folder with vocab.json and merges.txt",
+                       p->trained.weights_path);
+    TR_TRY(tr_tokenizer_from_json(kept->tokenizer, p->trained.weights_path, &p->tokenizer));
+    TR_TRY(tr_generator_start(p->generator));
+    p->texts.name = p->name;
+    p->texts.tokenizer = p->tokenizer;
+    p->engine.generator = p->generator;
+    p->engine.context = p->texts.context;
+    p->engine.metrics = &p->metrics;
+    tr_text_engine_open(&p->engine, p->o->waiting);
+    p->model.texts = &p->texts;
+    p->model.engine = &p->engine;
+    p->model.device = p->trained.s->device;
+    return TR_OK;
+}
+
+static tr_status_t serve_open_predictor(serve_t *p) {
+    TR_TRY(tr_predictor_open(p->config, p->world, p->o->weights, &p->predictor));
+    p->predict =
+        (tr_predict_t){.predictor = p->predictor, .model = p->name, .metrics = &p->metrics};
+    tr_predict_open(&p->predict, p->o->waiting);
+    p->model.predict = &p->predict;
+    p->model.device = tr_predictor_device(p->predictor);
+    return TR_OK;
+}
+
+static tr_status_t serve_open_model(serve_t *p) {
+    const cmd_trained_params_t params = {.weights = p->o->weights, .settings = p->o->settings};
+    tr_model_settings_t settings;
+    const tr_model_t *model;
+    TR_TRY(cmd_world_open(&p->world));
+    TR_TRY(cmd_trained_config(p->world, &params, &p->config));
+    tr_config_read(p->config, &tr_model_config, &settings);
+    TR_TRY(tr_model_find(settings.type, &model));
+    return model->tokens ? serve_open_texts(p) : serve_open_predictor(p);
+}
+
+static void serve_close_model(serve_t *p) {
+    if (p->model.engine) tr_text_engine_close(&p->engine);
+    if (p->model.predict) tr_predict_close(&p->predict);
+    tr_generator_destroy(&p->generator);
+    tr_tokenizer_destroy(&p->tokenizer);
+    tr_predictor_close(&p->predictor);
+    tr_trained_close(&p->trained);
+    tr_config_destroy(&p->config);
+}
+
+/* -- running ----------------------------------------------------------------------------------- */
+
+static bool is_loopback(const char *host) {
+    struct in_addr address;
+    return strcmp(host, "::1") == 0 ||
+           (inet_pton(AF_INET, host, &address) == 1 && ntohl(address.s_addr) >> 24 == 127);
+}
+
+static tr_status_t serve_listen(serve_t *p) {
+    const serve_options_t *o = p->o;
+    tr_str_t token = {0};
+    if (!is_loopback(o->host) && !o->token_file)
+        return TR_FAIL(TR_ERR_USAGE,
+                       "--host %s: other machines can reach this address: give --token-file, or "
+                       "use 127.0.0.1 and a tunnel of ssh",
+                       o->host);
+    if (o->token_file) TR_TRY(tr_token_read("--token-file", o->token_file, true, &token));
+    const tr_api_params_t params = {
+        .address = o->host, .port = (int)o->port, .token = token.text, .waiting = o->waiting};
+    const tr_status_t status = tr_api_start(&params, &p->api);
+    tr_str_free(&token);
+    return status;
+}
+
+static void serve_print_texts(const serve_t *p) {
+    const tr_session_t *s = p->trained.s;
+    const tr_memory_plan_t memory = tr_graph_memory(s->g);
+    char weights[32], caches[32], rest[32];
+    printf("model    %s: %s, %.1f M parameters in %s, %s\n", p->name, s->model.type,
+           (double)s->parameters / 1e6, p->o->precision == 1 ? "bf16" : "fp32",
+           p->trained.weights_path);
+    printf("device   %s\n", s->device->description);
+    printf("memory   weights %s, caches %s (%lld slots of %lld tokens), work %s\n",
+           tr_format_bytes((double)(memory.params + memory.copies), weights),
+           tr_format_bytes((double)memory.caches, caches), (long long)p->engine.slots,
+           (long long)p->texts.context,
+           tr_format_bytes((double)(memory.total - memory.params - memory.copies - memory.caches),
+                           rest));
+}
+
+static void serve_print_predictor(const serve_t *p) {
+    const tr_predictor_info_t *info = tr_predictor_info(p->predictor);
+    char shape[96];
+    printf("model    %s: samples of shape %s, %lld %s, %s\n", p->name,
+           tr_shape_format(&info->shape, shape), (long long)info->outputs,
+           info->classes > 0 ? "classes" : "targets", info->weights);
+    printf("device   %s\n", p->model.device->description);
+}
+
+/* Says where the server is; others read it from --address-file. */
+static tr_status_t serve_announce(const serve_t *p) {
+    const bool is_ipv6 = strchr(p->o->host, ':') != NULL;
+    char url[320];
+    tr_snprintf(url, sizeof url, "http://%s%s%s:%d\n", is_ipv6 ? "[" : "", p->o->host,
+                is_ipv6 ? "]" : "", tr_api_port(p->api));
+    if (p->generator)
+        serve_print_texts(p);
+    else
+        serve_print_predictor(p);
+    printf("address  %sready\n", url);
+    fflush(stdout);
+    return p->o->address_file ? tr_replace_file(p->o->address_file, url, strlen(url)) : TR_OK;
+}
+
+static void serve_name(const serve_options_t *o, char name[256]) {
+    char path[4096];
+    tr_snprintf(path, sizeof path, "%s", o->weights);
+    for (size_t end = strlen(path); end > 1 && path[end - 1] == '/';) path[--end] = '\0';
+    tr_snprintf(name, 256, "%s", o->name ? o->name : tr_file_name(path));
+}
+
+static tr_status_t serve_run(void *options) {
+    const serve_options_t *o = options;
+    serve_t p = {.o = o, .model = {.version = cmd_version}};
+    tr_status_t status;
+    if (tr_launch_tasks() > 1)
+        return TR_FAIL(TR_ERR_USAGE,
+                       "serve: expected one process, found %lld: start a server for "
+                       "each device, behind a proxy",
+                       (long long)tr_launch_tasks());
+    serve_name(o, p.name);
+    p.model.name = p.name;
+    p.model.metrics = &p.metrics;
+    tr_serve_metrics_open(&p.metrics, p.name);
+    TR_TRY_GOTO(serve_listen(&p), done);
+    TR_TRY_GOTO(serve_open_model(&p), done);
+    TR_TRY_GOTO(serve_watch_signals(&p), done);
+    TR_TRY_GOTO(serve_announce(&p), done);
+    status = tr_api_serve(p.api, &p.model);
+    if (o->address_file) unlink(o->address_file);
+done:
+    tr_api_stop(&p.api);
+    serve_close_model(&p);
+    tr_serve_metrics_close(&p.metrics);
+    if (status == TR_OK) cmd_world_close(&p.world);
+    return status;
+}
+
+static const cmd_argument_t arguments[] = {
+    {"RUN|CHECKPOINT|FOLDER", offsetof(serve_options_t, weights), CMD_REQUIRED, NULL},
+    {"[key=value ...]", offsetof(serve_options_t, settings), CMD_SETTINGS, NULL},
+};
+
+static const cmd_option_t options[] = {
+    CMD_OPTION_INT(serve_options_t, port, "--port", "N", "8080", 0, 65535,
+                   "The port; 0 takes a free one."),
+    CMD_OPTION_TEXT(serve_options_t, host, "--host", "ADDRESS", "127.0.0.1",
+                    "The address to listen at, in numbers. Addresses that other machines reach "
+                    "require --token-file."),
+    CMD_OPTION_TEXT(
+        serve_options_t, token_file, "--token-file", "FILE", NULL,
+        "Requires the token in FILE of every request but GET /health, as Authorization: "
+        "Bearer TOKEN. A missing file is made, with a random token."),
+    CMD_OPTION_TEXT(serve_options_t, address_file, "--address-file", "FILE", NULL,
+                    "Writes the address to FILE when the server is ready, and removes it at the "
+                    "end."),
+    CMD_OPTION_TEXT(serve_options_t, name, "--name", "NAME", NULL,
+                    "The name of the model in the API; by default the last part of its path."),
+    CMD_OPTION_AUTO_INT(serve_options_t, slots, "--slots", "N", 1, MOST_WAITING,
+                        "Texts at once. auto: up to 16 whose caches fit into a quarter of the "
+                        "memory."),
+    CMD_OPTION_INT(
+        serve_options_t, waiting, "--queue", "N", "64", 0, MOST_WAITING,
+        "Requests that may wait beside one for each slot; others are refused with status "
+        "429."),
+    CMD_OPTION_DURATION(serve_options_t, drain_sec, "--drain", "SEC", "75s", 0, 86400,
+                        "Time that requests have to end after the signals TERM, INT or HUP. A "
+                        "second signal ends them."),
+    CMD_OPTION_ENUM(serve_options_t, precision, "--weights", "fp32", "fp32|bf16",
+                    "bf16 reads half as many bytes for each token."),
+};
+
+const cmd_command_t cmd_serve = {
+    .name = "serve",
+    .runs = CMD_ON_RANKS,
+    .summary = "Keeps a trained model loaded and answers requests over HTTP.",
+    .help = "Models of type gpt continue texts: POST /v1/completions is OpenAI's API. Other models "
+            "predict: POST /predict. GET / is a page to try the model. RUN, CHECKPOINT and FOLDER "
+            "are as for generate and predict. docs/serving.md describes the requests.",
+    CMD_ARGUMENTS(serve_options_t),
+    CMD_OPTIONS,
+    .run = serve_run,
+};

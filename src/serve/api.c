@@ -1,0 +1,318 @@
+/* Routes of the server. */
+#include "api.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "exercise.h"
+#include "trainer/log.h"
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CONNECTIONS = 256, REQUEST_SEC = 30, REPLY_SEC = 10, RETRY_SEC = 1 };
+#define NO_LIMIT 1e9 /* seconds of an answer: the queue has its own limits */
+
+struct tr_api {
+    tr_http_t *http;
+    _Atomic(const tr_api_model_t *) model; /* NULL: it is not loaded yet */
+};
+
+typedef void (*answer_fn)(const tr_api_model_t *m, const tr_http_request_t *request,
+                          tr_http_reply_t *reply, char why[512]);
+
+/* Steals `object`. */
+static void reply_json(tr_http_reply_t *reply, json_t *object) {
+    char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    json_decref(object);
+    reply->type = "application/json";
+    if (text)
+        tr_str_printf(&reply->body, "%s\n", text);
+    else
+        reply->body.status = TR_ERR_MEMORY;
+    free(text);
+}
+
+static void reply_error(tr_http_reply_t *reply, const char *why) {
+    if (reply->status == 429 || reply->status == 503) reply->retry_sec = RETRY_SEC;
+    reply_json(reply, tr_error_json(reply->status, why));
+}
+
+/* An error of this thread as a refusal. */
+static void refuse(tr_http_reply_t *reply, tr_status_t status, char why[512]) {
+    reply->status = tr_json_status(status);
+    tr_snprintf(why, 512, "%s", tr_error_last()->message);
+}
+
+static tr_queue_t *model_queue(const tr_api_model_t *m) {
+    return m->engine ? &m->engine->queue : &m->predict->queue;
+}
+
+/* -- texts ------------------------------------------------------------------------------------- */
+
+static void answer_completions(const tr_api_model_t *m, const tr_http_request_t *request,
+                               tr_http_reply_t *reply, char why[512]) {
+    tr_completion_t *c = NULL;
+    json_t *object = NULL;
+    tr_status_t status = tr_alloc(sizeof *c, "a request", &c);
+    if (status == TR_OK) status = tr_json_request(request->body, request->body_bytes, &object);
+    if (status == TR_OK) status = tr_completion_read(m->texts, object, c);
+    if (status != TR_OK) {
+        refuse(reply, status, why);
+    } else if (c->stream) {
+        tr_job_open(&c->generation.job, request->client);
+        c->engine = m->engine;
+        reply->status = tr_queue_push(&m->engine->queue, &c->generation.job);
+        tr_snprintf(why, 512, "%s", c->generation.job.why);
+        if (reply->status == 200) {
+            reply->type = "text/event-stream";
+            reply->stream = tr_completion_stream(c);
+            return;
+        }
+        tr_job_close(&m->engine->queue, &c->generation.job);
+    } else {
+        reply->status = tr_queue_serve(&m->engine->queue, &c->generation.job, request->client, why);
+        if (reply->status == 200) reply_json(reply, tr_completion_compose(c));
+    }
+    if (c) tr_completion_free(c);
+    tr_free(&c);
+}
+
+static void answer_models(const tr_api_model_t *m, const tr_http_request_t *request,
+                          tr_http_reply_t *reply, char why[512]) {
+    json_t *model = json_pack("{s:s, s:s, s:I, s:s}", "id", m->name, "object", "model", "created",
+                              (json_int_t)0, "owned_by", "trainer");
+    (void)request, (void)why;
+    if (m->texts)
+        json_object_set_new(model, "max_model_len", json_integer((json_int_t)m->texts->context));
+    reply_json(reply, json_pack("{s:s, s:[o]}", "object", "list", "data", model));
+}
+
+static tr_status_t tokenize(const tr_text_model_t *texts, const json_t *object, json_t **out) {
+    static const char *const known[] = {"model", "prompt"};
+    const char *prompt = NULL;
+    tr_ids_t ids = {0};
+    json_t *tokens;
+    TR_TRY(tr_json_check_fields(object, known, TR_COUNT(known), NULL, 0));
+    TR_TRY(tr_json_take_text(object, "prompt", &prompt));
+    if (!prompt) return tr_json_unexpected("prompt", "a string", NULL);
+    const tr_status_t status = tr_tokenizer_encode(texts->tokenizer, prompt, strlen(prompt), &ids);
+    tokens = json_array();
+    for (size_t i = 0; i < ids.count; i++) json_array_append_new(tokens, json_integer(ids.data[i]));
+    tr_vec_free(&ids);
+    *out = json_pack("{s:I, s:I, s:o}", "count", (json_int_t)json_array_size(tokens),
+                     "max_model_len", (json_int_t)texts->context, "tokens", tokens);
+    return status;
+}
+
+static tr_status_t detokenize(const tr_text_model_t *texts, const json_t *object, json_t **out) {
+    static const char *const known[] = {"model", "tokens"};
+    const json_t *tokens = json_object_get(object, "tokens"), *id;
+    tr_str_t text = {0};
+    size_t i;
+    TR_TRY(tr_json_check_fields(object, known, TR_COUNT(known), NULL, 0));
+    if (!json_is_array(tokens)) return tr_json_unexpected("tokens", "a list of token ids", tokens);
+    json_array_foreach(tokens, i, id) {
+        const json_int_t value = json_integer_value(id);
+        const int32_t token = (int32_t)value;
+        if (!json_is_integer(id) || value != token ||
+            tr_tokenizer_decode(texts->tokenizer, &token, 1, &text) != TR_OK) {
+            tr_str_free(&text);
+            return tr_json_unexpected("tokens", "ids of the vocabulary", id);
+        }
+    }
+    *out = json_pack("{s:o}", "prompt", tr_json_text(text.text ? text.text : "", text.length));
+    tr_str_free(&text);
+    return TR_OK;
+}
+
+static void answer_tokens(const tr_api_model_t *m, const tr_http_request_t *request,
+                          tr_http_reply_t *reply, char why[512]) {
+    const bool is_text = strcmp(request->path, "/tokenize") == 0;
+    json_t *object = NULL, *answer = NULL;
+    tr_status_t status = tr_json_request(request->body, request->body_bytes, &object);
+    if (status == TR_OK) status = (is_text ? tokenize : detokenize)(m->texts, object, &answer);
+    if (status == TR_OK)
+        reply_json(reply, json_incref(answer));
+    else
+        refuse(reply, status, why);
+    json_decref(answer);
+    json_decref(object);
+}
+
+static void answer_generate(const tr_api_model_t *m, const tr_http_request_t *request,
+                            tr_http_reply_t *reply, char why[512]) {
+    tr_exercise_generate(m->engine, m->texts, m->device, request, reply, why);
+    reply->type = "application/json";
+    if (reply->status != 200 && reply->status < 429) /* the form that its clients expect */
+        reply_json(reply, json_pack("{s:o}", "error", tr_json_text(why, strlen(why))));
+}
+
+/* -- every model ------------------------------------------------------------------------------- */
+
+static void answer_predict(const tr_api_model_t *m, const tr_http_request_t *request,
+                           tr_http_reply_t *reply, char why[512]) {
+    tr_predict_answer(m->predict, request, reply, why);
+}
+
+static void answer_info(const tr_api_model_t *m, const tr_http_request_t *request,
+                        tr_http_reply_t *reply, char why[512]) {
+    (void)request, (void)why;
+    reply_json(reply, tr_exercise_info(m->device, m->name));
+}
+
+static void answer_metrics(const tr_api_model_t *m, const tr_http_request_t *request,
+                           tr_http_reply_t *reply, char why[512]) {
+    const tr_serve_load_t load =
+        m->engine ? tr_text_engine_load(m->engine) : tr_predict_load(m->predict);
+    (void)request, (void)why;
+    reply->type = "text/plain; version=0.0.4; charset=utf-8";
+    tr_serve_metrics_compose(m->metrics, &load, &reply->body);
+}
+
+static void answer_page(const tr_api_model_t *m, const tr_http_request_t *request,
+                        tr_http_reply_t *reply, char why[512]) {
+    (void)request, (void)why;
+    reply->type = "text/html; charset=utf-8";
+    tr_api_page(m, &reply->body);
+}
+
+static void answer_health(const tr_api_model_t *m, tr_http_reply_t *reply) {
+    static const char *const states[] = {"ok", "draining", "failed"};
+    const char *state = m ? states[tr_queue_state(model_queue(m))] : "loading";
+    if (strcmp(state, "ok") != 0) reply->status = 503;
+    reply_json(reply, json_pack("{s:s}", "status", state));
+}
+
+/* -- routes ------------------------------------------------------------------------------------ */
+
+typedef enum { FOR_ALL, FOR_TEXTS, FOR_PREDICTIONS } route_for_t;
+static const struct {
+    const char *path, *method;
+    route_for_t what;
+    answer_fn answer;
+} routes[] = {
+    {"/", "GET", FOR_ALL, answer_page},
+    {"/metrics", "GET", FOR_ALL, answer_metrics},
+    {"/info", "GET", FOR_ALL, answer_info},
+    {"/v1/models", "GET", FOR_ALL, answer_models},
+    {"/v1/completions", "POST", FOR_TEXTS, answer_completions},
+    {"/generate", "POST", FOR_TEXTS, answer_generate},
+    {"/tokenize", "POST", FOR_TEXTS, answer_tokens},
+    {"/detokenize", "POST", FOR_TEXTS, answer_tokens},
+    {"/predict", "POST", FOR_PREDICTIONS, answer_predict},
+};
+
+static bool type_is(const tr_http_request_t *request, const char *type) {
+    const size_t length = strlen(type);
+    return strncasecmp(request->type, type, length) == 0 &&
+           strchr("; \t", request->type[length]) != NULL;
+}
+
+/* A browser sends JSON to another site only after it has asked, which is not answered here. */
+static bool type_is_accepted(const tr_http_request_t *request, route_for_t what) {
+    return type_is(request, "application/json") ||
+           (what == FOR_PREDICTIONS && (type_is(request, "application/x-npy") ||
+                                        type_is(request, "application/octet-stream")));
+}
+
+/* Returns the function that answers; NULL: the request is refused, with reply->status and `why`. */
+static answer_fn route_find(const tr_api_model_t *m, const tr_http_request_t *request,
+                            tr_http_reply_t *reply, char why[512]) {
+    size_t i = 0;
+    while (i < TR_COUNT(routes) && strcmp(routes[i].path, request->path) != 0) i++;
+    if (i == TR_COUNT(routes) || (routes[i].what == FOR_TEXTS && !m->engine) ||
+        (routes[i].what == FOR_PREDICTIONS && !m->predict)) {
+        reply->status = 404;
+        tr_snprintf(why, 512,
+                    "%s: this server has GET / /health /info /metrics /v1/models, POST %s",
+                    i == TR_COUNT(routes) ? "there is no such path" : "not with this model",
+                    m->engine ? "/v1/completions /generate /tokenize /detokenize" : "/predict");
+    } else if (strcmp(routes[i].method, request->method) != 0) {
+        reply->status = 405;
+        reply->allow = routes[i].method[0] == 'G' ? "GET, HEAD" : "POST";
+        tr_snprintf(why, 512, "expected %s, found %s", routes[i].method, request->method);
+    } else if (routes[i].method[0] == 'P' && !type_is_accepted(request, routes[i].what)) {
+        reply->status = 415;
+        tr_snprintf(why, 512, "Content-Type: expected application/json%s, found %.100s",
+                    routes[i].what == FOR_PREDICTIONS ? " or application/x-npy" : "",
+                    request->type[0] ? request->type : "nothing");
+    } else if (routes[i].what != FOR_PREDICTIONS && request->body_bytes > TR_REQUEST_BYTES) {
+        reply->status = 413;
+        tr_snprintf(why, 512, "expected a body of at most %d bytes", TR_REQUEST_BYTES);
+    } else {
+        return routes[i].answer;
+    }
+    return NULL;
+}
+
+static void api_answer(void *self, const tr_http_request_t *request, tr_http_reply_t *reply) {
+    tr_api_t *api = self;
+    const tr_api_model_t *m = atomic_load(&api->model);
+    const double begin = tr_clock_sec();
+    char why[512] = "the model is being loaded", took[32];
+    if (strcmp(request->path, "/health") == 0) {
+        answer_health(m, reply);
+        return;
+    }
+    const answer_fn answer = m ? route_find(m, request, reply, why) : NULL;
+    if (answer)
+        answer(m, request, reply, why);
+    else if (!m)
+        reply->status = 503;
+    if (reply->status != 200 && reply->body.length == 0) reply_error(reply, why);
+    if (m && (reply->status == 429 || reply->status == 503)) tr_serve_metrics_refused(m->metrics);
+    if (request->method[0] == 'P' && reply->status != TR_CLIENT_LEFT)
+        TR_INFO("POST %.100s: %d, %s%s", request->path, reply->status,
+                tr_format_duration(tr_clock_sec() - begin, took),
+                reply->stream.read ? ", streams" : "");
+}
+
+/* -- life -------------------------------------------------------------------------------------- */
+
+tr_status_t tr_api_start(const tr_api_params_t *params, tr_api_t **out) {
+    tr_api_t *api = NULL;
+    TR_TRY(tr_alloc(sizeof *api, "the server", &api));
+    const tr_http_params_t http = {.address = params->address,
+                                   .port = params->port,
+                                   .token = params->token,
+                                   .open_path = "/health",
+                                   .connections = (int)params->waiting + CONNECTIONS,
+                                   .request_sec = REQUEST_SEC,
+                                   .answer_sec = NO_LIMIT,
+                                   .body_bytes = TR_PREDICT_BYTES,
+                                   .own_hosts_only = true,
+                                   .refuse = reply_error,
+                                   .handler = api_answer,
+                                   .self = api};
+    const tr_status_t status = tr_http_start(&http, &api->http);
+    if (status != TR_OK) tr_api_stop(&api);
+    *out = api;
+    return status;
+}
+
+int tr_api_port(const tr_api_t *api) {
+    return tr_http_port(api->http);
+}
+
+tr_status_t tr_api_serve(tr_api_t *api, const tr_api_model_t *model) {
+    atomic_store(&api->model, model);
+    const tr_status_t status =
+        model->engine ? tr_text_engine_run(model->engine) : tr_predict_run(model->predict);
+    tr_http_drain(api->http, REPLY_SEC);
+    if (status == TR_OK) return TR_OK;
+    char message[512];
+    tr_snprintf(message, sizeof message, "%s", tr_error_last()->message);
+    return TR_FAIL(TR_ERR_RETRY, "the server ends after an error of the device, start it again: %s",
+                   message);
+}
+
+void tr_api_drain(tr_api_t *api, double sec) {
+    const tr_api_model_t *m = atomic_load(&api->model);
+    if (m) tr_queue_drain(model_queue(m), sec);
+}
+
+void tr_api_stop(tr_api_t **api) {
+    if (!*api) return;
+    tr_http_stop(&(*api)->http);
+    tr_free(api);
+}
