@@ -222,12 +222,19 @@ static void serve_print_predictor(const serve_t *p) {
     printf("device   %s\n", p->model.device->description);
 }
 
-/* Says where the server is; others read it from --address-file. */
+/* Where others reach the server: its address, or for all addresses the name of this node. */
+static void serve_url(const serve_t *p, char url[320]) {
+    const char *host = p->o->host;
+    char node[256] = "";
+    gethostname(node, sizeof node - 1);
+    if (strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0) host = node;
+    tr_snprintf(url, 320, strchr(host, ':') ? "http://[%s]:%d\n" : "http://%s:%d\n", host,
+                tr_api_port(p->api));
+}
+
 static tr_status_t serve_announce(const serve_t *p) {
-    const bool is_ipv6 = strchr(p->o->host, ':') != NULL;
     char url[320];
-    tr_snprintf(url, sizeof url, "http://%s%s%s:%d\n", is_ipv6 ? "[" : "", p->o->host,
-                is_ipv6 ? "]" : "", tr_api_port(p->api));
+    serve_url(p, url);
     if (p->generator)
         serve_print_texts(p);
     else

@@ -3,18 +3,20 @@
 
 #include <string.h>
 
-/* Ends the text before the first stop string that ends in bytes from `from` on. */
+/* Ends the text before the stop string that is complete first, and not before byte `from`. Which one
+ * that is does not depend on how the text is cut into tokens. */
 static void detokenizer_cut(tr_detokenizer_t *d, size_t from) {
-    size_t cut = d->bytes.length;
+    size_t cut = 0, complete = SIZE_MAX;
     for (size_t i = 0; i < d->stop_count; i++) {
-        const size_t length = strlen(d->stops[i]),
-                     first = from < length - 1 ? 0 : from - (length - 1);
-        const char *found = cut > first ? memmem(d->bytes.text + first, d->bytes.length - first,
-                                                 d->stops[i], length)
-                                        : NULL;
-        if (found && (size_t)(found - d->bytes.text) < cut) cut = (size_t)(found - d->bytes.text);
+        const size_t length = strlen(d->stops[i]), first = from < length ? 0 : from - length + 1;
+        const char *found =
+            memmem(d->bytes.text + first, d->bytes.length - first, d->stops[i], length);
+        const size_t start = found ? (size_t)(found - d->bytes.text) : 0, end = start + length;
+        if (!found || end > complete || (end == complete && start > cut)) continue;
+        cut = start;
+        complete = end;
     }
-    d->is_stopped = cut < d->bytes.length;
+    d->is_stopped = complete < SIZE_MAX;
     if (!d->is_stopped) return;
     d->bytes.text[cut] = '\0';
     d->bytes.length = cut;

@@ -10,7 +10,7 @@
 
 typedef struct {
     const tr_tokenizer_t *tokenizer;
-    /* The text ends before the first of these that occurs; UTF-8, not empty. All are borrowed. */
+    /* The text ends before the one of these that is complete first; UTF-8, not empty. Borrowed. */
     const char *const *stops;
     size_t stop_count;
 

@@ -11,6 +11,14 @@ for script in "$slurm"/train_*.sh "$slurm/scaling_sweep.sh" "$local"; do
     [ $? = 2 ]
     ok $? "$name refuses an unknown option"
 done
+"$slurm/serve.sh" --help >out 2>&1 && grep -q '^serve.sh: ' out && ! grep -q '^here=' out && {
+    "$slurm/serve.sh" --slots 2 >out 2>&1
+    [ $? = 2 ]
+} && printf '#!/bin/sh\necho "$@" >words; echo http://node7:81 >serve-9.address; sleep 2\n' >program && chmod +x program &&
+    SLURM_JOB_ID=9 SLURM_SUBMIT_HOST=login TRAINER=./program LAUNCHER=mpirun MPIRUN_OPTIONS="-np 1" \
+        "$slurm/serve.sh" run --slots 2 device=cpu >out 2>&1 &&
+    grep -q 'ssh -N -L 8080:node7:81 login$' out && grep -q '^serve run --slots 2 device=cpu .*--token-file' words
+ok $? "serve.sh starts a server and says how to reach it"
 if command -v shellcheck >/dev/null; then
     (cd "$TRAINER_ROOT" && shellcheck slurm/*.sh tools/scaling_sweep_local.sh tests/slurm/cluster.sh) >out 2>&1
     ok $? "shellcheck finds nothing"

@@ -11,6 +11,7 @@
 
 #include <arpa/inet.h>
 #include <poll.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -18,9 +19,33 @@
 
 static const char token[] = "0123456789abcdef";
 
-static void answer(void *self, const tr_http_request_t *request, tr_http_reply_t *reply) {
+/* A stream of three parts; counts its ends. */
+static bool stream_read(void *self, tr_str_t *out) {
+    int *parts = self;
+    tr_str_printf(out, "part %d;", *parts);
+    return ++*parts < 3;
+}
+static atomic_int closed;
+static void stream_close(void *self) {
     (void)self;
-    tr_str_printf(&reply->body, "path %s", request->path);
+    closed++;
+}
+
+static void answer(void *self, const tr_http_request_t *request, tr_http_reply_t *reply) {
+    static int parts;
+    (void)self;
+    if (strcmp(request->path, "/stream") == 0) {
+        parts = 0;
+        reply->stream = (tr_http_stream_t){stream_read, stream_close, &parts};
+    } else if (strcmp(request->method, "POST") == 0) {
+        tr_str_printf(&reply->body, "%s %zu %s", request->type, request->body_bytes, request->body);
+    } else {
+        tr_str_printf(&reply->body, "path %s", request->path);
+    }
+}
+
+static void refuse(tr_http_reply_t *reply, const char *why) {
+    tr_str_printf(&reply->body, "refused: %s", why);
 }
 
 /* Returns NULL where there is no library: the test is then skipped. */
@@ -36,6 +61,20 @@ static tr_http_t *start(int port, int connections, double request_sec) {
                                              &http);
     if (status != TR_ERR_NOINPUT && status != TR_OK) fail_msg("%s", tr_error_last()->message);
     if (status != TR_OK) print_message("skipped: %s\n", tr_error_last()->message);
+    return http;
+}
+
+/* As a server of a model: bodies of up to 10 bytes, and own hosts only. */
+static tr_http_t *start_for_bodies(void) {
+    tr_http_t *http = NULL;
+    const tr_status_t status = tr_http_start(&(tr_http_params_t){.address = "127.0.0.1",
+                                                                 .connections = 8,
+                                                                 .body_bytes = 10,
+                                                                 .own_hosts_only = true,
+                                                                 .refuse = refuse,
+                                                                 .handler = answer},
+                                             &http);
+    if (status != TR_ERR_NOINPUT && status != TR_OK) fail_msg("%s", tr_error_last()->message);
     return http;
 }
 
@@ -63,15 +102,23 @@ static int reply_of(int fd, double sec, char *text, size_t bytes) {
     return status;
 }
 
-static int ask(const tr_http_t *http, const char *line, const char *headers, char text[1024]) {
+/* A request with `rest` behind its first lines: header fields, an empty line, a body. */
+static int send_request(const tr_http_t *http, const char *line, const char *rest,
+                        char text[1024]) {
     char request[1024];
     const int fd = dial(http);
-    const int bytes = snprintf(request, sizeof request,
-                               "%s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n%s\r\n", line, headers);
+    const int bytes =
+        snprintf(request, sizeof request, "%s HTTP/1.1\r\nConnection: close\r\n%s", line, rest);
     assert_int_equal(write(fd, request, (size_t)bytes), bytes);
     const int status = reply_of(fd, 20, text, 1024);
     close(fd);
     return status;
+}
+
+static int ask(const tr_http_t *http, const char *line, const char *headers, char text[1024]) {
+    char rest[1024];
+    snprintf(rest, sizeof rest, "Host: x\r\n%s\r\n", headers);
+    return send_request(http, line, rest, text);
 }
 
 static void token_is_required(void **state) {
@@ -167,6 +214,70 @@ static void idle_connections_make_room(void **state) {
     tr_http_stop(&http);
 }
 
+#define HEAD "Host: localhost\r\nContent-Type: text/x\r\n"
+
+static void bodies_are_read_up_to_their_limit(void **state) {
+    char text[1024];
+    tr_http_t *http = start_for_bodies();
+    (void)state;
+    if (!http) return;
+    static const struct {
+        int status;
+        const char *names, *rest;
+    } cases[] = {
+        {200, "text/x 4 body", HEAD "Content-Length: 4\r\n\r\nbody"},
+        {200, "text/x 0 ", HEAD "Content-Length: 0\r\n\r\n"},
+        {200, "text/x 6 abcdef",
+         HEAD "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n3\r\ndef\r\n0\r\n\r\n"},
+        {413, "refused: ", HEAD "Content-Length: 11\r\n\r\n"},
+        {413, "refused: ", HEAD "Transfer-Encoding: chunked\r\n\r\nb\r\n12345678901\r\n0\r\n\r\n"},
+        {400, "refused: ", HEAD "Content-Length: 4\r\nContent-Length: 4\r\n\r\nbody"},
+        {400, "refused: ", HEAD "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"},
+        {421, "refused: Host", "Host: x.example\r\nContent-Length: 4\r\n\r\nbody"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const int status = send_request(http, "POST /", cases[i].rest, text);
+        if (status != cases[i].status || !strstr(text, cases[i].names))
+            fail_msg("case %zu: %d %s", i, status, text);
+    }
+    assert_int_equal(send_request(http, "GET /", HEAD "Content-Length: 4\r\n\r\nbody", text), 413);
+    assert_int_equal(send_request(http, "PUT /", HEAD "\r\n", text), 405);
+    tr_http_stop(&http);
+}
+
+static void streams_are_sent_and_closed(void **state) {
+    char text[1024];
+    tr_http_t *http = start_for_bodies();
+    (void)state;
+    if (!http) return;
+    closed = 0;
+    assert_int_equal(send_request(http, "GET /stream", HEAD "\r\n", text), 200);
+    assert_non_null(strstr(text, "chunked"));
+    assert_non_null(strstr(text, "part 0;"));
+    assert_non_null(strstr(text, "part 2;"));
+    assert_null(strstr(text, "part 3;"));
+    tr_http_drain(http, 10);
+    assert_int_equal(closed, 1);
+    tr_http_stop(&http);
+}
+
+static void hosts_are_own_or_not(void **state) {
+    static const char *const own[] = {"localhost",     "LocalHost:80", "127.0.0.1",
+                                      "10.1.2.3:8080", "[::1]",        "[fe80::1]:1"};
+    static const char *const other[] = {NULL,         "",    "example.org", "localhost.example.org",
+                                        "127.0.0.1.", "::1", "[::1",        "[localhost]",
+                                        "1.2.3.4.5",  ":80", "127.1"};
+    char host[64] = "", text[96];
+    (void)state;
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
+        assert_true(tr_http_is_own_host(own[i]));
+    for (size_t i = 0; i < sizeof other / sizeof other[0]; i++)
+        assert_false(tr_http_is_own_host(other[i]));
+    gethostname(host, sizeof host - 1);
+    snprintf(text, sizeof text, "%s:8080", host);
+    assert_true(tr_http_is_own_host(text));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(token_is_required),
@@ -174,6 +285,9 @@ int main(void) {
         cmocka_unit_test(port_in_use_is_an_error),
         cmocka_unit_test(slow_sender_is_closed),
         cmocka_unit_test(idle_connections_make_room),
+        cmocka_unit_test(bodies_are_read_up_to_their_limit),
+        cmocka_unit_test(streams_are_sent_and_closed),
+        cmocka_unit_test(hosts_are_own_or_not),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
