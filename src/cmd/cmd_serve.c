@@ -271,6 +271,7 @@ static tr_status_t serve_run(void *options) {
     status = tr_api_serve(p.api, &p.model);
     if (o->address_file) unlink(o->address_file);
 done:
+    if (status != TR_OK) cmd_say_error(status); /* the end of a broken device has errors too */
     tr_api_stop(&p.api);
     serve_close_model(&p);
     tr_serve_metrics_close(&p.metrics);

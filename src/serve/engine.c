@@ -60,13 +60,17 @@ static void engine_sweep(tr_text_engine_t *e) {
     }
 }
 
+/* When a request got its last slot, or else came. */
+static double generation_turn(const tr_generation_t *g) {
+    return g->admitted > 0 ? g->turn_sec : g->job.since_sec;
+}
+
 /* The request whose next text gets a free slot; NULL: none has one. */
 static tr_generation_t *engine_next(const tr_text_engine_t *e) {
     tr_generation_t *next = NULL;
     for (tr_job_t *job = e->queue.first; job; job = job->next) {
         tr_generation_t *g = (tr_generation_t *)job;
-        if (g->admitted < g->count &&
-            (!next || g->admitted - g->ended < next->admitted - next->ended))
+        if (g->admitted < g->count && (!next || generation_turn(g) < generation_turn(next)))
             next = g;
     }
     return next;
@@ -77,6 +81,7 @@ static void engine_admit(tr_text_engine_t *e) {
     while (tr_generator_free(e->generator) > 0 && (g = engine_next(e))) {
         if (g->admitted == 0)
             tr_serve_metrics_time(e->metrics, TR_TIME_QUEUE, tr_clock_sec() - g->job.since_sec);
+        g->turn_sec = tr_clock_sec();
         if (tr_generator_admit(e->generator, &g->choices[g->admitted].text) == TR_OK)
             g->admitted++;
         else

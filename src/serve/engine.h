@@ -1,7 +1,7 @@
 /*
  * Generates the texts of all requests with one generator, which the thread of tr_text_engine_run owns.
- * A free slot is given, between two steps, to the request that has the fewest; of equal ones to the
- * oldest. A request whose client has left loses its slots before the next step. Not collective.
+ * A free slot is given, between two steps, to the request that waits longest since it came or got its
+ * last slot. A request whose client has left loses its slots before the next step. Not collective.
  */
 #ifndef TR_SERVE_ENGINE_H
 #define TR_SERVE_ENGINE_H
@@ -30,6 +30,7 @@ struct tr_generation {
     tr_choice_t *choices; /* [count] */
     size_t count, admitted, ended;
     bool is_streamed; /* job.changed tells of every token */
+    double turn_sec;  /* when it got its last slot */
     double first_sec; /* of its first token */
 };
 

@@ -14,7 +14,8 @@ done
 "$slurm/serve.sh" --help >out 2>&1 && grep -q '^serve.sh: ' out && ! grep -q '^here=' out && {
     "$slurm/serve.sh" --slots 2 >out 2>&1
     [ $? = 2 ]
-} && printf '#!/bin/sh\necho "$@" >words; echo http://node7:81 >serve-9.address; sleep 2\n' >program && chmod +x program &&
+} && printf '#!/bin/sh\necho "$@" >words; echo http://node7:81 >serve-9.address; sleep 2\n' >program &&
+    chmod +x program &&
     SLURM_JOB_ID=9 SLURM_SUBMIT_HOST=login TRAINER=./program LAUNCHER=mpirun MPIRUN_OPTIONS="-np 1" \
         "$slurm/serve.sh" run --slots 2 device=cpu >out 2>&1 &&
     grep -q 'ssh -N -L 8080:node7:81 login$' out && grep -q '^serve run --slots 2 device=cpu .*--token-file' words

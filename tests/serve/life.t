@@ -52,6 +52,15 @@ assert complete(prompt="a", max_tokens=3)["usage"]["completion_tokens"] == 3
 deaf.close()
 END
 ok $? "clients that leave free their slots and places; 429; one that reads nothing"
+python <<'END'
+from client import *
+many = begin(prompt=["the"] * 20, max_tokens=400, temperature=0)
+while metric("num_requests_running") < 1: pass
+complete(prompt="a", max_tokens=3)
+assert metric("num_requests_running") == 1, "the one with many texts goes on"
+many.close()
+END
+ok $? "a request with many texts does not delay another one"
 ends 0 && [ ! -e address ]
 ok $? "TERM without requests; the file of the address is removed"
 
@@ -73,6 +82,7 @@ old.join()
 assert results["old"][0] == 200 and results["old"][1]["usage"]["completion_tokens"] == 3000, results
 END
 status=$?
+[ $status = 0 ] || kill -KILL "$server"
 wait "$server"
 [ $? = 0 ] && [ $status = 0 ] && grep -q 75 address.out
 ok $? "TERM: no new requests, and those that run end"
@@ -99,6 +109,7 @@ assert b'"code":503' in text and b"[DONE]" not in text, text[-500:]
 assert rest(whole).startswith(b"HTTP/1.1 503"), "the other one is told"
 END
     status=$?
+    [ $status = 0 ] || kill -KILL "$server"
     wait "$server"
     [ $? = 0 ] && [ $status = 0 ]
     ok $? "${way% *}, $((${way##* })) signal: requests are ended, and told so"
