@@ -62,12 +62,12 @@ static void answer_completions(const tr_api_model_t *m, const tr_http_request_t 
         tr_job_open(&c->generation.job, request->client);
         c->engine = m->engine;
         reply->status = tr_queue_push(&m->engine->queue, &c->generation.job);
-        tr_snprintf(why, 512, "%s", c->generation.job.why);
         if (reply->status == 200) {
             reply->type = "text/event-stream";
             reply->stream = tr_completion_stream(c);
             return;
         }
+        tr_snprintf(why, 512, "%s", c->generation.job.why);
         tr_job_close(&m->engine->queue, &c->generation.job);
     } else {
         reply->status = tr_queue_serve(&m->engine->queue, &c->generation.job, request->client, why);

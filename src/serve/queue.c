@@ -44,22 +44,22 @@ void tr_job_close(tr_queue_t *q, tr_job_t *job) {
 int tr_queue_push(tr_queue_t *q, tr_job_t *job) {
     tr_job_t **end = &q->first;
     pthread_mutex_lock(&q->lock);
+    const bool is_full = q->count >= q->most;
+    const int status = q->state != TR_QUEUE_OPEN ? 503 : is_full ? 429 : 200;
     job->since_sec = tr_clock_sec();
-    if (q->state != TR_QUEUE_OPEN) {
-        job->status = 503;
-        tr_snprintf(job->why, sizeof job->why, "%s", q->why);
-    } else if (q->count >= q->most) {
-        job->status = 429;
-        tr_snprintf(job->why, sizeof job->why, "the queue is full: ask again later");
-    } else {
+    job->status = status;
+    job->is_done = status != 200;
+    if (status == 200) {
         while (*end) end = &(*end)->next;
         *end = job;
         q->count++;
         pthread_cond_signal(&q->work);
+    } else {
+        tr_snprintf(job->why, sizeof job->why, "%s",
+                    status == 503 ? q->why : "the queue is full: ask again later");
     }
-    job->is_done = job->status != 200;
     pthread_mutex_unlock(&q->lock);
-    return job->status;
+    return status;
 }
 
 int tr_queue_serve(tr_queue_t *q, tr_job_t *job, int client, char why[512]) {
