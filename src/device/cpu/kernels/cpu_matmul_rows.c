@@ -13,6 +13,7 @@ enum {
     DOTS = CPU_VEC_LANES == 16 ? 4 : 2, /* the same for sums over whole rows */
     COPIED = 8,                         /* rows of A from which B is copied */
     AHEAD = 32,                         /* prefetch distance in columns */
+    LINE = 64,                          /* bytes of a cache line */
     PACK = 32                           /* rows of B copied together */
 };
 
@@ -101,7 +102,8 @@ CPU_INLINE void by_panels(const product_t *p, int64_t first, int64_t last, int t
         for (; p->rows < ROWS && j + 4 * CPU_VEC_LANES <= last; j += 4 * CPU_VEC_LANES) {
             const part_t b = part_of(p, type, j, k, DEPTH);
             /* Runs of halves are too short for the prefetching of the processor. */
-            if (type != TR_F32) fetch(b, type, DEPTH * p->columns);
+            for (int64_t at = 0; at < 4 * CPU_VEC_LANES && type != TR_F32; at += LINE / 2)
+                fetch(b, type, DEPTH * p->columns + at);
             for (int64_t i = 0; i < p->rows; i++) block(p, 1, 4, type, i, b);
         }
         for (; j + VECS * CPU_VEC_LANES <= last; j += VECS * CPU_VEC_LANES) {
