@@ -9,20 +9,26 @@
 
 /* What a threshold is compared with. */
 typedef enum {
-    OF_VALUE,   /* the mean itself; a percentage is a hundredth */
-    OF_MEDIAN,  /* the mean over the median of the session */
-    OF_LOWEST   /* the mean over the lowest mean of a window so far */
+    OF_VALUE,  /* the mean itself; a percentage is a hundredth */
+    OF_TIME,   /* the same; a fraction of a time */
+    OF_MEDIAN, /* the mean over the median of the session */
+    OF_LOWEST  /* the mean over the lowest mean of a window so far */
 } reference_t;
 
 static const struct {
     const char *name, *key; /* in a rule, in a line of metrics.jsonl */
     reference_t of;
 } known[] = {
-    {"stall", "data_stall", OF_VALUE},        {"comm", "comm_exposed", OF_VALUE},
-    {"checkpoint", "checkpoint", OF_VALUE},   {"mfu", "mfu", OF_VALUE},
-    {"throughput", "samples_per_sec", OF_MEDIAN}, {"loss", "loss", OF_LOWEST},
-    {"grad_norm", "grad_norm", OF_VALUE},     {"gpu_util", "gpu_util", OF_VALUE},
-    {"gpu_temp", "gpu_temp", OF_VALUE},       {"gpu_mem", "gpu_mem_bytes", OF_VALUE},
+    {"stall", "data_stall", OF_TIME},
+    {"comm", "comm_exposed", OF_TIME},
+    {"checkpoint", "checkpoint", OF_TIME},
+    {"mfu", "mfu", OF_TIME},
+    {"throughput", "samples_per_sec", OF_MEDIAN},
+    {"loss", "loss", OF_LOWEST},
+    {"grad_norm", "grad_norm", OF_VALUE},
+    {"gpu_util", "gpu_util", OF_TIME},
+    {"gpu_temp", "gpu_temp", OF_VALUE},
+    {"gpu_mem", "gpu_mem_bytes", OF_VALUE},
     {"cpu_util", "cpu_util", OF_VALUE},
 };
 
@@ -48,38 +54,45 @@ struct tr_alerts {
 
 /* -- rules ------------------------------------------------------------------------------------- */
 
-static tr_status_t rule_fail(const char *text) {
+static tr_status_t rule_fail(const char *text, const char *expected) {
     tr_str_t names = {0};
     for (size_t i = 0; i < TR_COUNT(known); i++)
         tr_str_printf(&names, "%s%s", i ? ", " : "", known[i].name);
     const tr_status_t status =
-        TR_FAIL(TR_ERR_CONFIG,
-                "monitor.alert: expected METRIC > NUMBER or METRIC < NUMBER, with %%, x or nothing "
-                "after the number, found '%s'. The metrics are %s.",
-                text, names.text ? names.text : "");
+        TR_FAIL(TR_ERR_CONFIG, "monitor.alert: expected %s, found '%s'. The metrics are %s.",
+                expected, text, names.text ? names.text : "");
     tr_str_free(&names);
     return status;
 }
 
 /* "stall > 5 %": NUMBER % is a hundredth, and NUMBERx is a multiple of the reference. */
 static tr_status_t rule_parse(const char *text, rule_t *rule) {
+    static const char form[] = "METRIC > NUMBER or METRIC < NUMBER, with %, x or nothing after the "
+                               "number";
     char name[32], op, unit[8] = "";
     double number;
     int used = 0;
     *rule = (rule_t){.metric = -1, .lowest = INFINITY};
-    const int found =
-        sscanf(text, " %31[a-z_] %c %lf %7[%x]%n", name, &op, &number, unit, &used);
+    const int found = sscanf(text, " %31[a-z_] %c %lf %7[%x]%n", name, &op, &number, unit, &used);
     if (found < 3 || (op != '<' && op != '>') || strlen(text) >= sizeof rule->text)
-        return rule_fail(text);
+        return rule_fail(text, form);
     if (found == 3) (void)sscanf(text, " %*31[a-z_] %*c %*f%n", &used);
-    if (text[used + (int)strspn(text + used, " ")] || strlen(unit) > 1) return rule_fail(text);
+    if (text[used + (int)strspn(text + used, " ")] || strlen(unit) > 1)
+        return rule_fail(text, form);
     for (size_t i = 0; i < TR_COUNT(known); i++)
         if (strcmp(name, known[i].name) == 0) rule->metric = (int)i;
-    if (rule->metric < 0 || (*unit == 'x' && known[rule->metric].of == OF_VALUE))
-        return rule_fail(text);
+    if (rule->metric < 0) return rule_fail(text, form);
+    const reference_t of = known[rule->metric].of;
+    if (*unit == 'x' && of != OF_MEDIAN && of != OF_LOWEST)
+        return rule_fail(text, "a value without x, which has no reference");
+    if (!*unit && (of == OF_MEDIAN || of == OF_LOWEST))
+        return rule_fail(text, "% or x after the number: of the median throughput of this session, "
+                               "or the lowest mean loss");
     strcpy(rule->text, text);
     rule->is_above = op == '>';
     rule->threshold = *unit == '%' ? number / 100 : number;
+    if (of == OF_TIME && rule->threshold > 1)
+        return rule_fail(text, "a share of at most 1, which is 100 %");
     return TR_OK;
 }
 
@@ -96,9 +109,9 @@ tr_status_t tr_alerts_create(const char *rules, double window_sec, tr_alerts_t *
         for (size_t n = strlen(text); n > 0 && text[n - 1] == ' ';) text[--n] = '\0';
         if (!*text) continue;
         if (a->count == MOST_RULES)
-            TR_TRY_GOTO(TR_FAIL(TR_ERR_CONFIG, "monitor.alert: expected at most %d rules",
-                                MOST_RULES),
-                        done);
+            TR_TRY_GOTO(
+                TR_FAIL(TR_ERR_CONFIG, "monitor.alert: expected at most %d rules", MOST_RULES),
+                done);
         TR_TRY_GOTO(rule_parse(text, &a->rules[a->count]), done);
         a->count++;
     }
@@ -133,7 +146,9 @@ static double rule_median(const rule_t *r) {
 static bool rule_judge(rule_t *r, double window_sec, tr_alert_t *out) {
     const double mean = r->sum / r->count;
     const reference_t of = known[r->metric].of;
-    const double reference = of == OF_MEDIAN ? rule_median(r) : of == OF_LOWEST ? r->lowest : 1,
+    const double reference = of == OF_MEDIAN   ? rule_median(r)
+                             : of == OF_LOWEST ? r->lowest
+                                               : 1,
                  value = mean / reference;
     const bool has_value = r->count > 0 && isfinite(value),
                is_on = has_value && (r->is_above ? value > r->threshold : value < r->threshold);
@@ -147,9 +162,9 @@ static bool rule_judge(rule_t *r, double window_sec, tr_alert_t *out) {
                  100 * value);
     else
         snprintf(out->words, sizeof out->words, "%s is %.4g%s", known[r->metric].name, value,
-                 strchr(r->text, 'x') && of != OF_VALUE ? "x" : "");
+                 strchr(r->text, 'x') && (of == OF_MEDIAN || of == OF_LOWEST) ? "x" : "");
     const size_t used = strlen(out->words);
-    snprintf(out->words + used, sizeof out->words - used, "%s (mean of %.0f s)",
+    snprintf(out->words + used, sizeof out->words - used, "%s (mean of %.3g s)",
              of == OF_MEDIAN   ? " of its median"
              : of == OF_LOWEST ? " of its lowest mean"
                                : "",

@@ -5,13 +5,14 @@
 #include "base/file.h"
 #include "base/log_queue.h"
 #include "base/mem.h"
+#include "run/while_running.h"
 #include "tensorboard.h"
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { MOST_JOBS = 4096, STOP_SEC = 10 };
+enum { MOST_JOBS = 4096, STOP_SEC = 10, COMMANDS_SEC = 5 };
 
 static const tr_config_field_t record_fields[] = {
     TR_FIELD_BOOL(tr_record_settings_t, tensorboard, "no",
@@ -95,7 +96,8 @@ static void recorder_read_board(void *self, void *item) {
 static void recorder_write_prometheus(tr_recorder_t *r) {
     tr_str_t text = {0};
     tr_board_metrics(r->board, &text);
-    if (text.status != TR_OK || tr_replace_file(r->prometheus_path, text.text, text.length) != TR_OK) {
+    if (text.status != TR_OK ||
+        tr_replace_file(r->prometheus_path, text.text, text.length) != TR_OK) {
         TR_WARN("monitor.file is no longer written, training continues: %s",
                 tr_error_last()->message);
         tr_free(&r->prometheus_path);
@@ -117,8 +119,7 @@ static void recorder_say_alert(void *self, const tr_alert_t *alert, const json_t
     recorder_write_metrics(r, json_pack("{s:I, s:s, s:b, s:o}", "step", step, "alert", alert->rule,
                                         "begins", alert->begins, "value",
                                         tr_json_measured(alert->value)));
-    if (r->command.command[0] && !tr_alert_command_run(&r->command, alert, step))
-        TR_WARN("monitor.alert_command was not run: it still runs, or cannot be started");
+    if (r->command.command[0]) tr_alert_command_run(&r->command, alert, step);
 }
 
 static void recorder_write_line(void *self, void *item) {
@@ -135,6 +136,12 @@ static void recorder_write_line(void *self, void *item) {
     recorder_write_metrics(r, line);
     tr_alerts_take(r->alerts, line, recorder_say_alert, r);
     json_decref(line);
+}
+
+static void recorder_finish_commands(void *self, void *item) {
+    tr_recorder_t *r = self;
+    (void)item;
+    tr_alert_command_finish(&r->command, COMMANDS_SEC);
 }
 
 /* -- for the run ------------------------------------------------------------------------------- */
@@ -176,6 +183,7 @@ static tr_status_t recorder_configure(tr_recorder_t *r, const tr_config_t *confi
         TR_TRY(recorder_path(r->run, "metrics.prom", &r->prometheus_path));
     else if (monitor.file[0])
         TR_TRY(tr_strdup(monitor.file, &r->prometheus_path));
+    if (r->prometheus_path) tr_while_running_add(r->prometheus_path);
     return TR_OK;
 }
 
@@ -218,6 +226,7 @@ bool tr_recorder_stop(tr_recorder_t **stopping) {
     tr_recorder_t *r = *stopping;
     if (!r) return true;
     *stopping = NULL;
+    (void)tr_background_post(r->background, recorder_finish_commands, r, NULL);
     (void)tr_background_wait(r->background, STOP_SEC);
     tr_log_set_queue(NULL);
     if (!tr_background_stop(&r->background, 0.1)) {
@@ -225,7 +234,7 @@ bool tr_recorder_stop(tr_recorder_t **stopping) {
                 tr_run_dir(r->run));
         return false;
     }
-    if (r->prometheus_path) unlink(r->prometheus_path);
+    if (r->prometheus_path) tr_while_running_remove(r->prometheus_path);
     recorder_free(&r);
     return true;
 }

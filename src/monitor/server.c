@@ -8,6 +8,7 @@
 #include "http/http.h"
 #include "live_page.h"
 #include "run/run.h"
+#include "run/while_running.h"
 #include "token.h"
 #include "trainer/log.h"
 #include <errno.h>
@@ -150,6 +151,7 @@ static void server_answer(void *self, const tr_http_request_t *request, tr_http_
 static tr_status_t server_write(const tr_server_t *s, const char *name, const char *text) {
     char path[4096];
     TR_TRY(tr_path_join(s->dir, name, path));
+    tr_while_running_add(path);
     return tr_replace_file(path, text, strlen(text));
 }
 
@@ -186,9 +188,9 @@ static tr_status_t server_open(tr_server_t *s, const tr_monitor_settings_t *sett
                              .self = s};
     tr_status_t status;
     if (is_auto) TR_TRY(tr_path_join(s->dir, "token", path));
-    TR_TRY_GOTO(tr_token_read("monitor.token_file", is_auto ? path : settings->token_file,
-                              is_auto, &token),
-                done);
+    TR_TRY_GOTO(
+        tr_token_read("monitor.token_file", is_auto ? path : settings->token_file, is_auto, &token),
+        done);
     http.token = token.text;
     status = tr_http_start(&http, &s->http);
     if (status != TR_OK && s->params.is_resumed && http.port > 0) {
@@ -235,7 +237,7 @@ void tr_server_stop(tr_server_t **stopping) {
     const bool has_files = s->http != NULL;
     tr_http_stop(&s->http);
     for (size_t i = 0; i < TR_COUNT(file_names) && has_files; i++)
-        if (tr_path_join(s->dir, file_names[i], path) == TR_OK) unlink(path);
+        if (tr_path_join(s->dir, file_names[i], path) == TR_OK) tr_while_running_remove(path);
     tr_free(&s->dir);
     tr_free(stopping);
 }

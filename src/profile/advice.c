@@ -112,8 +112,7 @@ static void advice_say_input(const tr_step_profile_t *p, tr_advice_t *a) {
                     "set data.workers above %lld, or move the data to a faster disk",
                     (long long)p->workers);
     else
-        tr_snprintf(remedy, sizeof remedy,
-                    "reads come in bursts: set data.prefetch above %lld, or data.shuffle lower",
+        tr_snprintf(remedy, sizeof remedy, "reads come in bursts: set data.prefetch above %lld",
                     (long long)p->prefetch);
     tr_snprintf(
         a->text, sizeof a->text,
@@ -127,8 +126,8 @@ static void advice_say_input(const tr_step_profile_t *p, tr_advice_t *a) {
 static void advice_say_communication(const tr_step_profile_t *p, tr_advice_t *a) {
     const char *remedy = !p->overlaps ? "set parallel.overlap = yes"
                          : p->polls
-                             ? "leave each rank a core that does not compute (threads), so that "
-                               "parallel.engine = thread is possible"
+                             ? "give each rank a core that does not compute (fewer ranks on the "
+                               "node, or fewer threads), for parallel.engine = thread"
                          : a->bucket + 1 == (int)p->buckets.count
                              ? "set parallel.bucket lower, so that the last part is short, or "
                                "data.batch_size higher"
@@ -142,8 +141,8 @@ static void advice_say_communication(const tr_step_profile_t *p, tr_advice_t *a)
                     a->bucket, tr_format_bytes(b->bytes, bytes), b->layers, 1e3 * b->exposed_sec);
     }
     tr_snprintf(a->text, sizeof a->text,
-                "communication that no computation hides takes %.3g ms a step, %.0f %%: %s.%s",
-                1e3 * a->sec, 100 * a->sec / tr_step_profile_sec(p), remedy, bucket);
+                "exposed communication takes %.3g ms a step, %.0f %%: %s.%s", 1e3 * a->sec,
+                100 * a->sec / tr_step_profile_sec(p), remedy, bucket);
 }
 
 static void advice_say_slow_rank(const tr_step_profile_t *p, tr_advice_t *a) {

@@ -3,6 +3,7 @@
 #include "base/background.h"
 #include "base/file.h"
 #include "base/json_text.h"
+#include "base/stats.h"
 #include "device/device_trace.h"
 #include "trace_file.h"
 #include "trainer/log.h"
@@ -19,7 +20,7 @@
 enum {
     MOST_SPANS = 1 << 20,
     STEP_SPANS = 1024,
-    UNTRACED_STEPS = 5,
+    UNTRACED_STEPS = 20,
     WRITER_NICE = 10,
     STOP_SEC = 60
 };
@@ -41,8 +42,11 @@ struct tr_profiler {
     tr_profiler_params_t params;
     tr_step_programs_t programs;
     profiler_state_t state;
-    int64_t done;     /* the last step */
+    int64_t begin; /* the first traced step: one before the profile, if there is one, to warm up */
+    int64_t done;  /* the last step */
     double ended_sec; /* of it; 0: there is none */
+    double untraced[UNTRACED_STEPS];
+    int untraced_count;
     tr_trace_clock_t clock;
     tr_step_profile_t profile;
     tr_spans_t spans; /* of the thread, once it has the job */
@@ -109,6 +113,7 @@ tr_status_t tr_profiler_create(const tr_profiler_params_t *params, tr_profiler_t
     p->params = *params;
     p->programs = (tr_step_programs_t){params->g, params->last, params->update};
     p->profile.first = first;
+    p->begin = first > params->steps_done + 1 ? first - 1 : first;
     p->profile.last = last;
     profiler_describe(params, &p->profile);
     *out = p;
@@ -118,12 +123,11 @@ tr_status_t tr_profiler_create(const tr_profiler_params_t *params, tr_profiler_t
 /* -- the trace --------------------------------------------------------------------------------- */
 
 bool tr_profiler_drains(const tr_profiler_t *p, int64_t step) {
-    return p && p->state != PROFILER_IS_OVER &&
-           (step == p->profile.first - 1 || step == p->profile.last);
+    return p && p->state != PROFILER_IS_OVER && (step == p->begin - 1 || step == p->profile.last);
 }
 
 static size_t profiler_room(const tr_profiler_t *p) {
-    const int64_t steps = p->profile.last - p->profile.first + 1,
+    const int64_t steps = p->profile.last - p->begin + 1,
                   ops = tr_program_op_count(p->params.g, p->params.last) * p->params.slot_count +
                         tr_program_op_count(p->params.g, p->params.update);
     const int64_t each = 2 * ops + STEP_SPANS; /* collectives and their progress between ops */
@@ -147,7 +151,6 @@ static void profiler_measure_peak(tr_profiler_t *p) {
 static tr_status_t profiler_start(tr_profiler_t *p) {
     tr_world_t *world = p->params.world;
     tr_device_t *device = p->params.device;
-    profiler_measure_peak(p);
     tr_status_t status = tr_background_start("profiler", 1, &p->background);
     if (status == TR_OK) status = tr_trace_start(profiler_room(p));
     if (status == TR_OK)
@@ -170,7 +173,7 @@ static tr_status_t profiler_start(tr_profiler_t *p) {
 }
 
 tr_status_t tr_profiler_before(tr_profiler_t *p, int64_t step) {
-    return p && p->state == PROFILER_WAITS && step == p->profile.first ? profiler_start(p) : TR_OK;
+    return p && p->state == PROFILER_WAITS && step == p->begin ? profiler_start(p) : TR_OK;
 }
 
 /* -- files: on the thread ---------------------------------------------------------------------- */
@@ -251,6 +254,15 @@ done:
     return status;
 }
 
+/* Leaves out the spans of the step before the profile. */
+static void profiler_drop_warm_up(tr_profiler_t *p) {
+    size_t count = 0;
+    for (size_t i = 0; i < p->spans.count; i++)
+        if (p->spans.data[i].step == 0 || p->spans.data[i].step >= p->profile.first)
+            p->spans.data[count++] = p->spans.data[i];
+    p->spans.count = count;
+}
+
 static tr_status_t profiler_end(tr_profiler_t *p, int64_t last) {
     const tr_world_info_t *info = tr_world_info(p->params.world);
     tr_rank_profile_t mine = {0};
@@ -258,7 +270,13 @@ static tr_status_t profiler_end(tr_profiler_t *p, int64_t last) {
     p->profile.last = last;
     tr_device_trace_stop();
     p->spans = tr_trace_stop();
+    profiler_drop_warm_up(p);
     TR_TRY(tr_world_clock_offset(p->params.world, &p->clock.after));
+    profiler_measure_peak(p);
+    if (p->untraced_count > 0) {
+        tr_sort(p->untraced, p->untraced_count);
+        p->profile.untraced_sec = p->untraced[p->untraced_count / 2];
+    }
     const bool has_steps = tr_rank_profile_take(&p->spans, &mine);
     memcpy(mine.host, info->host, sizeof mine.host);
     mine.clock_error_sec = tr_trace_clock_error_sec(&p->clock);
@@ -276,8 +294,8 @@ tr_status_t tr_profiler_after(tr_profiler_t *p, int64_t step) {
     p->done = step;
     if (p->state == PROFILER_TRACES) return step == p->profile.last ? profiler_end(p, step) : TR_OK;
     const double now_sec = tr_clock_sec();
-    if (p->ended_sec > 0 && step >= p->profile.first - UNTRACED_STEPS)
-        p->profile.untraced_sec = fmin(p->profile.untraced_sec, now_sec - p->ended_sec);
+    if (p->ended_sec > 0 && step >= p->begin - UNTRACED_STEPS)
+        p->untraced[p->untraced_count++] = now_sec - p->ended_sec;
     p->ended_sec = now_sec;
     return TR_OK;
 }

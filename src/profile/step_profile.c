@@ -1,5 +1,6 @@
 /* Sums the spans of the trace. */
 #include "step_profile.h"
+#include "base/stats.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -16,6 +17,24 @@ static double span_sec(const tr_span_t *span) {
     return span->end_sec - span->begin_sec;
 }
 
+/* The median of the steps, and the longest of them. */
+static void rank_profile_take_steps(const tr_spans_t *spans, tr_rank_profile_t *out) {
+    TR_VEC(double) steps = {0};
+    out->median_sec = out->longest_sec = NAN;
+    for (size_t i = 0; i < spans->count; i++) {
+        const tr_span_t *span = &spans->data[i];
+        if (span->kind != TR_SPAN_STEP || tr_vec_push(&steps, span_sec(span)) != TR_OK) continue;
+        if (span_sec(span) <= out->longest_sec) continue;
+        out->longest_sec = span_sec(span);
+        out->longest_step = span->step;
+    }
+    if (steps.count > 0) {
+        tr_sort(steps.data, (int64_t)steps.count);
+        out->median_sec = steps.data[steps.count / 2];
+    }
+    tr_vec_free(&steps);
+}
+
 bool tr_rank_profile_take(const tr_spans_t *spans, tr_rank_profile_t *out) {
     double sec[TR_SPAN_KINDS] = {0}, bytes[TR_SPAN_KINDS] = {0};
     int64_t steps = 0;
@@ -29,6 +48,7 @@ bool tr_rank_profile_take(const tr_spans_t *spans, tr_rank_profile_t *out) {
     const double n = (double)steps;
     out->dropped = (double)spans->dropped;
     if (steps == 0) return false;
+    rank_profile_take_steps(spans, out);
     out->step_sec = sec[TR_SPAN_STEP] / n;
     out->compute_sec = sec[TR_SPAN_OP] / n;
     out->data_sec = sec[TR_SPAN_DATA] / n;

@@ -16,7 +16,9 @@
 /* One rank. Has no pointers: ranks exchange it. */
 typedef struct {
     char host[64];
-    double step_sec;
+    double step_sec;                /* mean */
+    double median_sec, longest_sec; /* of the steps; NaN: unknown */
+    int64_t longest_step;
     double compute_sec;  /* ops */
     double data_sec;     /* training waits for batches */
     double wait_sec;     /* the device waits for collectives */
@@ -48,7 +50,7 @@ typedef struct {
     TR_VEC(tr_op_profile_t) ops; /* by time, largest first */
     TR_VEC(tr_bucket_profile_t) buckets;
     double peak_flops, peak_bytes; /* per second, of one device; NaN: unknown */
-    double untraced_sec;           /* a step before the trace; NaN: unknown */
+    double untraced_sec;           /* median of some steps before the trace; NaN: unknown */
     /* What remedies depend on: is_captured: steps are, but not while they are traced */
     bool is_immediate, is_captured, overlaps, polls, may_use_bf16;
     int64_t workers, prefetch, micro_batch, batch_size;

@@ -23,13 +23,15 @@ static json_t *out_json_op(const tr_step_profile_t *p, const tr_op_profile_t *op
 
 static json_t *out_json_rank(const tr_rank_profile_t *r) {
     return json_pack(
-        "{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "host", r->host, "step_ms",
-        tr_json_measured(1e3 * r->step_sec), "compute_ms", tr_json_measured(1e3 * r->compute_sec),
-        "data_ms", tr_json_measured(1e3 * r->data_sec), "wait_ms",
-        tr_json_measured(1e3 * r->wait_sec), "progress_ms", tr_json_measured(1e3 * r->progress_sec),
-        "read_ms", tr_json_measured(1e3 * r->read_sec), "read_bytes",
-        tr_json_measured(r->read_bytes), "spans_dropped", tr_json_measured(r->dropped),
-        "clock_error_us", tr_json_measured(1e6 * r->clock_error_sec));
+        "{s:s, s:o, s:o, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "host", r->host,
+        "step_ms", tr_json_measured(1e3 * r->step_sec), "median_ms",
+        tr_json_measured(1e3 * r->median_sec), "longest_ms", tr_json_measured(1e3 * r->longest_sec),
+        "longest_step", (json_int_t)r->longest_step, "compute_ms",
+        tr_json_measured(1e3 * r->compute_sec), "data_ms", tr_json_measured(1e3 * r->data_sec),
+        "wait_ms", tr_json_measured(1e3 * r->wait_sec), "progress_ms",
+        tr_json_measured(1e3 * r->progress_sec), "read_ms", tr_json_measured(1e3 * r->read_sec),
+        "read_bytes", tr_json_measured(r->read_bytes), "spans_dropped",
+        tr_json_measured(r->dropped), "clock_error_us", tr_json_measured(1e6 * r->clock_error_sec));
 }
 
 static json_t *out_json_advice(const tr_step_profile_t *p, const tr_advice_t *a) {
@@ -90,26 +92,50 @@ static void out_log_ops(const tr_step_profile_t *p) {
     }
 }
 
+/* What the time of rank 0 is besides ops. */
+static void out_log_rest(const tr_step_profile_t *p) {
+    const tr_rank_profile_t *r = &p->ranks.data[0];
+    const double wait = r->wait_sec + (p->is_immediate ? r->progress_sec : 0),
+                 data = fmin(r->data_sec, fmax(0, r->step_sec - r->compute_sec - wait));
+    const struct {
+        const char *name;
+        double sec;
+    } rest[] = {{"all ops", r->compute_sec},
+                {"waiting for other ranks and the network", wait},
+                {"waiting for data", data},
+                {"between ops", fmax(0, r->step_sec - r->compute_sec - wait - data)}};
+    for (size_t i = 0; i < TR_COUNT(rest); i++)
+        if (rest[i].sec > 0)
+            TR_INFO("%9.3f %6s %6.1f %10s %8s %8s  %s", 1e3 * rest[i].sec, "",
+                    100 * rest[i].sec / r->step_sec, "", "", "", rest[i].name);
+}
+
 void tr_step_profile_log(const tr_step_profile_t *p) {
     const double used = tr_step_profile_utilisation(p);
     double dropped = 0, error_sec = 0;
-    char before[64] = "", clocks[64] = "";
+    char before[64] = "", clocks[64] = "", longest[64] = "";
+    const tr_rank_profile_t *own = &p->ranks.data[0];
     tr_advice_t advice[TR_ADVICE];
     for (size_t i = 0; i < p->ranks.count; i++) {
         dropped += p->ranks.data[i].dropped;
         error_sec = fmax(error_sec, p->ranks.data[i].clock_error_sec);
     }
     if (isfinite(p->untraced_sec))
-        tr_snprintf(before, sizeof before, ", %.3f ms before", 1e3 * p->untraced_sec);
+        tr_snprintf(before, sizeof before, ", %.3f in the steps before", 1e3 * p->untraced_sec);
+    if (own->longest_sec > 3 * own->median_sec)
+        tr_snprintf(longest, sizeof longest, ", %.3f in step %lld", 1e3 * own->longest_sec,
+                    (long long)own->longest_step);
     if (p->ranks.count > 1)
         tr_snprintf(clocks, sizeof clocks, "; clocks agree within %.1f us", 1e6 * error_sec);
     TR_INFO(
-        "profile of steps %lld to %lld: %.3f ms a step%s; the device computes for %.1f %% of the "
-        "time, %s the mark of %.0f %%%s",
-        (long long)p->first, (long long)p->last, 1e3 * tr_step_profile_sec(p), before, 100 * used,
+        "profile of steps %lld to %lld: %.3f ms a step (median %.3f%s%s); the device computes for "
+        "%.1f %% of the time, %s the target of %.0f %%%s",
+        (long long)p->first, (long long)p->last, 1e3 * tr_step_profile_sec(p),
+        1e3 * own->median_sec, longest, before, 100 * used,
         used < TR_UTILISATION_MARK ? "below" : "at or above", 100 * TR_UTILISATION_MARK, clocks);
     if (p->is_captured) TR_INFO("times of ops are uncaptured: traced steps are launched op by op");
     out_log_ops(p);
+    out_log_rest(p);
     const int count = tr_advice_take(p, advice);
     for (int i = 0; i < count; i++) TR_INFO("profile: %s", advice[i].text);
     if (count == 0) TR_INFO("profile: nothing takes a tenth of a step away from computing");

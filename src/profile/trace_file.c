@@ -79,7 +79,7 @@ static void trace_append_head(const tr_trace_file_t *f, const tr_spans_t *spans,
                   "\"args\":{\"name\":\"rank %d (",
                   f->rank, 1e6 * tr_trace_clock_error_sec(&f->clock),
                   1e6 * f->clock.before.offset_sec, (long long)spans->dropped,
-                  f->is_captured ? "uncaptured" : "as always", f->rank, f->rank);
+                  f->is_captured ? "uncaptured" : "as in training", f->rank, f->rank);
     trace_append_text(out, f->host);
     tr_str_append(out, ")\"}}");
     for (int tid = TID_STEPS; tid < TID_LOADER; tid++)

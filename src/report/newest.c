@@ -48,6 +48,16 @@ static recent_t newest_recent(const tr_record_t *r, const json_t *rank) {
                       NAN, newest_waits_for(newest, rank)};
 }
 
+/* The newest of the last lines that has `key`: not every line follows a sample. */
+static const json_t *newest_with(const tr_record_t *r, const char *key) {
+    const size_t count = json_array_size(r->training);
+    for (size_t i = 0; i < PACE_LINES && i < count; i++) {
+        const json_t *line = json_array_get(r->training, count - 1 - i);
+        if (json_object_get(line, key)) return line;
+    }
+    return NULL;
+}
+
 tr_newest_t tr_newest_of(const tr_record_t *r) {
     const size_t validations = json_array_size(r->validation);
     const json_t *line = json_array_get(r->training, json_array_size(r->training) - 1),
@@ -55,7 +65,8 @@ tr_newest_t tr_newest_of(const tr_record_t *r) {
     for (size_t i = validations; i-- > 0 && !best;)
         if (json_is_true(json_object_get(json_array_get(r->validation, i), "best")))
             best = json_array_get(r->validation, i);
-    const json_t *rank = json_object_get(line, "slowest_rank");
+    const json_t *ranks = newest_with(r, "slowest_rank"),
+                 *rank = json_object_get(ranks, "slowest_rank");
     const recent_t recent = line ? newest_recent(r, rank) : (recent_t){NAN, NAN, NAN, NAN, 0};
     tr_newest_t n = {.step = line ? json_integer_value(json_object_get(line, "step")) : -1,
                      .steps = r->steps > 0 ? r->steps : -1,
@@ -68,14 +79,14 @@ tr_newest_t tr_newest_of(const tr_record_t *r) {
                      .eta_sec = NAN,
                      .data_stall = recent.data_stall,
                      .comm_exposed = recent.comm_exposed,
-                     .gpu_util = tr_json_number(line, "gpu_util"),
-                     .cpu_util = tr_json_number(line, "cpu_util"),
+                     .gpu_util = tr_json_number(newest_with(r, "gpu_util"), "gpu_util"),
+                     .cpu_util = tr_json_number(newest_with(r, "cpu_util"), "cpu_util"),
                      .unix_sec = tr_json_number(line, "unix_time"),
                      .line_sec = recent.line_sec,
                      .slow_rank =
                          recent.slow_rank >= least_slow ? (int)json_integer_value(rank) : -1,
                      .slow_share = recent.slow_rank,
-                     .slow_host = json_string_value(json_object_get(line, "slowest_host"))};
+                     .slow_host = json_string_value(json_object_get(ranks, "slowest_host"))};
     if (n.steps > 0 && recent.steps_per_sec > 0)
         n.eta_sec = fmax(0, (double)(n.steps - n.step)) / recent.steps_per_sec;
     return n;

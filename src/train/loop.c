@@ -125,7 +125,9 @@ static tr_status_t loop_step_done(loop_t *l, const tr_step_outcome_t *o) {
     TR_TRY(tr_loop_check_finite(l, o));
     TR_TRY(tr_metrics_step(&l->metrics, step, tr_schedule_lr(l->schedule, step), o));
     tr_loop_state_step_done(&l->state, loop_valid_due(l, step + 1));
+    const double start = tr_clock_sec();
     TR_TRY(tr_profiler_after(l->profiler, step + 1));
+    l->metrics.window.since += tr_clock_sec() - start; /* the profile is not part of a step */
     l->stop = l->stop || o->stop;
     return TR_OK;
 }
@@ -142,7 +144,9 @@ static tr_status_t loop_step(loop_t *l, int64_t step, bool *out_stopped) {
         l->saving.is_due = loop_save_due(l, l->state.step + 1);
         may_save = l->saving.is_due || tr_loop_state_save_pending(&l->state);
     }
+    const double begin = tr_clock_sec();
     TR_TRY(tr_profiler_before(l->profiler, step + 1));
+    l->metrics.window.since += tr_clock_sec() - begin;
     tr_watchdog_phase(l->world, TR_PHASE_STEP, step + 1);
     TR_TRY(tr_train_step_begin(l->train_step, step, tr_schedule_lr(l->schedule, step),
                                tr_signals_pending() != 0, may_save, &o));

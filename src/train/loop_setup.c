@@ -3,6 +3,7 @@
 #include "history.h"
 #include "loop_int.h"
 #include "run/verdict.h"
+#include "run/while_running.h"
 #include "signals.h"
 #include "base/clock.h"
 #include "trainer/log.h"
@@ -195,6 +196,12 @@ static void loop_log_plan(const loop_t *l) {
                 (long long)s->slots, l->info->size);
 }
 
+/* The watchdog ends this rank. */
+static void loop_has_ended(const char *why, const char *host) {
+    tr_verdict_again(why, host);
+    tr_while_running_end();
+}
+
 tr_status_t tr_loop_set_up(loop_t *l) {
     tr_log_settings_t log;
     tr_run_settings_t run;
@@ -211,7 +218,7 @@ tr_status_t tr_loop_set_up(loop_t *l) {
      * ranks. */
     tr_watchdog_phase(l->world, TR_PHASE_START, 0);
     TR_TRY(tr_watchdog_start(l->world, parallel.timeout, tr_signals_pending));
-    tr_watchdog_on_end(l->world, tr_verdict_again);
+    tr_watchdog_on_end(l->world, loop_has_ended);
     TR_TRY(tr_world_agree(l->world, is_root ? tr_loop_open_origin(l) : TR_OK));
     TR_TRY(tr_loop_share_origin(l));
 

@@ -125,6 +125,8 @@ kill -s CONT "$victim"
 ok $status "/healthz: 503 before the watchdog ends the run"
 until_true gives 200 hang /healthz
 ok $? "and 200 when it goes on"
-kill -s TERM "$(rank_pid 0)"
+hit STOP 1
 ended
+[ ! -e hang/monitor ] && [ ! -e hang/monitor.json ] && grep -q '^again' hang/verdict
+ok $? "the watchdog ends the run: the files that name it are gone"
 echo "1..$n"

@@ -104,14 +104,21 @@ run 1 net.ini run.dir=taken train.steps=2 log.tensorboard=yes && once out "Tenso
 ok $? "a folder that cannot be made: the same"
 
 # -- alerts: a window of 0 s is one line
-printf '%s\n' 'echo "$TRAINER_ALERT $TRAINER_ALERT_STATE $TRAINER_ALERT_STEP $TRAINER_ALERT_RUN" >>alerts.said' >say
-run 1 net.ini run.dir=alerts train.steps=30 monitor.window=0 monitor.alert='loss > 0.0001x' \
+# Two that begin on one line: a command for each, in turn; one that fails is said.
+printf '%s\n' 'echo "$TRAINER_ALERT $TRAINER_ALERT_STATE $TRAINER_ALERT_STEP $TRAINER_ALERT_RUN" >>alerts.said' \
+    'sleep 0.2; exit 3' >say
+run 1 net.ini run.dir=alerts train.steps=30 monitor.window=0 monitor.alert='loss > 0.0001x, grad_norm > 0' \
     monitor.alert_command='sh ./say' && names alerts/log.txt "alert begins & loss > 0.0001x" &&
     grep -q '"alert":"loss > 0.0001x","begins":true' alerts/metrics.jsonl &&
     "$TRAINER" compare alerts >out 2>&1
 ok $? "an alert is in the log and in the metrics"
-until_true grep -q '^loss > 0.0001x begin [0-9]* alerts$' alerts.said 2>/dev/null
-ok $? "and runs its command"
+grep -q '^loss > 0.0001x begin [0-9]* alerts$' alerts.said &&
+    grep -q '^grad_norm > 0 begin [0-9]* alerts$' alerts.said &&
+    [ "$(grep -c 'monitor.alert_command .* code 3' alerts/log.txt)" = "$(wc -l <alerts.said)" ]
+ok $? "and runs its command, which the end of the run waits for"
+run 1 net.ini run.dir=long train.steps=30 monitor.window=0 monitor.alert='grad_norm > 0' \
+    monitor.alert_command='echo $$ >long.pid; sleep 600' && ! kill -0 "$(cat long.pid)" 2>/dev/null
+ok $? "a command that goes on is ended with the run"
 run 1 net.ini run.dir=wrong monitor.alert='stal > 5 %'
 [ $? = 78 ] && once out "monitor.alert & stal > 5 % & stall"
 ok $? "a rule that is none"

@@ -57,7 +57,8 @@ static void a_rule_holds_over_a_whole_window(void **state) {
 
 static void bad_rules_are_named(void **state) {
     static const char *const bad[] = {"stall", "stal > 5 %", "stall > five", "stall = 5", "stall > 5 y",
-                                      "stall > 2x", "loss > 2xx"};
+                                      "stall > 2x", "loss > 2xx", "loss > 2", "throughput < 1000",
+                                      "stall > 5", "gpu_util < 50"};
     (void)state;
     for (size_t i = 0; i < TR_COUNT(bad); i++) {
         char rules[64];
