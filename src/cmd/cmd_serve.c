@@ -24,7 +24,7 @@ typedef struct {
     cmd_words_t settings;
     int64_t port, slots, waiting; /* slots -1: auto */
     double drain_sec;
-    int precision; /* of the weights: 0 fp32, 1 bf16 */
+    int type; /* of the weights, a tr_dtype_t */
 } serve_options_t;
 
 typedef struct {
@@ -110,7 +110,7 @@ static tr_status_t serve_build(tr_session_t *s, void *self) {
     model->tokens(s->config, &p->texts.context, &vocab_size);
     p->engine.slots = serve_slots(p, s->device, p->texts.context);
     const tr_generator_params_t params = {.rows = p->engine.slots,
-                                          .weights = p->o->precision == 1 ? TR_BF16 : TR_F32,
+                                          .weights = (tr_dtype_t)p->o->type,
                                           .vocab_size = kept ? kept->classes : 0};
     TR_TRY(tr_generator_create(&params, &p->generator));
     return tr_generator_build(s, p->generator);
@@ -198,12 +198,12 @@ static tr_status_t serve_listen(serve_t *p) {
 }
 
 static void serve_print_texts(const serve_t *p) {
+    static const char *const weight_types[] = {"fp32", "bf16", "fp16"};
     const tr_session_t *s = p->trained.s;
     const tr_memory_plan_t memory = tr_graph_memory(s->g);
     char weights[32], caches[32], rest[32];
     printf("model    %s: %s, %.1f M parameters in %s, %s\n", p->name, s->model.type,
-           (double)s->parameters / 1e6, p->o->precision == 1 ? "bf16" : "fp32",
-           p->trained.weights_path);
+           (double)s->parameters / 1e6, weight_types[p->o->type], p->trained.weights_path);
     printf("device   %s\n", s->device->description);
     printf("memory   weights %s, caches %s (%lld slots of %lld tokens), work %s\n",
            tr_format_bytes((double)(memory.params + memory.copies), weights),
@@ -309,8 +309,9 @@ static const cmd_option_t options[] = {
     CMD_OPTION_DURATION(serve_options_t, drain_sec, "--drain", "SEC", "75s", 0, 86400,
                         "Time that requests have to end after the signals TERM, INT or HUP. A "
                         "second signal ends them."),
-    CMD_OPTION_ENUM(serve_options_t, precision, "--weights", "fp32", "fp32|bf16",
-                    "bf16 reads half as many bytes for each token."),
+    CMD_OPTION_ENUM(serve_options_t, type, "--weights", "fp32", "fp32|bf16|fp16",
+                    "The type in which matrices are held. bf16 and fp16 take half the memory and "
+                    "read half as many bytes for each token."),
 };
 
 const cmd_command_t cmd_serve = {

@@ -1,5 +1,5 @@
 """Asks a server of a model, for the tests: PYTHONPATH=tests/serve, in a folder where `serve` of serve.sh started it."""
-import http.client, json, socket, threading
+import http.client, json, socket, threading, time
 
 
 def place(file="address"):
@@ -67,6 +67,14 @@ def metric(name, file="address"):
 def metric_of(name, label, file="address"):
     text = ask("GET", "/metrics", file=file)[1]
     return sum(float(l.split()[-1]) for l in text.splitlines() if l.startswith("trainer_" + name) and label in l)
+
+
+def until(holds, what):
+    """Waits, at most a minute."""
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end, "never: " + what
+        time.sleep(0.01)
 
 
 def begin(file="address", **fields):

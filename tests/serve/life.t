@@ -8,15 +8,7 @@ serve address slow --slots 1 --queue 2 threads=1
 ok $? "a model that takes long"
 
 python <<'END'
-import time
 from client import *
-
-
-def until(holds, what):
-    for _ in range(1200):
-        if holds(): return
-        time.sleep(0.05)
-    raise Exception("never: " + what)
 
 
 def running(): return metric("num_requests_running")
@@ -48,15 +40,15 @@ assert metric("requests_refused_total") == 1
 # a client that reads nothing: its text is kept, and ends
 deaf = begin(**{**long, "max_tokens": 300}, stream=True)
 until(lambda: metric_of("request_success_total", '"length"') == 1, "the text of a client that reads nothing ends")
-assert complete(prompt="a", max_tokens=3)["usage"]["completion_tokens"] == 3
+assert complete(prompt="a", max_tokens=3, temperature=0)["usage"]["completion_tokens"] == 3
 deaf.close()
 END
 ok $? "clients that leave free their slots and places; 429; one that reads nothing"
 python <<'END'
 from client import *
 many = begin(prompt=["the"] * 20, max_tokens=400, temperature=0)
-while metric("num_requests_running") < 1: pass
-complete(prompt="a", max_tokens=3)
+until(lambda: metric("num_requests_running") == 1, "it runs")
+complete(prompt="a", max_tokens=3, temperature=0)
 assert metric("num_requests_running") == 1, "the one with many texts goes on"
 many.close()
 END
@@ -75,10 +67,9 @@ results, tokens = {}, int(sys.argv[2])
 def run(): results["old"] = ask("POST", "/v1/completions", {"prompt": "the", "max_tokens": tokens, "temperature": 0})
 old = threading.Thread(target=run)
 old.start()
-while metric("num_requests_running") < 1: time.sleep(0.01)
+until(lambda: metric("num_requests_running") == 1, "it runs")
 os.kill(int(sys.argv[1]), signal.SIGTERM)
-while (health := ask("GET", "/health"))[0] == 200: time.sleep(0.01)
-assert health[:2] == (503, {"status": "draining"}), health
+until(lambda: ask("GET", "/health")[:2] == (503, {"status": "draining"}), "it drains")
 assert ask("POST", "/v1/completions", {"prompt": "a"})[0] == 503
 old.join()
 assert results["old"][0] == 200 and results["old"][1]["usage"]["completion_tokens"] == tokens, results
@@ -93,8 +84,9 @@ for way in '--drain 1h 2' '--drain 0.2 1'; do
     serve address slow --slots 1 threads=1 ${way% *} && python "$server" "${way##* }" <<'END'
 import os, signal, sys, time
 from client import *
-stream, whole = begin(prompt="the", max_tokens=16000, temperature=0, stream=True), begin(prompt="the", max_tokens=16000)
-while metric("num_requests_running") + metric("num_requests_waiting") < 2: time.sleep(0.01)
+long = {"prompt": "the", "max_tokens": 16000, "temperature": 0}
+stream, whole = begin(**long, stream=True), begin(**long)
+until(lambda: metric("num_requests_running") + metric("num_requests_waiting") == 2, "one runs, one waits")
 for _ in range(int(sys.argv[2])):
     os.kill(int(sys.argv[1]), signal.SIGTERM)
     time.sleep(0.3)
