@@ -46,43 +46,6 @@ typedef struct {
     tr_predict_t predict;
 } serve_t;
 
-/* -- asked to stop ----------------------------------------------------------------------------- */
-
-static int asked_fd = -1; /* an eventfd; written by the handler */
-
-static void serve_note_signal(int number) {
-    const uint64_t one = 1;
-    (void)number, (void)!write(asked_fd, &one, sizeof one);
-}
-
-/* The first signal lets requests end, the second one ends them. */
-static void *serve_watch(void *self) {
-    const serve_t *p = self;
-    uint64_t asked = 0, count;
-    while (read(asked_fd, &count, sizeof count) == sizeof count) {
-        asked += count;
-        if (asked == 1) TR_INFO("asked to end: requests have %g s", p->o->drain_sec);
-        tr_api_drain(p->api, asked == 1 ? p->o->drain_sec : 0);
-    }
-    return NULL;
-}
-
-/* Before this the signals end the program. Ignored signals (nohup) stay ignored. */
-static tr_status_t serve_watch_signals(serve_t *p) {
-    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
-    const struct sigaction action = {.sa_handler = serve_note_signal, .sa_flags = SA_RESTART};
-    struct sigaction before;
-    pthread_t thread;
-    asked_fd = eventfd(0, EFD_CLOEXEC);
-    if (asked_fd < 0 || tr_thread_start("serve-signals", serve_watch, p, &thread) != 0)
-        return TR_FAIL(TR_ERR_MEMORY, "cannot start a thread");
-    pthread_detach(thread);
-    for (size_t i = 0; i < TR_COUNT(numbers); i++)
-        if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
-            sigaction(numbers[i], &action, NULL);
-    return TR_OK;
-}
-
 /* -- the model --------------------------------------------------------------------------------- */
 
 static int64_t config_number(const tr_config_t *config, const char *key, int64_t otherwise) {
@@ -244,11 +207,66 @@ static tr_status_t serve_announce(const serve_t *p) {
     return p->o->address_file ? tr_replace_file(p->o->address_file, url, strlen(url)) : TR_OK;
 }
 
-static void serve_name(const serve_options_t *o, char name[256]) {
+/* -- asked to stop ----------------------------------------------------------------------------- */
+
+#define WATCH_ENDS (1ull << 32) /* more than all signals */
+static int asked_fd = -1;       /* an eventfd; the handler adds 1 */
+static const int end_signals[] = {SIGINT, SIGTERM, SIGHUP};
+
+static void serve_note_signal(int number) {
+    const uint64_t one = 1;
+    (void)number, (void)!write(asked_fd, &one, sizeof one);
+}
+
+/* The first signal lets requests end, the second one ends them. */
+static void *serve_watch(void *self) {
+    const serve_t *p = self;
+    uint64_t asked = 0, count;
+    while (read(asked_fd, &count, sizeof count) == sizeof count && count < WATCH_ENDS) {
+        asked += count;
+        if (asked == 1) TR_INFO("asked to end: requests have %g s", p->o->drain_sec);
+        tr_api_drain(&p->model, asked == 1 ? p->o->drain_sec : 0);
+    }
+    return NULL;
+}
+
+static void serve_handle_signals(void (*handler)(int number)) {
+    const struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
+    struct sigaction before;
+    for (size_t i = 0; i < TR_COUNT(end_signals); i++)
+        if (sigaction(end_signals[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+            sigaction(end_signals[i], &action, NULL); /* ignored ones (nohup) stay ignored */
+}
+
+/* Serves until a signal. Before and after it the signals end the program. */
+static tr_status_t serve_until_asked(serve_t *p) {
+    const uint64_t ends = WATCH_ENDS;
+    pthread_t thread;
+    asked_fd = eventfd(0, EFD_CLOEXEC);
+    if (asked_fd < 0 || tr_thread_start("serve-signals", serve_watch, p, &thread) != 0)
+        return TR_FAIL(TR_ERR_MEMORY, "cannot start a thread");
+    serve_handle_signals(serve_note_signal);
+    tr_status_t status = serve_announce(p);
+    if (status == TR_OK) status = tr_api_serve(p->api, &p->model);
+    if (p->o->address_file) unlink(p->o->address_file);
+    serve_handle_signals(SIG_DFL);
+    (void)!write(asked_fd, &ends, sizeof ends);
+    pthread_join(thread, NULL);
+    close(asked_fd);
+    return status;
+}
+
+/* -- the command ------------------------------------------------------------------------------- */
+
+/* The name of the model: JSON cannot have it in other bytes than UTF-8. */
+static tr_status_t serve_name(const serve_options_t *o, char name[256]) {
     char path[4096];
     tr_snprintf(path, sizeof path, "%s", o->weights);
     for (size_t end = strlen(path); end > 1 && path[end - 1] == '/';) path[--end] = '\0';
     tr_snprintf(name, 256, "%s", o->name ? o->name : tr_file_name(path));
+    if (name[0] && tr_utf8_bytes(name, strlen(name)) == strlen(name)) return TR_OK;
+    return TR_FAIL(TR_ERR_USAGE, "expected a name of the model in UTF-8, found '%s': give --name",
+                   name);
 }
 
 static tr_status_t serve_run(void *options) {
@@ -260,16 +278,13 @@ static tr_status_t serve_run(void *options) {
                        "serve: expected one process, found %lld: start a server for "
                        "each device, behind a proxy",
                        (long long)tr_launch_tasks());
-    serve_name(o, p.name);
+    TR_TRY(serve_name(o, p.name));
     p.model.name = p.name;
     p.model.metrics = &p.metrics;
     tr_serve_metrics_open(&p.metrics, p.name);
     TR_TRY_GOTO(serve_listen(&p), done);
     TR_TRY_GOTO(serve_open_model(&p), done);
-    TR_TRY_GOTO(serve_watch_signals(&p), done);
-    TR_TRY_GOTO(serve_announce(&p), done);
-    status = tr_api_serve(p.api, &p.model);
-    if (o->address_file) unlink(o->address_file);
+    status = serve_until_asked(&p);
 done:
     if (status != TR_OK) cmd_say_error(status); /* the end of a broken device has errors too */
     tr_api_stop(&p.api);

@@ -306,9 +306,8 @@ tr_status_t tr_api_serve(tr_api_t *api, const tr_api_model_t *model) {
                    message);
 }
 
-void tr_api_drain(tr_api_t *api, double sec) {
-    const tr_api_model_t *m = atomic_load(&api->model);
-    if (m) tr_queue_drain(model_queue(m), sec);
+void tr_api_drain(const tr_api_model_t *model, double sec) {
+    tr_queue_drain(model_queue(model), sec);
 }
 
 void tr_api_stop(tr_api_t **api) {

@@ -37,9 +37,9 @@ int tr_api_port(const tr_api_t *api);
 /* Serves the model on this thread until tr_api_drain, or until an error of the device, which is
  * TR_ERR_RETRY: the program should be started again. Then all replies have been sent. */
 tr_status_t tr_api_serve(tr_api_t *api, const tr_api_model_t *model);
-/* Any thread, while tr_api_serve runs: refuses new requests, and ends when the others are done, after
+/* Any thread: refuses new requests for the model; tr_api_serve returns when the others are done, after
  * at most `sec`. */
-void tr_api_drain(tr_api_t *api, double sec);
+void tr_api_drain(const tr_api_model_t *model, double sec);
 void tr_api_stop(tr_api_t **api);
 
 /* The page of GET /: what was loaded, and a form to try it. */

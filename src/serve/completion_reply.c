@@ -26,7 +26,7 @@ json_t *tr_error_json(int status, const char *message) {
  * different. */
 static void token_text(const tr_completion_t *c, int32_t id, tr_str_t *out) {
     tr_str_t bytes = {0};
-    out->length = 0;
+    tr_str_free(out);
     if (tr_tokenizer_decode(c->model->tokenizer, &id, 1, &bytes) != TR_OK) {
         tr_str_printf(out, "token:%d", (int)id);
     } else if (tr_utf8_bytes(bytes.text ? bytes.text : "", bytes.length) == bytes.length) {
