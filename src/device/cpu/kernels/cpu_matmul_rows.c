@@ -12,7 +12,6 @@ enum {
     VECS = CPU_VEC_LANES == 16 ? 4 : 2, /* as many sums as fit in registers */
     DOTS = CPU_VEC_LANES == 16 ? 4 : 2, /* the same for sums over whole rows */
     COPIED = 8,                         /* rows of A from which B is copied */
-    AHEAD = 32,                         /* prefetch distance in columns */
     LINE = 64,                          /* bytes of a cache line */
     PACK = 32                           /* rows of B copied together */
 };
@@ -65,12 +64,13 @@ CPU_VECTOR void block(const product_t *p, int rows, int vecs, int type, int64_t 
             cpu_vec_store(c + r * p->columns + v * CPU_VEC_LANES, sum[r][v]);
 }
 
-/* With several rows of A the processor is too busy to see early enough what is used next: the
- * columns that are `ahead` of these. */
-CPU_VECTOR void fetch(part_t b, int type, int64_t ahead) {
-    for (int64_t k = 0; k < b.last - b.k; k++)
-        __builtin_prefetch((const char *)b.data +
-                           (k * b.stride + ahead) * (type == TR_F32 ? 4 : 2));
+/* The `columns` elements of each row that are `ahead` of these. With several rows of A the processor
+ * is too busy to see early enough what is used next; and runs of halves are too short for it. */
+CPU_VECTOR void fetch(part_t b, int type, int64_t ahead, int64_t columns) {
+    const int64_t size = type == TR_F32 ? 4 : 2;
+    for (int64_t at = ahead; at < ahead + columns; at += LINE / size)
+        for (int64_t k = 0; k < b.last - b.k; k++)
+            __builtin_prefetch((const char *)b.data + (k * b.stride + at) * size);
 }
 
 CPU_VECTOR void panel(const product_t *p, int vecs, int type, part_t b) {
@@ -101,14 +101,13 @@ CPU_INLINE void by_panels(const product_t *p, int64_t first, int64_t last, int t
         int64_t j = first;
         for (; p->rows < ROWS && j + 4 * CPU_VEC_LANES <= last; j += 4 * CPU_VEC_LANES) {
             const part_t b = part_of(p, type, j, k, DEPTH);
-            /* Runs of halves are too short for the prefetching of the processor. */
-            for (int64_t at = 0; at < 4 * CPU_VEC_LANES && type != TR_F32; at += LINE / 2)
-                fetch(b, type, DEPTH * p->columns + at);
+            if (type != TR_F32) fetch(b, type, DEPTH * p->columns, 4 * CPU_VEC_LANES);
             for (int64_t i = 0; i < p->rows; i++) block(p, 1, 4, type, i, b);
         }
         for (; j + VECS * CPU_VEC_LANES <= last; j += VECS * CPU_VEC_LANES) {
             const part_t b = part_of(p, type, j, k, DEPTH);
-            if (p->rows >= ROWS) fetch(b, type, AHEAD);
+            if (p->rows >= ROWS)
+                fetch(b, type, type == TR_F32 ? ALIGN : DEPTH * p->columns, VECS * CPU_VEC_LANES);
             panel(p, VECS, type, b);
         }
         for (; j < last; j++) column(p, type, part_of(p, type, j, k, DEPTH));
@@ -123,7 +122,7 @@ CPU_VECTOR void copied_panel(const product_t *p, int type, part_t b, float *copy
         for (int64_t c = 0; c < ALIGN; c += CPU_VEC_LANES)
             cpu_vec_store(copy + k * ALIGN + c, load(b.data, k * b.stride + c, type));
     for (int64_t c = 0; c < ALIGN; c += VECS * CPU_VEC_LANES) {
-        fetch(b, type, ALIGN + c);
+        fetch(b, type, ALIGN + c, VECS * CPU_VEC_LANES);
         panel(p, VECS, TR_F32,
               (part_t){.data = copy + c, .stride = ALIGN, .k = b.k, .last = b.last, .j = b.j + c});
     }
