@@ -64,18 +64,28 @@ CPU_VECTOR void block(const product_t *p, int rows, int vecs, int type, int64_t 
             cpu_vec_store(c + r * p->columns + v * CPU_VEC_LANES, sum[r][v]);
 }
 
-/* The `columns` elements of each row that are `ahead` of these. With several rows of A the processor
- * is too busy to see early enough what is used next; and runs of halves are too short for it. */
-CPU_VECTOR void fetch(part_t b, int type, int64_t ahead, int64_t columns) {
-    const int64_t size = type == TR_F32 ? 4 : 2;
-    for (int64_t at = ahead; at < ahead + columns; at += LINE / size)
-        for (int64_t k = 0; k < b.last - b.k; k++)
-            __builtin_prefetch((const char *)b.data + (k * b.stride + at) * size);
+/* What is used next: `columns` elements of each row of `b`, `ahead` of those there. With several rows
+ * of A the processor is too busy to see it early enough; and runs of halves are too short for it. */
+typedef struct {
+    part_t b;
+    int type;
+    int64_t ahead, columns;
+} next_t;
+
+/* The part number `pass` of `passes`: memory takes only so many requests at a time. */
+CPU_VECTOR void fetch(const next_t *next, int64_t pass, int64_t passes) {
+    const int64_t size = next->type == TR_F32 ? 4 : 2, depth = next->b.last - next->b.k;
+    for (int64_t at = next->ahead; at < next->ahead + next->columns; at += LINE / size)
+        for (int64_t k = depth * pass / passes; k < depth * (pass + 1) / passes; k++)
+            __builtin_prefetch((const char *)next->b.data + (k * next->b.stride + at) * size);
 }
 
-CPU_VECTOR void panel(const product_t *p, int vecs, int type, part_t b) {
+CPU_VECTOR void panel(const product_t *p, int vecs, int type, part_t b, const next_t *next) {
     int64_t i = 0;
-    for (; i + ROWS <= p->rows; i += ROWS) block(p, ROWS, vecs, type, i, b);
+    for (; i + ROWS <= p->rows; i += ROWS) {
+        fetch(next, i / ROWS, p->rows / ROWS);
+        block(p, ROWS, vecs, type, i, b);
+    }
     for (; i < p->rows; i++) block(p, 1, vecs, type, i, b);
 }
 
@@ -101,14 +111,15 @@ CPU_INLINE void by_panels(const product_t *p, int64_t first, int64_t last, int t
         int64_t j = first;
         for (; p->rows < ROWS && j + 4 * CPU_VEC_LANES <= last; j += 4 * CPU_VEC_LANES) {
             const part_t b = part_of(p, type, j, k, DEPTH);
-            if (type != TR_F32) fetch(b, type, DEPTH * p->columns, 4 * CPU_VEC_LANES);
+            const next_t next = {b, type, DEPTH * p->columns, 4 * CPU_VEC_LANES};
+            if (type != TR_F32) fetch(&next, 0, 1);
             for (int64_t i = 0; i < p->rows; i++) block(p, 1, 4, type, i, b);
         }
         for (; j + VECS * CPU_VEC_LANES <= last; j += VECS * CPU_VEC_LANES) {
             const part_t b = part_of(p, type, j, k, DEPTH);
-            if (p->rows >= ROWS)
-                fetch(b, type, type == TR_F32 ? ALIGN : DEPTH * p->columns, VECS * CPU_VEC_LANES);
-            panel(p, VECS, type, b);
+            const next_t next = {b, type, type == TR_F32 ? ALIGN : DEPTH * p->columns,
+                                 VECS * CPU_VEC_LANES};
+            panel(p, VECS, type, b, &next);
         }
         for (; j < last; j++) column(p, type, part_of(p, type, j, k, DEPTH));
     }
@@ -122,9 +133,10 @@ CPU_VECTOR void copied_panel(const product_t *p, int type, part_t b, float *copy
         for (int64_t c = 0; c < ALIGN; c += CPU_VEC_LANES)
             cpu_vec_store(copy + k * ALIGN + c, load(b.data, k * b.stride + c, type));
     for (int64_t c = 0; c < ALIGN; c += VECS * CPU_VEC_LANES) {
-        fetch(b, type, ALIGN + c, VECS * CPU_VEC_LANES);
-        panel(p, VECS, TR_F32,
-              (part_t){.data = copy + c, .stride = ALIGN, .k = b.k, .last = b.last, .j = b.j + c});
+        const part_t copied = {
+            .data = copy + c, .stride = ALIGN, .k = b.k, .last = b.last, .j = b.j + c};
+        const next_t next = {b, type, ALIGN + c, VECS * CPU_VEC_LANES};
+        panel(p, VECS, TR_F32, copied, &next);
     }
 }
 
@@ -148,8 +160,8 @@ CPU_VECTOR float join(cpu_vec_t lanes) {
 
 /* `rows` of A times `count` rows of B, both constants. */
 CPU_VECTOR void dots(const product_t *p, int rows, int count, int type, int64_t i, int64_t j) {
-    /* the next rows of B, if possible while these are used again */
-    const bool fetches = i == (p->rows >= 2 * ROWS ? ROWS : 0);
+    /* the next rows of B, some with each use of these */
+    const int64_t passes = p->rows >= ROWS ? p->rows / ROWS : 1, pass = i / ROWS;
     enum { MOST = 4 };
     cpu_vec_t sum[MOST][MOST];
     const float *a = p->a + i * p->inner;
@@ -161,7 +173,7 @@ CPU_VECTOR void dots(const product_t *p, int rows, int count, int type, int64_t 
     for (; k + CPU_VEC_LANES <= p->inner; k += CPU_VEC_LANES)
 #pragma GCC unroll 4
         for (int n = 0; n < count; n++) {
-            if (fetches)
+            if (n % passes == pass)
                 __builtin_prefetch((const char *)p->b +
                                    ((j + count + n) * p->inner + k) * (type == TR_F32 ? 4 : 2));
             cpu_vec_t right = load(p->b, (j + n) * p->inner + k, type);
