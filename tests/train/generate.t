@@ -43,6 +43,43 @@ for way in "${ways[@]}"; do
         ok $? "$way: the same texts on ${other% *} ranks in batches of ${other#* }"
     done
 done
+# A file whose matrices are in the type that they are held in, and one that is rounded while it is read.
+narrow() { # FOLDER TYPE: the model with matrices in BF16 or F16, those of positions excepted
+    mkdir "$1" && cp "$golden"/*.json "$golden"/*.txt "$1" && python3 -I -c '
+import json, struct, sys
+data = open(sys.argv[1], "rb").read()
+size, = struct.unpack("<Q", data[:8])
+header, base, out = json.loads(data[8:8 + size]), 8 + size, b""
+def half(x):
+    bits, = struct.unpack("<I", struct.pack("<f", x))
+    return struct.pack("<e", x) if sys.argv[3] == "F16" else struct.pack("<H", (bits + 0x7fff + (bits >> 16 & 1)) >> 16)
+for name, t in header.items():
+    if name == "__metadata__": continue
+    values = data[base + t["data_offsets"][0]:base + t["data_offsets"][1]]
+    if len(t["shape"]) == 2 and "wpe" not in name:
+        values = b"".join(half(x) for x, in struct.iter_unpack("<f", values))
+        t["dtype"] = sys.argv[3]
+    t["data_offsets"] = [len(out), len(out) + len(values)]
+    out += values
+text = json.dumps(header).encode()
+open(sys.argv[2], "wb").write(struct.pack("<Q", len(text)) + text + out)' \
+        "$golden/model.safetensors" "$1/model.safetensors" "$2"
+}
+for type in bf16 fp16; do
+    if ! command -v python3 >/dev/null; then
+        skip "$type" "no python3"
+        continue
+    fi
+    narrow $type "$([ $type = bf16 ] && echo BF16 || echo F16)" &&
+        generate 1 "$golden" --prompts prompts.txt --tokens 40 --temperature 1 --weights $type &&
+        want=$(for i in 1 2 3 4 5; do tokens $i; done) &&
+        for weights in $type fp32; do
+            generate 1 $type --prompts prompts.txt --tokens 40 --temperature 1 --weights $weights &&
+                [ "$want" = "$(for i in 1 2 3 4 5; do tokens $i; done)" ] || echo "$weights differs"
+        done >differs &&
+        [ -n "$want" ] && [ ! -s differs ]
+    ok $? "a file of $type: the texts of the fp32 file that is rounded, held in $type and in fp32"
+done
 generate 1 "$golden" --prompt a --tokens 30 --temperature 1 --seed 7 && first=$(tokens 1)
 generate 1 "$golden" --prompt a --tokens 30 --temperature 1 --seed 7 && [ "$first" = "$(tokens 1)" ]
 ok $? "sampling again gives the same text"
