@@ -8,6 +8,8 @@
 #include <string.h>
 #include <time.h>
 
+#define MOST_WAITED_SEC 1.0 /* by all posts until the queue is empty again */
+
 typedef struct {
     tr_job_fn run;
     void *self, *item;
@@ -21,7 +23,8 @@ struct tr_background {
     int most;
     int64_t begun, ended; /* posted and done since the start */
     double job_sec;       /* when the job that runs began, or the last one ended */
-    bool stops, stalls;   /* stalls: the queue is full, and the job does not end */
+    double waited_sec;    /* by posts, since the queue was empty */
+    bool stops;
 };
 
 static void *background_main(void *self) {
@@ -36,7 +39,7 @@ static void *background_main(void *self) {
         job.run(job.self, job.item);
         pthread_mutex_lock(&b->lock);
         b->ended++;
-        b->stalls = false;
+        if (b->begun == b->ended) b->waited_sec = 0;
         b->job_sec = tr_clock_sec();
         pthread_cond_broadcast(&b->finished);
     }
@@ -81,10 +84,13 @@ static struct timespec background_at(double monotonic_sec) {
 }
 
 bool tr_background_post(tr_background_t *b, tr_job_fn job, void *self, void *item) {
-    const struct timespec until = background_at(tr_clock_sec() + TR_STALL_SEC);
     pthread_mutex_lock(&b->lock);
-    while (b->begun - b->ended >= b->most && !b->stalls)
-        b->stalls = pthread_cond_timedwait(&b->finished, &b->lock, &until) != 0;
+    while (b->begun - b->ended >= b->most && b->waited_sec < MOST_WAITED_SEC) {
+        const double begin_sec = tr_clock_sec();
+        const struct timespec until = background_at(begin_sec + TR_STALL_SEC);
+        const bool stalls = pthread_cond_timedwait(&b->finished, &b->lock, &until) != 0;
+        b->waited_sec += stalls ? MOST_WAITED_SEC : tr_clock_sec() - begin_sec;
+    }
     const bool has_room = b->begun - b->ended < b->most;
     if (has_room) {
         if (b->begun == b->ended) b->job_sec = tr_clock_sec();
@@ -98,10 +104,10 @@ bool tr_background_post(tr_background_t *b, tr_job_fn job, void *self, void *ite
 bool tr_background_wait(tr_background_t *b, double sec) {
     pthread_mutex_lock(&b->lock);
     const int64_t last = b->begun;
-    while (b->ended < last && tr_clock_sec() < b->job_sec + sec) {
-        const struct timespec until = background_at(b->job_sec + sec);
+    const double end_sec = fmin(tr_clock_sec(), b->job_sec) + sec;
+    const struct timespec until = background_at(end_sec);
+    while (b->ended < last && tr_clock_sec() < end_sec)
         (void)pthread_cond_timedwait(&b->finished, &b->lock, &until);
-    }
     const bool is_done = b->ended >= last;
     pthread_mutex_unlock(&b->lock);
     return is_done;

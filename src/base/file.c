@@ -6,6 +6,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
+#include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -81,7 +83,8 @@ FILE *tr_create_stream(const char *path) {
 }
 
 tr_status_t tr_replace_file(const char *path, const char *bytes, size_t count) {
-    char temporary[4096];
+    char temporary[4096], target[PATH_MAX];
+    if (realpath(path, target)) path = target; /* a link stays one */
     if (tr_snprintf(temporary, sizeof temporary, "%s.tmp-%ld", path, (long)getpid()) >=
         (int)sizeof temporary)
         return tr_io_fail("create", path, ENAMETOOLONG);

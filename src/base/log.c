@@ -9,11 +9,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define MAX_FILES  4
@@ -172,11 +174,27 @@ static void ring_free(const entry_t *e) {
     pthread_mutex_unlock(&lock);
 }
 
-/* Called with `writing` held. */
-static void entry_write(const entry_t *e) {
+/* A terminal that is stopped (Ctrl-S), or a pipe that nobody reads, must not keep the thread from
+ * other files: what it does not take within a second is dropped, and then all until it is ready. */
+static void entry_show(int fd, const char *bytes, size_t count, bool may_wait) {
+    enum { MOST_MS = 1000 };
+    static bool is_stuck; /* guarded by `writing` */
+    struct pollfd ready = {.fd = fd, .events = POLLOUT};
+    if (!may_wait) {
+        is_stuck = poll(&ready, 1, is_stuck ? 0 : MOST_MS) == 0;
+        if (is_stuck) {
+            atomic_fetch_add(&dropped, 1);
+            return;
+        }
+    }
+    tr_log_write_bytes(fd, bytes, count);
+}
+
+/* Called with `writing` held. may_wait: for who reads the terminal. */
+static void entry_write(const entry_t *e, bool may_wait) {
     char *line = (char *)e->text + e->stamp;
     if (e->fd >= 0) {
-        tr_log_write_bytes(e->fd, line, e->length);
+        entry_show(e->fd, line, e->length, may_wait);
         return;
     }
     pthread_mutex_lock(&lock);
@@ -191,7 +209,7 @@ static void entry_write(const entry_t *e) {
         to(self, e->level, line);
         line[e->length - 1] = '\n';
     } else if (e->is_shown) {
-        tr_log_write_bytes(STDERR_FILENO, line, e->length);
+        entry_show(STDERR_FILENO, line, e->length, may_wait);
     }
     for (int i = 0; i < count; i++)
         tr_log_write_bytes(open_files[i], e->text, e->stamp + e->length);
@@ -201,7 +219,7 @@ static void entry_deliver(void *self, void *item) {
     entry_t *e = item;
     (void)self;
     pthread_mutex_lock(&writing);
-    entry_write(e);
+    entry_write(e, false);
     pthread_mutex_unlock(&writing);
     ring_free(e);
 }
@@ -215,12 +233,11 @@ static void log_send(tr_log_level_t level, int fd, bool is_shown, const char *li
     char date[32], stamp[DATE_BYTES];
     tr_clock_iso8601(date);
     const size_t stamp_bytes =
-        fd >= 0 ? 0
-                : (size_t)snprintf(stamp, sizeof stamp, "%s %-5s ", date, level_names[level]);
+        fd >= 0 ? 0 : (size_t)snprintf(stamp, sizeof stamp, "%s %-5s ", date, level_names[level]);
     tr_background_t *to = queue_take();
     entry_t *e = &own.entry;
     const size_t bytes = stamp_bytes + length + 1;
-    if (to && !(e = ring_take(bytes)) && tr_background_wait(to, TR_STALL_SEC)) e = ring_take(bytes);
+    if (to) e = ring_take(bytes);
     if (!e) {
         atomic_fetch_add(&dropped, 1);
         queue_leave();
@@ -235,9 +252,16 @@ static void log_send(tr_log_level_t level, int fd, bool is_shown, const char *li
     memcpy(e->text + stamp_bytes, line, length);
     e->text[bytes - 1] = '\0';
     if (!to) {
-        pthread_mutex_lock(&writing);
-        entry_write(e);
-        pthread_mutex_unlock(&writing);
+        /* A thread that was left behind in a write may hold the lock for ever. */
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec += 1;
+        if (pthread_mutex_timedlock(&writing, &until) == 0) {
+            entry_write(e, true);
+            pthread_mutex_unlock(&writing);
+        } else {
+            atomic_fetch_add(&dropped, 1);
+        }
     } else if (!tr_background_post(to, entry_deliver, NULL, e)) {
         /* its place in the ring is free once that of a later line is */
         atomic_fetch_add(&dropped, 1);
@@ -290,8 +314,7 @@ void tr_log_write_files(tr_log_level_t level, const char *format, ...) {
     char buffer[DATE_BYTES + LINE_BYTES], date[32];
     va_list args;
     tr_clock_iso8601(date);
-    size_t used =
-        (size_t)snprintf(buffer, DATE_BYTES, "%s %-5s ", date, level_names[level]);
+    size_t used = (size_t)snprintf(buffer, DATE_BYTES, "%s %-5s ", date, level_names[level]);
     va_start(args, format);
     const int wanted = tr_vsnprintf(buffer + used, LINE_BYTES - 1, format, args);
     va_end(args);

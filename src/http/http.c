@@ -289,7 +289,10 @@ static void http_accept(tr_http_t *h) {
     socklen_t bytes = sizeof peer;
     const int fd =
         accept4(h->listen_fd, (struct sockaddr *)&peer, &bytes, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0) return;
+    if (fd < 0) { /* too many files are open: the connection waits, and would be seen at once */
+        if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) usleep(100000);
+        return;
+    }
     if (!tr_http_clients_add(&h->clients, fd)) {
         (void)!send(fd, full, sizeof full - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
         close(fd);

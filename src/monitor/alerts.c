@@ -11,7 +11,7 @@
 typedef enum {
     OF_VALUE,  /* the mean itself; a percentage is a hundredth */
     OF_TIME,   /* the same; a fraction of a time */
-    OF_MEDIAN, /* the mean over the median of the session */
+    OF_MEDIAN, /* the mean over the median of the windows before */
     OF_LOWEST  /* the mean over the lowest mean of a window so far */
 } reference_t;
 
@@ -40,9 +40,9 @@ typedef struct {
     bool is_above; /* > */
     double threshold;
     double sum, count;
-    double lowest;           /* mean of a window */
-    double history[HISTORY]; /* of lines, for the median; a ring */
-    int64_t lines;
+    double lowest;         /* mean of a window */
+    double means[HISTORY]; /* of the windows so far, for the median; a ring */
+    int64_t windows;
     bool is_on;
 } rule_t;
 
@@ -133,11 +133,11 @@ static int rule_compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Of the lines so far. */
+/* Of the windows so far. */
 static double rule_median(const rule_t *r) {
     double sorted[HISTORY];
-    const size_t count = r->lines < HISTORY ? (size_t)r->lines : HISTORY;
-    memcpy(sorted, r->history, count * sizeof *sorted);
+    const size_t count = r->windows < HISTORY ? (size_t)r->windows : HISTORY;
+    memcpy(sorted, r->means, count * sizeof *sorted);
     qsort(sorted, count, sizeof *sorted, rule_compare);
     return count ? sorted[count / 2] : NAN;
 }
@@ -152,7 +152,10 @@ static bool rule_judge(rule_t *r, double window_sec, tr_alert_t *out) {
                  value = mean / reference;
     const bool has_value = r->count > 0 && isfinite(value),
                is_on = has_value && (r->is_above ? value > r->threshold : value < r->threshold);
-    if (r->count > 0) r->lowest = fmin(r->lowest, mean);
+    if (r->count > 0) {
+        r->lowest = fmin(r->lowest, mean);
+        r->means[r->windows++ % HISTORY] = mean;
+    }
     r->sum = r->count = 0;
     if (!has_value || is_on == r->is_on) return false;
     r->is_on = is_on;
@@ -182,7 +185,6 @@ void tr_alerts_take(tr_alerts_t *a, const json_t *line, tr_alert_fn say, void *s
         if (!json_is_number(value)) continue;
         r->sum += json_number_value(value);
         r->count++;
-        r->history[r->lines++ % HISTORY] = json_number_value(value);
     }
     if (now - a->since < a->window_sec) return;
     a->since = now;

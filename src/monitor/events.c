@@ -30,8 +30,7 @@ uint32_t tr_events_crc(const void *data, size_t bytes) {
     if (!table[1])
         for (uint32_t i = 256; i-- > 0;) {
             uint32_t value = i;
-            for (int bit = 0; bit < 8; bit++)
-                value = value >> 1 ^ ((value & 1) ? 0x82F63B78u : 0);
+            for (int bit = 0; bit < 8; bit++) value = value >> 1 ^ ((value & 1) ? 0x82F63B78u : 0);
             table[i] = value;
         }
     for (size_t i = 0; i < bytes; i++) crc = table[(crc ^ at[i]) & 255] ^ crc >> 8;
@@ -177,7 +176,7 @@ tr_status_t tr_events_create(const char *folder, tr_events_t **out) {
     if (!tr_make_folders(folder)) return tr_io_fail("create the folder", folder, errno);
     TR_TRY(tr_alloc(sizeof *e, "event file", &e));
     gethostname(host, sizeof host - 1);
-    snprintf(name, sizeof name, "events.out.tfevents.%010lld.%s.0",
+    snprintf(name, sizeof name, "events.out.tfevents.%010lld.%s.0" TR_EVENTS_ENDING,
              (long long)events_next_time(folder), host);
     e->fd = -1;
     TR_TRY_GOTO(tr_path_join(folder, name, e->path), failed);

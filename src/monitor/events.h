@@ -13,7 +13,8 @@
 
 typedef struct tr_events tr_events_t;
 
-/* Creates the next file of the folder, events.out.tfevents.<unix time>.<host>.<n>, which sorts
+#define TR_EVENTS_ENDING ".trainer" /* of a name: other programs have other ones */
+/* Creates the next file of the folder, events.out.tfevents.<unix time>.<host>.0.trainer, which sorts
  * behind those that are there; the folder is made if it is missing. TR_ERR_IO, TR_ERR_PERMISSION. */
 tr_status_t tr_events_create(const char *folder, tr_events_t **out);
 /* Readers drop what earlier files have of steps >= `step`. */

@@ -73,6 +73,7 @@ struct tr_recorder {
     tr_alerts_t *alerts;
     tr_alert_command_t command;
     char *command_text;
+    bool prometheus_has_failed;
 };
 
 /* -- on the thread ----------------------------------------------------------------------------- */
@@ -98,9 +99,10 @@ static void recorder_write_prometheus(tr_recorder_t *r) {
     tr_board_metrics(r->board, &text);
     if (text.status != TR_OK ||
         tr_replace_file(r->prometheus_path, text.text, text.length) != TR_OK) {
-        TR_WARN("monitor.file is no longer written, training continues: %s",
-                tr_error_last()->message);
-        tr_free(&r->prometheus_path);
+        if (!r->prometheus_has_failed)
+            TR_WARN("monitor.file is not written, training continues: %s",
+                    tr_error_last()->message);
+        r->prometheus_has_failed = true; /* it is tried again with the next line */
     }
     tr_str_free(&text);
 }
@@ -222,15 +224,15 @@ int64_t tr_recorder_lost(const tr_recorder_t *r) {
     return atomic_load(&r->lost);
 }
 
-bool tr_recorder_stop(tr_recorder_t **stopping) {
+bool tr_recorder_stop(tr_recorder_t **stopping, bool in_haste) {
     tr_recorder_t *r = *stopping;
     if (!r) return true;
     *stopping = NULL;
-    (void)tr_background_post(r->background, recorder_finish_commands, r, NULL);
-    (void)tr_background_wait(r->background, STOP_SEC);
+    if (!in_haste) (void)tr_background_post(r->background, recorder_finish_commands, r, NULL);
+    (void)tr_background_wait(r->background, in_haste ? 1 : STOP_SEC);
     tr_log_set_queue(NULL);
     if (!tr_background_stop(&r->background, 0.1)) {
-        TR_WARN("a write has not returned for %d s: the last lines of %s may be missing", STOP_SEC,
+        TR_WARN("a write has not returned: the last lines of %s may be missing",
                 tr_run_dir(r->run));
         return false;
     }

@@ -18,9 +18,9 @@ typedef struct {
     const char *file; /* "": none; auto: metrics.prom in the run folder */
     const char *alert, *alert_command;
     double window; /* seconds */
-    int64_t port;     /* -1: none; 0: any */
+    int64_t port;  /* -1: none; 0: any */
     const char *bind, *token_file;
-    double interval;  /* of the telemetry, in seconds; 0: none */
+    double interval; /* of the telemetry, in seconds; 0: none */
 } tr_monitor_settings_t;
 extern const tr_config_table_t tr_monitor_config; /* monitor.* */
 
@@ -36,8 +36,9 @@ void tr_recorder_line(tr_recorder_t *recorder, json_t *line);
 bool tr_recorder_wait(tr_recorder_t *recorder, double sec);
 /* Lines that metrics.jsonl lacks, because the disk was full or did not answer. */
 int64_t tr_recorder_lost(const tr_recorder_t *recorder);
-/* Waits, ends the thread, and removes the file for Prometheus. False: a write hangs; the thread is
- * left alone, with what it uses and with the run. */
-bool tr_recorder_stop(tr_recorder_t **recorder);
+/* Waits, ends the thread, and removes the file for Prometheus. in_haste: after an error, waits for
+ * neither commands nor a slow disk. False: a write hangs; the thread is left alone, with what it
+ * uses and with the run. */
+bool tr_recorder_stop(tr_recorder_t **recorder, bool in_haste);
 
 #endif

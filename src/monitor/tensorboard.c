@@ -88,7 +88,9 @@ static tr_status_t names_list(const char *folder, names_t *out) {
     tr_status_t status = TR_OK;
     for (struct dirent *entry; dir && status == TR_OK && (entry = readdir(dir));) {
         char path[4096], *own = NULL;
-        if (!strstr(entry->d_name, "tfevents")) continue;
+        const size_t length = strlen(entry->d_name), ending = sizeof TR_EVENTS_ENDING - 1;
+        if (length < ending || strcmp(entry->d_name + length - ending, TR_EVENTS_ENDING) != 0)
+            continue; /* of another program */
         status = tr_path_join(folder, entry->d_name, path);
         if (status == TR_OK) status = tr_strdup(path, &own);
         if (status == TR_OK) status = tr_vec_push(out, own);

@@ -280,7 +280,13 @@ static tr_status_t profiler_end(tr_profiler_t *p, int64_t last) {
     const bool has_steps = tr_rank_profile_take(&p->spans, &mine);
     memcpy(mine.host, info->host, sizeof mine.host);
     mine.clock_error_sec = tr_trace_clock_error_sec(&p->clock);
-    TR_TRY(profiler_gather(p, &mine));
+    const tr_status_t status = profiler_gather(p, &mine);
+    if (status == TR_ERR_RETRY) return status; /* a peer is lost */
+    if (status != TR_OK) {
+        TR_WARN("the profile is not written, training continues: %s", tr_error_last()->message);
+        tr_error_clear();
+        return TR_OK;
+    }
     if (!has_steps) { /* it had room for none */
         TR_WARN("the profile has no complete step");
         return TR_OK;
@@ -305,7 +311,7 @@ tr_status_t tr_profiler_finish(tr_profiler_t *p) {
     return profiler_end(p, p->done);
 }
 
-void tr_profiler_destroy(tr_profiler_t **destroying) {
+void tr_profiler_destroy(tr_profiler_t **destroying, bool in_haste) {
     tr_profiler_t *p = *destroying;
     *destroying = NULL;
     if (!p) return;
@@ -313,9 +319,10 @@ void tr_profiler_destroy(tr_profiler_t **destroying) {
         tr_device_trace_stop();
         p->spans = tr_trace_stop();
     }
-    if (p->background && !tr_background_wait(p->background, STOP_SEC))
+    if (p->background && !tr_background_wait(p->background, in_haste ? 0 : STOP_SEC))
         atomic_store(&p->is_abandoned, true);
-    if (!tr_background_stop(&p->background, STOP_SEC + 1)) return; /* the thread uses it */
+    if (!tr_background_stop(&p->background, in_haste ? 1 : STOP_SEC + 1))
+        return; /* the thread uses it */
     tr_free(&p->spans.data);
     tr_step_profile_free(&p->profile);
     tr_free(&p);

@@ -48,7 +48,7 @@ tr_status_t tr_profiler_before(tr_profiler_t *profiler, int64_t step);
 tr_status_t tr_profiler_after(tr_profiler_t *profiler, int64_t step);
 /* When the run ends: ends the trace after the steps so far. Collective. */
 tr_status_t tr_profiler_finish(tr_profiler_t *profiler);
-/* Waits for the files. Not collective. */
-void tr_profiler_destroy(tr_profiler_t **profiler);
+/* Waits for the files; in_haste: leaves them incomplete. Not collective. */
+void tr_profiler_destroy(tr_profiler_t **profiler, bool in_haste);
 
 #endif

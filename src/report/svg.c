@@ -41,7 +41,8 @@ static void svg_axis_round(svg_axis_t *axis, bool low_is_fixed, bool high_is_fix
         if (axis->high <= axis->low) axis->high = 10 * axis->low;
         return;
     }
-    if (axis->high <= axis->low) {
+    const double least = 1e-9 * fmax(fabs(axis->low), fabs(axis->high));
+    if (axis->high - axis->low <= least) {
         const double room = axis->low != 0 ? 0.1 * fabs(axis->low) : 1;
         if (!low_is_fixed) axis->low -= room;
         axis->high += room;
@@ -53,13 +54,16 @@ static void svg_axis_round(svg_axis_t *axis, bool low_is_fixed, bool high_is_fix
 
 /* The next tick behind `value` (NaN: the first); NaN behind the last. */
 static double svg_axis_next(const svg_axis_t *axis, double value) {
-    const double step = axis->is_log ? 10 : svg_tick_step(axis->high - axis->low);
+    const double decades = log10(axis->high) - log10(axis->low),
+                 step = axis->is_log ? pow(10, ceil(decades / MAX_TICKS - 1e-9))
+                                     : svg_tick_step(axis->high - axis->low);
     double next;
     if (axis->is_log)
         next = isnan(value) ? axis->low : value * step;
     else
         next = isnan(value) ? step * ceil(axis->low / step - 1e-9) : value + step;
-    if (fabs(next) < 1e-9 * step) next = 0;
+    if (!axis->is_log && fabs(next) < 1e-9 * step) next = 0;
+    if (next == value) return NAN; /* the step is below the precision of the values */
     return next <= axis->high * (1 + 1e-9) + (axis->is_log ? 0 : 1e-9 * step) ? next : NAN;
 }
 

@@ -214,30 +214,31 @@ static int run_append_json(const char *bytes, size_t count, void *text) {
     return 0;
 }
 
-/* Into run->line, ending in a newline. Its room is that of a usual summary, so that the number of
+/* Into `to`, ending in a newline. Its room is that of a usual summary, so that the number of
  * allocations does not depend on how many digits the values have. */
-static tr_status_t dump(tr_run_t *run, const json_t *value, size_t flags) {
+static tr_status_t dump(const tr_run_t *run, const json_t *value, size_t flags, tr_str_t *to) {
     enum { USUAL_BYTES = 4096 };
-    run->line.length = 0;
-    run->line.status = TR_OK;
-    TR_TRY(tr_vec_reserve_(&run->line.text, &run->line.capacity, USUAL_BYTES, 1));
+    to->length = 0;
+    to->status = TR_OK;
+    TR_TRY(tr_vec_reserve_(&to->text, &to->capacity, USUAL_BYTES, 1));
     if (!json_is_object(value))
         return TR_FAIL(TR_ERR_INTERNAL, "%s: expected a JSON object per line", run->dir);
-    if (json_dump_callback(value, run_append_json, &run->line, flags) != 0)
+    if (json_dump_callback(value, run_append_json, to, flags) != 0)
         return TR_FAIL(TR_ERR_INTERNAL, "%s: a value cannot be represented in JSON", run->dir);
-    TR_TRY(run->line.status);
-    tr_json_shorten(run->line.text);
-    run->line.length = strlen(run->line.text);
-    tr_str_append(&run->line, "\n");
-    return run->line.status;
+    TR_TRY(to->status);
+    tr_json_shorten(to->text);
+    to->length = strlen(to->text);
+    tr_str_append(to, "\n");
+    return to->status;
 }
 
 tr_status_t tr_run_summary(tr_run_t *run, json_t *summary) {
-    tr_status_t status = dump(run, summary, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+    tr_str_t text = {0}; /* a thread may still write run->line */
+    tr_status_t status = dump(run, summary, JSON_INDENT(2) | JSON_REAL_PRECISION(9), &text);
     json_decref(summary);
-    TR_TRY(status);
-    TR_TRY(replace_file(run, "summary.json", run->line.text, run->line.length));
-    return TR_OK;
+    if (status == TR_OK) status = replace_file(run, "summary.json", text.text, text.length);
+    tr_str_free(&text);
+    return status;
 }
 
 json_t *tr_json_measured(double value) {
@@ -249,7 +250,7 @@ json_t *tr_json_measured(double value) {
 tr_status_t tr_run_metrics(tr_run_t *run, json_t *line) {
     /* Reals read back as the same doubles, so that equal runs can be distinguished from nearly
      * equal ones. */
-    tr_status_t status = dump(run, line, JSON_COMPACT);
+    tr_status_t status = dump(run, line, JSON_COMPACT, &run->line);
     json_decref(line);
     TR_TRY(status);
     off_t before = lseek(run->metrics_fd, 0, SEEK_END);

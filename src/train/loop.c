@@ -241,11 +241,11 @@ tr_status_t tr_train(const tr_config_t *config, tr_world_t *world,
         if (l.metrics.run && loop_summarize(&l, "failed") != TR_OK)
             TR_WARN("%s", tr_error_last()->message);
     }
-    tr_profiler_destroy(&l.profiler);
+    tr_profiler_destroy(&l.profiler, !is_good);
     tr_telemetry_stop(&l.telemetry);
     tr_metrics_close(&l.metrics); /* frees the terminal for the error */
     tr_server_stop(&l.server);
-    if (!tr_recorder_stop(&l.recorder)) l.run = NULL, l.board = NULL; /* the thread uses them */
+    if (!tr_recorder_stop(&l.recorder, !is_good)) l.run = NULL, l.board = NULL; /* the thread uses them */
     tr_board_close(&l.board);
     /* A rank that failed alone returns at once: its peers wait in a collective, and only the caller
      * can end them. */

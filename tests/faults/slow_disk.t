@@ -19,10 +19,25 @@ for file in $(cases metrics.jsonl log.txt tfevents); do
         grep -q '"status": "done"' slow-$file/summary.json && ! grep -q metrics_lines_lost slow-$file/summary.json
     ok $? "a write to $file takes 3 s: the longest step took ${longest} s"
 done
-FAULT="$pace FAIL_CALL=write FAIL_ON=metrics.jsonl FAIL_AT=6 FAIL_HOW=sleep:1000000" \
-    start 1 net.ini run.dir=never $exact checkpoint.every=0 train.steps=30
-begin=$(now)
-ended
-[ $rc = 0 ] && [ "$(head -n 1 never/verdict)" = 'done' ] && once out "never & 10 s"
-ok $? "a write that never returns: the run ends without it"
+# Side by side, because each takes some seconds to give up.
+jobs=()
+for file in metrics.jsonl log.txt; do
+    (FAULT="$pace FAIL_CALL=write FAIL_ON=$file FAIL_AT=6 FAIL_HOW=sleep:1000000" \
+        start 1 net.ini run.dir=never-$file $exact checkpoint.every=0 train.steps=30
+    wait "$job") &
+    jobs+=($!)
+done
+# A pipe that nobody reads, with room for 4 KiB.
+mkfifo pipe && exec 8<>pipe
+dd if=/dev/zero bs=4096 count=15 2>/dev/null >&8
+"$TRAINER" net.ini run.dir=unread $exact checkpoint.every=0 2>&8 >&8 &
+jobs+=($!)
+status=0
+for job in "${jobs[@]}"; do wait "$job" || status=1; done
+[ $status = 0 ] && [ "$(head -n 1 never-metrics.jsonl/verdict)" = 'done' ] &&
+    [ "$(head -n 1 never-log.txt/verdict)" = 'done' ]
+ok $? "a write to metrics.jsonl or log.txt that never returns: the run ends without it"
+[ "$(head -n 1 unread/verdict)" = 'done' ] && [ "$(losses unread | wc -l)" = 60 ] && grep -q '"log_lines_lost"' \
+    unread/summary.json && grep -q 'run folder unread' unread/log.txt
+ok $? "standard error that nobody reads: the files are whole"
 echo "1..$n"

@@ -33,7 +33,7 @@ static uint64_t number_at(const unsigned char *at, int bytes) {
 static size_t read_only_file(const char *folder, unsigned char *out, size_t most) {
     char pattern[256];
     glob_t found;
-    snprintf(pattern, sizeof pattern, "%s/events.out.tfevents.??????????.*.0", folder);
+    snprintf(pattern, sizeof pattern, "%s/events.out.tfevents.??????????.*.0.trainer", folder);
     assert_int_equal(glob(pattern, 0, NULL, &found), 0);
     assert_int_equal(found.gl_pathc, 1);
     FILE *file = fopen(found.gl_pathv[0], "rb");
