@@ -58,6 +58,9 @@ typedef struct {
     /* Not keys, set from the model: */
     int64_t context;    /* tokens per sample of a language model; 0: not a language model */
     int64_t vocab_size; /* of a language model; 0: from the data */
+    /* The preprocessing of trained weights, by which tables and image files are read. Borrowed; NULL:
+     * none. */
+    const struct tr_preprocess *trained;
 } tr_data_settings_t;
 
 /* -- data sets --------------------------------------------------------------------------------- */
@@ -113,6 +116,12 @@ typedef struct {
     int64_t tokens;
     /* the tokenizer as JSON, NULL if unknown; valid as long as the data set */
     const char *tokenizer;
+    /* how the columns of the imported table became inputs, as JSON; NULL: no table; as above */
+    const char *columns;
+    /* Texts that predictions carry along, such as ids: `text_count` columns, named text_name, with
+     * texts text[sample * text_count + column]. Valid as long as the data set. */
+    int64_t text_count;
+    const char *const *text_name, *const *text;
     /*
      * Sentences for the user, valid as long as the data set; NULL if there is none. label_doubt: a
      * warning that y is read as regression targets although nearly all values are labels.

@@ -168,3 +168,13 @@ int64_t tr_free_bytes(const char *dir) {
     return __builtin_mul_overflow((int64_t)fs.f_bavail, (int64_t)fs.f_frsize, &bytes) ? INT64_MAX
                                                                                       : bytes;
 }
+
+tr_status_t tr_check_regular(const char *in, const char *because) {
+    struct stat found;
+    if (stat(in, &found) != 0 || S_ISREG(found.st_mode)) return TR_OK;
+    return TR_FAIL(TR_ERR_NOINPUT, "'%s': expected a regular file, because %s; found %s.", in,
+                   because,
+                   S_ISDIR(found.st_mode)
+                       ? "a folder"
+                       : "a pipe or a device: save its content to a file and import the file");
+}

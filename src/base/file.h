@@ -14,6 +14,9 @@ tr_status_t tr_io_fail(const char *verb, const char *path, int errno_value);
 tr_status_t tr_path_join(const char *dir, const char *name, char out[4096]);
 /* Fills `path` with dir/name. Returns whether it exists. */
 bool tr_exists_in(const char *dir, const char *name, char path[4096]);
+/* TR_ERR_NOINPUT if `in` is a folder, a pipe or a device, with the reason `because`. A file that is
+ * not there is left to the caller. */
+tr_status_t tr_check_regular(const char *in, const char *because);
 tr_status_t tr_sync_directory(const char *path);
 /* Removes a file or a directory tree, if it exists. Symbolic links are removed, not followed. */
 tr_status_t tr_remove_tree(const char *path);

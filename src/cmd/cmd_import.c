@@ -95,6 +95,8 @@ typedef struct {
     const char *format, *delimiter;
     cmd_words_t files; /* input or inputs, OUT.h5 */
     int decimal;       /* index of '.', ',' */
+    int unknown;       /* index of code, error */
+    int missing;       /* tr_import_missing_t */
     tr_import_params_t params;
 } import_options_t;
 
@@ -157,6 +159,8 @@ static tr_status_t import_run(void *options) {
         p->delimiter = *text;
     }
     p->decimal = ".,"[o->decimal];
+    p->refuses_unknown = o->unknown == 1;
+    p->missing = (tr_import_missing_t)o->missing;
     p->what = o->files.word[0];
     p->input = (const char *const *)o->files.word;
     p->input_count = count - 1;
@@ -200,6 +204,15 @@ static const cmd_option_t options[] = {
     FORCE(import_options_t),
     CMD_OPTION_TEXT(import_options_t, params.label, "--label", "NAME|COLUMN|none", NULL, ""),
     CMD_OPTION_FLAG(import_options_t, params.regression, "--regression", ""),
+    CMD_OPTION_TEXT(import_options_t, params.target, "--target", "NAMES", NULL, ""),
+    CMD_OPTION_TEXT(import_options_t, params.drop, "--drop", "NAMES", NULL, ""),
+    CMD_OPTION_TEXT(import_options_t, params.id, "--id", "NAME", NULL, ""),
+    CMD_OPTION_TEXT(import_options_t, params.one_hot, "--one-hot", "NAMES", NULL, ""),
+    CMD_OPTION_TEXT(import_options_t, params.ordinal, "--ordinal", "NAMES", NULL, ""),
+    CMD_OPTION_ENUM(import_options_t, unknown, "--unknown", NULL, "code|error", ""),
+    CMD_OPTION_ENUM(import_options_t, missing, "--missing", NULL, "refuse|mean|median|zero", ""),
+    CMD_OPTION_FLAG(import_options_t, params.missing_indicator, "--missing-indicator", "",
+                    .with = "--missing"),
     CMD_OPTION_TEXT(import_options_t, delimiter, "--delimiter", "CHARACTER|tab", NULL, ""),
     CMD_OPTION_ENUM(import_options_t, decimal, "--decimal", NULL, ".|,", ""),
     CMD_OPTION_FLOAT(import_options_t, params.test_fraction, "--test-fraction", "PART", NULL, 0,

@@ -13,6 +13,7 @@ typedef struct {
     h5_direct_t *direct; /* NULL: reads use the page cache */
     int32_t *label;      /* [samples]; NULL: y holds numbers */
     h5_label_notes_t notes;
+    char *columns; /* of an imported table; NULL: none */
     bool channels_first;                    /* in the file */
     bool converted;                         /* x of some part is converted during the read */
     int64_t channels, points, rows_at_once; /* rows that are converted together */
@@ -225,6 +226,7 @@ static void close_hdf5(tr_dataset_t *dataset) {
     tr_vec_free(&dataset->info.mean);
     tr_vec_free(&dataset->info.std);
     tr_free(&self->label);
+    tr_free(&self->columns);
     tr_free(&self);
 }
 
@@ -322,10 +324,13 @@ static tr_status_t hdf5_set_up(hdf5_t *self, const tr_data_settings_t *settings,
     TR_TRY(describe_y(self, settings));
     tr_h5_lock();
     tr_status_t status = tr_h5_moments(self->parts.data, self->channels, &self->base.info);
+    if (status == TR_OK)
+        status = tr_h5_attribute_text(self->parts.data, "columns", &self->columns);
     for (int p = 0; p < self->parts.count && status == TR_OK; p++)
         status = add_names(&self->base.info, &self->parts.data[p], inputs_only);
     tr_h5_unlock();
     TR_TRY(status);
+    self->base.info.columns = self->columns;
     TR_TRY(tr_h5_parts_open_direct(&self->parts, settings, &self->direct));
     self->base.info.fingerprint = tr_h5_parts_fingerprint(&self->parts);
     hdf5_describe(self);

@@ -21,6 +21,7 @@ void tr_preprocess_destroy(tr_preprocess_t **preprocess) {
     }
     for (int list = 0; list < TR_NAMES_LISTS; list++) tr_names_free(&p->names[list]);
     tr_free(&p->tokenizer);
+    tr_free(&p->columns);
     tr_free(&p->origin);
     tr_free(preprocess);
 }
@@ -277,9 +278,12 @@ static tr_status_t resolve_names(const tr_preprocess_sources_t *s, tr_preprocess
     return TR_OK;
 }
 
-static tr_status_t resolve_tokenizer(const tr_preprocess_sources_t *s, tr_preprocess_t *out) {
-    const char *tokenizer = s->info->tokenizer;
+/* The tokenizer of the data and the columns of the training: both are those of the weights. */
+static tr_status_t resolve_texts(const tr_preprocess_sources_t *s, tr_preprocess_t *out) {
+    const char *tokenizer = s->info->tokenizer,
+               *columns = s->kept ? s->kept->columns : s->info->columns;
     if (!tokenizer && s->kept) tokenizer = s->kept->tokenizer;
+    if (columns) TR_TRY(tr_strdup(columns, &out->columns));
     return tokenizer ? tr_strdup(tokenizer, &out->tokenizer) : TR_OK;
 }
 
@@ -290,7 +294,7 @@ static tr_status_t preprocess_resolve(const tr_preprocess_sources_t *s, tr_prepr
     TR_TRY(tr_strdup(s->kept ? s->kept->origin : s->info->description, &out->origin));
     TR_TRY(resolve_input(s, out));
     TR_TRY(resolve_target(s, out));
-    TR_TRY(resolve_tokenizer(s, out));
+    TR_TRY(resolve_texts(s, out));
     return resolve_names(s, out);
 }
 

@@ -18,13 +18,14 @@ typedef struct {
     tr_floats_t mean, std;
 } tr_normalize_t;
 
-typedef struct {
+typedef struct tr_preprocess {
     tr_dtype_t type;              /* of inputs in a batch */
     tr_shape_t shape;             /* of an input sample; ndim 0: unknown */
     int64_t classes;              /* 0: regression */
     tr_normalize_t input, target; /* in units of the data */
     tr_names_t names[TR_NAMES_LISTS];
     char *tokenizer; /* from tr_tokenizer_to_json; NULL: unknown */
+    char *columns;   /* from tr_columns_to_json; NULL: no table, or unknown */
     char *origin;    /* its source, for messages: a data set or a checkpoint */
 } tr_preprocess_t;
 
@@ -83,8 +84,8 @@ tr_status_t tr_preprocess_from_json(const struct json_t *data, const char *origi
  * a line if the tokenizers differ. */
 void tr_preprocess_compare(const tr_preprocess_t *was, const tr_preprocess_t *is, tr_str_t *out);
 /*
- * Checks that a data set fits. TR_ERR_DATA if a table has another width, names differ, or the
- * tokens come from another tokenizer. With `inputs_only`, different class names are only a warning.
+ * Checks that a data set fits. TR_ERR_DATA if a table has another width, names differ, columns of a
+ * table became inputs in another way, or the tokens come from another tokenizer. With `inputs_only`, different class names are only a warning.
  * Warns if the inputs have another type.
  */
 tr_status_t tr_preprocess_match(const tr_preprocess_t *preprocess, const tr_dataset_info_t *info,

@@ -1,5 +1,6 @@
 /* Checks data against the preprocessing of a model, and the range of the normalised inputs. */
 #include "preprocess.h"
+#include "columns.h"
 #include "shared.h"
 #include "trainer/log.h"
 
@@ -45,11 +46,27 @@ static tr_status_t check_tokenizer(const tr_preprocess_t *p, const tr_dataset_in
                    info->description);
 }
 
+/* Categories and the values for missing cells come from the training rows. */
+static tr_status_t check_columns(const tr_preprocess_t *p, const tr_dataset_info_t *info) {
+    tr_str_t difference = {0};
+    if (!p->columns || !info->columns || strcmp(p->columns, info->columns) == 0) return TR_OK;
+    tr_status_t status = tr_columns_compare(p->columns, info->columns, &difference);
+    if (status == TR_OK && difference.length > 0)
+        status = TR_FAIL(TR_ERR_DATA,
+                         "%s was imported with other columns than the training data of %s: %s. "
+                         "Name the CSV file instead: eval (data.test=FILE.csv) and predict read it "
+                         "as the training data were read",
+                         info->description, p->origin, difference.text);
+    tr_str_free(&difference);
+    return status;
+}
+
 tr_status_t tr_preprocess_match(const tr_preprocess_t *p, const tr_dataset_info_t *info,
                                 bool inputs_only) {
     const int field = tr_field_find(info, "x");
     TR_TRY(check_tokenizer(p, info));
     TR_TRY(check_names(p, info, inputs_only));
+    TR_TRY(check_columns(p, info));
     if (field < 0) return TR_OK;
     const tr_field_t *x = &info->field[field];
     if (x->dtype != p->type)
@@ -133,6 +150,10 @@ void tr_preprocess_check(const tr_preprocess_t *p, const tr_sample_stats_t *stat
     int64_t found = -1, count = 0;
     for (int64_t c = 0; c < stats->channels; c++) {
         double m, d;
+        /* one-hot columns and indicators stay 0 and 1, however rare the 1 is */
+        if (p->columns && p->input.mean.count > 1 && at(&p->input.mean, (size_t)c, 0) == 0 &&
+            at(&p->input.std, (size_t)c, 1) == 1)
+            continue;
         const double far = distance(&stats->of[c], at(&p->input.mean, (size_t)c, 0),
                                     at(&p->input.std, (size_t)c, 1), &m, &d);
         count += far > 1;

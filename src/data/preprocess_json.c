@@ -60,6 +60,8 @@ json_t *tr_preprocess_json(const tr_preprocess_t *p) {
     json_t *data = json_pack("{s:I, s:s, s:o}", "classes", (json_int_t)p->classes, "x",
                              tr_dtype_name(p->type), "shape", shape_json(&p->shape));
     bool added = data != NULL;
+    if (p->columns)
+        added = json_object_set_new(data, "columns", json_string(p->columns)) == 0 && added;
     if (p->tokenizer)
         added = json_object_set_new(data, "tokenizer", json_string(p->tokenizer)) == 0 && added;
     for (int i = 0; i < VECTORS; i++)
@@ -136,9 +138,11 @@ static void read_shape(const json_t *data, tr_shape_t *out) {
 }
 
 static tr_status_t read_members(const json_t *data, const char *origin, tr_preprocess_t *p) {
-    const char *tokenizer = json_string_value(json_object_get(data, "tokenizer"));
+    const char *tokenizer = json_string_value(json_object_get(data, "tokenizer")),
+               *columns = json_string_value(json_object_get(data, "columns"));
     TR_TRY(tr_strdup(origin, &p->origin));
     if (tokenizer) TR_TRY(tr_strdup(tokenizer, &p->tokenizer));
+    if (columns) TR_TRY(tr_strdup(columns, &p->columns));
     p->classes = (int64_t)json_integer_value(json_object_get(data, "classes"));
     p->type = dtype_of(json_string_value(json_object_get(data, "x")));
     read_shape(data, &p->shape);

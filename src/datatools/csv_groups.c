@@ -11,7 +11,7 @@ struct csv_stratum {
     int64_t rows, lacks[CSV_GROUPS]; /* left to draw; not of CSV_TRAIN, which gets the rest */
 };
 
-static tr_status_t groups_check(const csv_table_t *table, const tr_import_params_t *p,
+static tr_status_t groups_check(const tr_csv_table_t *table, const tr_import_params_t *p,
                                 const double fraction[CSV_GROUPS], int64_t rows) {
     const char *s = rows == 1 ? "" : "s";
     for (int g = CSV_VALID; g < CSV_GROUPS; g++)
@@ -30,7 +30,7 @@ static tr_status_t groups_check(const csv_table_t *table, const tr_import_params
     return TR_OK;
 }
 
-tr_status_t tr_csv_groups_begin(csv_groups_t *groups, const csv_table_t *table,
+tr_status_t tr_csv_groups_begin(csv_groups_t *groups, const tr_csv_table_t *table,
                                 const tr_import_params_t *p, const csv_labels_t *labels,
                                 int64_t rows) {
     const bool has_valid = p->test_fraction > 0 || p->is_valid_given;

@@ -1,41 +1,10 @@
-/* CSV import: csv.c splits the text into fields, csv_cell.c parses numbers, csv_labels.c determines
- * the kind of labels, csv_groups.c the groups of the rows, import_csv.c is the importer. */
+/* CSV import: csv_labels.c determines the kind of labels, csv_columns.c the kind of columns and what
+ * is learned of them, csv_groups.c the groups of the rows; import_csv.c is the importer. */
 #ifndef TR_DATATOOLS_CSV_INT_H
 #define TR_DATATOOLS_CSV_INT_H
 
+#include "data/columns.h"
 #include "import_int.h"
-
-/* -- csv.c: rows of fields --------------------------------------------------------------------- */
-
-typedef struct tr_csv tr_csv_t;
-/* Takes ownership of `fd`; gzip or not. `delimiter` separates fields. */
-tr_status_t tr_csv_open(int fd, const char *name, char delimiter, tr_csv_t **out);
-/* The next row that is not empty: its fields, unquoted and trimmed, valid until the next call;
- * *out_count 0 at the end. */
-tr_status_t tr_csv_row(tr_csv_t *csv, char ***out_field, int *out_count);
-int64_t tr_csv_line(const tr_csv_t *csv); /* of the last row, from 1 */
-void tr_csv_close(tr_csv_t **csv);
-
-/* -- csv_cell.c -------------------------------------------------------------------------------- */
-
-/* The format of a table. */
-typedef struct {
-    const char *path;
-    tr_csv_t *csv;
-    char delimiter, decimal; /* between columns; '.' or ',' in numbers */
-} csv_table_t;
-
-/* Parses a number. With a decimal comma, points are not accepted: they would separate thousands. */
-bool tr_csv_number(const csv_table_t *table, const char *text, double *out);
-/* Whether `text` is a usual notation for a missing value. */
-bool tr_csv_is_missing(const char *text);
-/* Whether `text` is not a valid number but probably meant as one: missing, too large, or with the
- * other decimal sign. */
-bool tr_csv_is_meant_as_number(const csv_table_t *table, const char *text);
-/* How to read another format; for messages. */
-#define CSV_FORMAT_HINT "--delimiter and --decimal name other characters than ',' and '.'"
-/* Writes the remedy for `text`, which is not a number in the range of a 32-bit float. */
-void tr_csv_remedy(const csv_table_t *table, const char *text, char *out, size_t room);
 
 /* -- csv_labels.c ------------------------------------------------------------------------------ */
 
@@ -61,14 +30,53 @@ typedef struct {
 
 void tr_csv_labels_begin(csv_labels_t *labels, int column, bool regression);
 /* Adds the label of the last row; *out_value is 0 for a text. TR_ERR_DATA if it is missing. */
-tr_status_t tr_csv_labels_add(csv_labels_t *labels, const csv_table_t *table, const char *text,
+tr_status_t tr_csv_labels_add(csv_labels_t *labels, const tr_csv_table_t *table, const char *text,
                               double *out_value);
 /* Call after the last row. Integers with too many distinct values become regression targets.
  * TR_ERR_DATA if only some labels are numbers, or there are too many distinct texts. */
-tr_status_t tr_csv_labels_end(csv_labels_t *labels, const csv_table_t *table);
+tr_status_t tr_csv_labels_end(csv_labels_t *labels, const tr_csv_table_t *table);
 /* The class of a text; -1 if it is unknown. */
 int64_t tr_csv_labels_class(const csv_labels_t *labels, const char *text);
 void tr_csv_labels_free(csv_labels_t *labels);
+
+/* -- csv_columns.c: the columns that become inputs ---------------------------------------------- */
+
+typedef TR_VEC(double) csv_values_t;
+
+/* What the first pass finds in a column. */
+typedef struct {
+    tr_column_kind_t kind;         /* after tr_tr_csv_columns_decide */
+    bool is_chosen;                /* the kind is given: --one-hot or --ordinal */
+    int64_t numbers, texts, blank; /* cells; blank: missing in any column */
+    int64_t dashes;                /* "none", "-", ".": missing where numbers are expected */
+    int64_t missing, missing_line; /* after tr_csv_columns_decide; line of the first */
+    char *text;                    /* the first that is no number; NULL: none */
+    int64_t text_line;
+    bool is_odd; /* `text` is meant as a number */
+} csv_column_t;
+
+typedef struct {
+    const tr_csv_table_t *table;
+    const tr_import_params_t *params;
+    const tr_names_t *names; /* of all columns of the table; borrowed */
+    csv_column_t *of;        /* [names->count] */
+    int *index;              /* [spec.input.count]: column of an input */
+    tr_columns_t spec;       /* what is written */
+    tr_stats_t *stats;       /* [spec.input.count] of numbers in training rows */
+    csv_values_t *values;    /* the same numbers, for the median */
+} csv_columns_t;
+
+/* Adds a cell of the last row to what is known of column `at`. */
+tr_status_t tr_csv_columns_add(csv_columns_t *columns, int at, const char *text);
+/* After the first pass: decides what the columns spec.input are. TR_ERR_DATA if a column has
+ * numbers and texts, or cells are missing and may not be. `rows`: of the table. */
+tr_status_t tr_csv_columns_decide(csv_columns_t *columns, int64_t rows);
+/* Whether rows for training must be passed to tr_csv_columns_learn, and then tr_csv_columns_end called. */
+bool tr_csv_columns_must_learn(const csv_columns_t *columns);
+tr_status_t tr_csv_columns_learn(csv_columns_t *columns, char *const *field);
+/* TR_ERR_DATA if a column, or all together, have too many categories. */
+tr_status_t tr_csv_columns_end(csv_columns_t *columns);
+void tr_csv_columns_free(csv_columns_t *columns);
 
 /* -- csv_groups.c ------------------------------------------------------------------------------ */
 
@@ -84,7 +92,7 @@ typedef struct {
 
 /* Divides `rows` rows by test_fraction and valid_fraction, each class in proportion. Free `groups`
  * also after an error. TR_ERR_CONFIG if a group that is wanted gets no row. */
-tr_status_t tr_csv_groups_begin(csv_groups_t *groups, const csv_table_t *table,
+tr_status_t tr_csv_groups_begin(csv_groups_t *groups, const tr_csv_table_t *table,
                                 const tr_import_params_t *params, const csv_labels_t *labels,
                                 int64_t rows);
 /* The group of the next row, which depends on the seed. `class` of it; 0 if rows have none. */

@@ -35,7 +35,7 @@ static tr_status_t labels_add_name(csv_labels_t *l, const char *text) {
     return status;
 }
 
-tr_status_t tr_csv_labels_add(csv_labels_t *l, const csv_table_t *t, const char *text,
+tr_status_t tr_csv_labels_add(csv_labels_t *l, const tr_csv_table_t *t, const char *text,
                               double *out_value) {
     double value = 0;
     bool number = tr_csv_number(t, text, &value);
@@ -65,7 +65,7 @@ tr_status_t tr_csv_labels_add(csv_labels_t *l, const csv_table_t *t, const char 
 }
 
 /* Numbers of which some are missing, infinite or in another notation would each become a class. */
-static tr_status_t labels_check_texts(const csv_labels_t *l, const csv_table_t *t) {
+static tr_status_t labels_check_texts(const csv_labels_t *l, const tr_csv_table_t *t) {
     const char *odd = NULL;
     char remedy[160] = "remove rows without a label", line[32] = "";
     for (size_t i = 0; i <= l->names.count;
@@ -74,11 +74,11 @@ static tr_status_t labels_check_texts(const csv_labels_t *l, const csv_table_t *
         double value;
         if (!name || tr_csv_number(t, name, &value)) continue;
         if (!tr_csv_is_meant_as_number(t, name)) return TR_OK;
-        if (!odd || tr_csv_is_missing(odd)) odd = name;
+        if (!odd || tr_csv_is_missing(odd, true)) odd = name;
     }
-    if (!odd || (tr_csv_is_missing(odd) && l->names.count < 3))
+    if (!odd || (tr_csv_is_missing(odd, true) && l->names.count < 3))
         return TR_OK; /* one number and "none" may be classes */
-    if (!tr_csv_is_missing(odd)) tr_csv_remedy(t, odd, remedy, sizeof remedy);
+    if (!tr_csv_is_missing(odd, true)) tr_csv_remedy(t, odd, remedy, sizeof remedy);
     if (!strcmp(odd, l->text)) snprintf(line, sizeof line, ", line %lld", (long long)l->text_line);
     return TR_FAIL(TR_ERR_DATA, "'%s'%s: its labels (column %d) are numbers, except '%.*s': %s.",
                    t->path, line, l->column + 1, (int)tr_utf8_bytes(odd, 40), odd, remedy);
@@ -89,7 +89,7 @@ static int labels_by_name(const void *a, const void *b) {
 }
 
 /* Sorts the names, and counts the rows of each class: 1 and 1.0 are the same one. */
-static tr_status_t labels_sort(csv_labels_t *l, const csv_table_t *t) {
+static tr_status_t labels_sort(csv_labels_t *l, const tr_csv_table_t *t) {
     const size_t count = l->names.count;
     const bool has_classes =
         count > 0 && count <= MAX_NAMES && l->column >= 0 && (!l->numbers || l->whole);
@@ -114,7 +114,7 @@ static tr_status_t labels_sort(csv_labels_t *l, const csv_table_t *t) {
     return TR_OK;
 }
 
-tr_status_t tr_csv_labels_end(csv_labels_t *l, const csv_table_t *t) {
+tr_status_t tr_csv_labels_end(csv_labels_t *l, const tr_csv_table_t *t) {
     TR_TRY(labels_check_texts(l, t));
     /* A header with a number among its names is read as a row, and its label as a class. */
     if (l->text_first && l->texts <= 1 && l->rows >= 3)

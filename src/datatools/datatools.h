@@ -8,14 +8,27 @@
 
 /* -- importing --------------------------------------------------------------------------------- */
 
+typedef enum {
+    TR_MISSING_REFUSED,
+    TR_MISSING_MEAN,
+    TR_MISSING_MEDIAN,
+    TR_MISSING_ZERO
+} tr_import_missing_t;
+
 typedef struct {
     tr_writer_params_t writer;
     /* csv: name or number (from 1) of the label column, or "none"; NULL: a column with a usual
      * name, else the last one */
     const char *label;
-    bool regression;      /* csv: numeric labels are regression targets */
-    double test_fraction; /* csv: fraction of the rows for the group test */
-    const char *what;     /* synthetic: digits, images, volumes */
+    /* csv: names or numbers of columns, separated by commas; NULL: none. target: regression targets,
+     * instead of a label; drop: left out; id: one column, kept as texts; ordinal, one_hot:
+     * categories, also of numbers */
+    const char *target, *drop, *id, *ordinal, *one_hot;
+    tr_import_missing_t missing;             /* csv: what replaces missing numbers */
+    bool missing_indicator, refuses_unknown; /* csv */
+    bool regression;                         /* csv: numeric labels are regression targets */
+    double test_fraction;                    /* csv: fraction of the rows for the group test */
+    const char *what;                        /* synthetic: digits, images, volumes */
     /* synthetic images and volumes: "32x32x3"; images: "64x64", height and width. NULL: depends on
      * `what`, or on the images */
     const char *shape;

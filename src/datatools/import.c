@@ -31,16 +31,6 @@ tr_status_t tr_import_check_place(const char *in, const char *out) {
                    "'%s' is the same file as the input '%s': choose another output file.", out, in);
 }
 
-tr_status_t tr_import_check_regular(const char *in, const char *because) {
-    struct stat found;
-    if (stat(in, &found) != 0 || S_ISREG(found.st_mode)) return TR_OK;
-    return TR_FAIL(TR_ERR_NOINPUT, "'%s': expected a regular file, because %s; found %s.", in,
-                   because,
-                   S_ISDIR(found.st_mode)
-                       ? "a folder"
-                       : "a pipe or a device: save its content to a file and import the file");
-}
-
 tr_status_t tr_moments_begin(tr_moments_t *m, int64_t channels) {
     enum { CHANNELS_MAX = 4096 };
     m->channels = channels <= CHANNELS_MAX ? (int)channels : 0;

@@ -1,16 +1,14 @@
-/* CSV import. One column is the label, or none is; the other columns are the inputs. There are two
- * passes: the first counts rows and determines the kind of labels; the second writes, and computes
- * mean and standard deviation of the rows for training. */
+/* CSV import. Columns are inputs, the label or targets, an id, or left out. The first pass counts
+ * rows and determines the kinds of labels and columns; the second, which only tables with texts or
+ * missing cells need, learns from the rows for training; the last one writes, and computes mean and
+ * standard deviation of the rows for training. */
 #include "csv_int.h"
 #include "trainer/log.h"
 #include "base/str.h"
-#include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
-#include <unistd.h>
 
 #define MAX_COLUMNS 4000 /* limit of columns whose names fit in an attribute */
 #define MANY        20   /* classes: more may be regression targets */
@@ -18,42 +16,25 @@
 
 typedef struct {
     const tr_import_params_t *params;
-    csv_table_t table;
+    tr_csv_table_t table;
     bool header, hash; /* hash: the first row starts with # */
-    int columns, inputs;
+    int count;         /* columns of the table */
+    tr_names_t names;  /* of all columns; their numbers without a header */
+    csv_columns_t columns;
     csv_labels_t labels;
-    char *label_name;
-    tr_names_t input_names; /* none without a header */
+    char *role;         /* [count] 'i' input, 'l' label, 't' target, 'n' id, 'd' left out */
+    TR_VEC(int) target; /* columns of --target; none with a label */
+    int id;             /* column; -1: none */
     csv_groups_t groups;
-    int64_t seen; /* rows so far */
+    TR_VEC(char *) ids[CSV_GROUPS];
+    int64_t seen;  /* rows so far */
+    int64_t width; /* inputs of a sample */
     tr_moments_t moments;
     tr_writer_t *writer;
-    double *value;     /* [columns], of this row */
-    tr_stats_t *stats; /* [columns], of all rows, before rounding */
-    float *row;        /* [columns], of inputs */
+    tr_stats_t *stats; /* [count], of the numbers of all rows, before rounding */
+    float *row;        /* [width] */
+    float *targets;    /* [target.count] */
 } import_t;
-
-/* Opens the table at its first row. */
-static tr_status_t csv_import_open(import_t *m) {
-    char begin[8];
-    tr_csv_close(&m->table.csv);
-    m->seen = 0;
-    TR_TRY(tr_import_check_regular(m->table.path, "a table is read twice"));
-    int fd = open(m->table.path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return TR_FAIL(errno == ENOENT ? TR_ERR_NOINPUT : TR_ERR_IO, "cannot open '%s': %s.",
-                       m->table.path, strerror(errno));
-    if (pread(fd, begin, sizeof begin, 0) == sizeof begin &&
-        tr_begins_as_hdf5(begin, sizeof begin)) {
-        close(fd);
-        return TR_FAIL(
-            TR_ERR_DATA,
-            "'%s' is an HDF5 file; expected CSV text. `trainer data` shows its contents, and "
-            "data.train reads it directly.",
-            m->table.path);
-    }
-    return tr_csv_open(fd, m->table.path, m->table.delimiter, &m->table.csv);
-}
 
 /* -- the first row ----------------------------------------------------------------------------- */
 
@@ -63,46 +44,174 @@ static int csv_find_name(char *const *field, int count, const char *name) {
     return -1;
 }
 
-static tr_status_t csv_choose_label(const import_t *m, char *const *field, int *out) {
-    static const char *const usual[] = {"label",  "class",   "target", "y",
-                                        "labels", "species", "outcome"};
+/* Finds one column by its name or number. */
+static tr_status_t csv_find_column(const import_t *m, char *const *field, const char *option,
+                                   const char *name, int *out) {
     int64_t index;
-    *out = -1;
-    for (size_t i = 0; !m->params->label && m->header && i < TR_COUNT(usual) && *out < 0; i++)
-        *out = csv_find_name(field, m->columns, usual[i]);
-    if (!m->params->label) {
-        if (*out < 0) *out = m->columns - 1;
-        return TR_OK;
-    }
-    if (m->header) *out = csv_find_name(field, m->columns, m->params->label);
-    if (*out >= 0 || !strcmp(m->params->label, "none")) return TR_OK;
-    if (tr_parse_int(m->params->label, &index) && index != 0 && index >= -m->columns &&
-        index <= m->columns) {
-        *out = (int)(index < 0 ? index + m->columns : index - 1);
+    *out = m->header ? csv_find_name(field, m->count, name) : -1;
+    if (*out >= 0) return TR_OK;
+    if (tr_parse_int(name, &index) && index != 0 && index >= -m->count && index <= m->count) {
+        *out = (int)(index < 0 ? index + m->count : index - 1);
         return TR_OK;
     }
     tr_str_t text = {0};
-    for (int i = 0; i < m->columns && i < 30; i++)
+    for (int i = 0; i < m->count && i < 30; i++)
         tr_str_printf(&text, "%s%s", i ? ", " : "", field[i]);
     TR_FAIL(TR_ERR_CONFIG,
-            "--label: '%s' has no column '%s' (columns count from 1, from the end -1); its first "
-            "row is: %s. "
-            "If there are no labels: --label none.",
-            m->table.path, m->params->label, text.text ? text.text : "");
+            "%s: '%s' has no column '%s' (columns count from 1, from the end -1); its first row "
+            "is: %s.%s",
+            option, m->table.path, name, text.text ? text.text : "",
+            strcmp(option, "--label") == 0 ? " If there are no labels: --label none." : "");
     tr_str_free(&text);
     return TR_ERR_CONFIG;
+}
+
+/* Calls `take` with each column of a list such as "age,7". */
+static tr_status_t csv_each_column(import_t *m, char *const *field, const char *option,
+                                   const char *list,
+                                   tr_status_t (*take)(import_t *m, const char *option, int at)) {
+    for (const char *begin = list; begin;) {
+        const char *end = strchr(begin, ',');
+        char name[256];
+        int at;
+        snprintf(name, sizeof name, "%.*s", end ? (int)(end - begin) : (int)strlen(begin), begin);
+        TR_TRY(csv_find_column(m, field, option, name, &at));
+        TR_TRY(take(m, option, at));
+        begin = end ? end + 1 : NULL;
+    }
+    return TR_OK;
+}
+
+/* A column has one role: 'i' for inputs. */
+static tr_status_t csv_take_role(import_t *m, const char *option, int at, char role) {
+    if (m->role[at] == 'i') {
+        m->role[at] = role;
+        return TR_OK;
+    }
+    return TR_FAIL(TR_ERR_USAGE,
+                   "%s: column %d ('%s') is named by two of --label, --target, --id and --drop: "
+                   "name it in one.",
+                   option, at + 1, m->names.name[at]);
+}
+
+static tr_status_t csv_take_dropped(import_t *m, const char *option, int at) {
+    return csv_take_role(m, option, at, 'd');
+}
+
+static tr_status_t csv_take_id(import_t *m, const char *option, int at) {
+    if (m->id >= 0)
+        return TR_FAIL(TR_ERR_USAGE, "--id: expected one column, found '%s'.", m->params->id);
+    m->id = at;
+    return csv_take_role(m, option, at, 'n');
+}
+
+static tr_status_t csv_take_target(import_t *m, const char *option, int at) {
+    TR_TRY(tr_vec_push(&m->target, at));
+    return csv_take_role(m, option, at, 't');
+}
+
+static tr_status_t csv_take_category(import_t *m, const char *option, int at) {
+    csv_column_t *c = &m->columns.of[at];
+    const tr_column_kind_t kind =
+        strcmp(option, "--ordinal") == 0 ? TR_COLUMN_ORDINAL : TR_COLUMN_ONE_HOT;
+    if (m->role[at] != 'i' || (c->is_chosen && c->kind != kind))
+        return TR_FAIL(TR_ERR_USAGE, "%s: column %d ('%s') is %s.", option, at + 1,
+                       m->names.name[at],
+                       m->role[at] != 'i' ? "not an input" : "also in --ordinal");
+    c->kind = kind;
+    c->is_chosen = true;
+    return TR_OK;
+}
+
+/* The label without --label: a column with a usual name, else the last input. */
+static int csv_guess_label(const import_t *m, char *const *field) {
+    static const char *const usual[] = {"label",  "class",   "target", "y",
+                                        "labels", "species", "outcome"};
+    int found = -1;
+    for (size_t i = 0; m->header && i < TR_COUNT(usual) && found < 0; i++) {
+        found = csv_find_name(field, m->count, usual[i]);
+        if (found >= 0 && m->role[found] != 'i') found = -1;
+    }
+    for (int i = m->count - 1; i >= 0 && found < 0; i--)
+        if (m->role[i] == 'i') found = i;
+    return found;
+}
+
+/* Gives every column its role. */
+static tr_status_t csv_choose_roles(import_t *m, char *const *field) {
+    const tr_import_params_t *p = m->params;
+    const bool has_label = !(p->label && strcmp(p->label, "none") == 0) && !p->target;
+    int label = -1;
+    if (p->target && (p->label || p->regression))
+        return TR_FAIL(TR_ERR_USAGE, "--target names regression targets: it replaces --label and "
+                                     "--regression.");
+    TR_TRY(tr_alloc((size_t)m->count, "columns", &m->role));
+    memset(m->role, 'i', (size_t)m->count);
+    TR_TRY(csv_each_column(m, field, "--drop", p->drop, csv_take_dropped));
+    TR_TRY(csv_each_column(m, field, "--id", p->id, csv_take_id));
+    TR_TRY(csv_each_column(m, field, "--target", p->target, csv_take_target));
+    if (has_label && p->label)
+        TR_TRY(csv_find_column(m, field, "--label", p->label, &label));
+    else if (has_label)
+        label = csv_guess_label(m, field);
+    if (label >= 0) TR_TRY(csv_take_role(m, "--label", label, 'l'));
+    if (m->target.count == 1) label = m->target.data[0];
+    if (m->target.count == 1) m->target.count = 0;
+    tr_csv_labels_begin(&m->labels, label, p->regression || p->target);
+    TR_TRY(csv_each_column(m, field, "--ordinal", p->ordinal, csv_take_category));
+    TR_TRY(csv_each_column(m, field, "--one-hot", p->one_hot, csv_take_category));
+    if (label >= 0)
+        TR_INFO("the label is column %d of %d%s%s%s%s", label + 1, m->count, m->header ? ", '" : "",
+                m->header ? m->names.name[label] : "", m->header ? "'" : "",
+                p->label || p->target
+                    ? ""
+                    : "; --label chooses another one, --label none means no labels");
+    return TR_OK;
+}
+
+/* What the roles mean for the inputs, as it is written. */
+static tr_status_t csv_choose_inputs(import_t *m) {
+    csv_columns_t *columns = &m->columns;
+    tr_columns_t *spec = &columns->spec;
+    const int label = m->labels.column;
+    const size_t targets = m->target.count + (label >= 0);
+    int inputs = 0;
+    spec->has_header = m->header;
+    spec->delimiter = m->table.delimiter;
+    spec->decimal = m->table.decimal;
+    spec->refuses_unknown = m->params->refuses_unknown;
+    if (m->id >= 0) TR_TRY(tr_strdup(m->names.name[m->id], &spec->id));
+    TR_TRY(tr_alloc(targets * sizeof *spec->targets.name, "targets", &spec->targets.name));
+    for (size_t i = 0; i < targets; i++) {
+        const int at = m->target.count ? m->target.data[i] : label;
+        TR_TRY(tr_strdup(m->names.name[at], &spec->targets.name[i]));
+        spec->targets.count++;
+    }
+    TR_TRY(tr_alloc((size_t)m->count * sizeof *columns->index, "columns", &columns->index));
+    for (int i = 0; i < m->count; i++) {
+        if (m->role[i] != 'i') continue;
+        columns->index[inputs] = i;
+        TR_TRY(tr_vec_push(&spec->input, (tr_column_t){0}));
+        TR_TRY(tr_strdup(m->names.name[i], &spec->input.data[inputs++].name));
+    }
+    if (inputs > 0) return TR_OK;
+    return TR_FAIL(TR_ERR_DATA,
+                   "'%s', line %lld: expected inputs, found %d column%s without one: all are the "
+                   "label, targets, an id or left out.",
+                   m->table.path, (long long)tr_csv_line(m->table.csv), m->count,
+                   m->count == 1 ? "" : "s");
 }
 
 /* Reads the first row, *out_field, and from it what the columns are. */
 static tr_status_t csv_read_columns(import_t *m, char ***out_field) {
     const char *chosen = m->params->label;
-    int count, label;
-    TR_TRY(csv_import_open(m));
+    int count;
+    TR_TRY(tr_csv_table_open(&m->table));
     TR_TRY(tr_csv_row(m->table.csv, out_field, &count));
     if (!count) return TR_FAIL(TR_ERR_DATA, "'%s' is empty.", m->table.path);
     char *const *field = *out_field;
     bool counts = count > 2; /* 0, 1, 2, ...: the names of unnamed columns in pandas */
-    m->columns = count;
+    m->count = count;
     m->hash = field[0][0] == '#';
     m->header = true;
     for (int i = 0; i < count; i++) {
@@ -119,79 +228,68 @@ static tr_status_t csv_read_columns(import_t *m, char ***out_field) {
     if (count == 1 && !(chosen && !strcmp(chosen, "none")))
         return TR_FAIL(
             TR_ERR_DATA,
-            "'%s', line %lld: expected inputs and a label, found one column%s; " CSV_FORMAT_HINT
+            "'%s', line %lld: expected inputs and a label, found one column%s; " TR_CSV_FORMAT_HINT
             ", --label none imports a table without labels.",
             m->table.path, (long long)tr_csv_line(m->table.csv),
             m->hash ? " that begins with '#' (remove a comment)" : "");
-    TR_TRY(csv_choose_label(m, field, &label));
-    tr_csv_labels_begin(&m->labels, label, m->params->regression);
-    m->inputs = count - (label >= 0);
-    if (m->header) {
-        tr_names_t *names = &m->input_names;
-        TR_TRY(tr_alloc((size_t)m->inputs * sizeof *names->name, "column names", &names->name));
+    TR_TRY(tr_alloc((size_t)count * sizeof *m->names.name, "column names", &m->names.name));
+    for (int i = 0; i < count; i++) {
+        char number[16];
         /* A header written as a comment starts with # before its first name. */
-        for (int i = 0; i < count; i++)
-            if (i != label)
-                TR_TRY(tr_strdup(field[i] + (i ? 0 : strspn(field[i], "# ")),
-                                 &names->name[names->count++]));
-        if (label >= 0) TR_TRY(tr_strdup(field[label], &m->label_name));
+        const char *name = field[i] + (i ? 0 : strspn(field[i], "# "));
+        tr_snprintf(number, sizeof number, "%d", i + 1);
+        TR_TRY(tr_strdup(m->header ? name : number, &m->names.name[i]));
+        m->names.count++;
     }
-    if (label >= 0)
-        TR_INFO("the label is column %d of %d%s%s%s%s", label + 1, count, m->header ? ", '" : "",
-                m->header ? m->label_name : "", m->header ? "'" : "",
-                chosen ? "" : "; --label chooses another one, --label none means no labels");
-    TR_TRY(tr_moments_begin(&m->moments, m->inputs));
-    TR_TRY(tr_alloc((size_t)count * sizeof *m->value, "a row", &m->value));
     TR_TRY(tr_alloc((size_t)count * sizeof *m->stats, "columns", &m->stats));
-    return tr_alloc((size_t)count * sizeof *m->row, "a row", &m->row);
+    TR_TRY(tr_alloc((size_t)count * sizeof *m->columns.of, "columns", &m->columns.of));
+    TR_TRY(csv_choose_roles(m, field));
+    return csv_choose_inputs(m);
 }
 
 /* -- rows -------------------------------------------------------------------------------------- */
 
-static tr_status_t csv_fail_cell(const import_t *m, const char *text, int column) {
-    char found[64] = "the cell is empty", remedy[128];
-    if (*text) snprintf(found, sizeof found, "found '%.*s'", (int)tr_utf8_bytes(text, 40), text);
-    tr_csv_remedy(&m->table, text, remedy, sizeof remedy);
-    return TR_FAIL(TR_ERR_DATA,
-                   "'%s', line %lld, column %d: %s; expected a number in the range of a 32-bit "
-                   "float; %s, or remove the row or the column.",
-                   m->table.path, (long long)tr_csv_line(m->table.csv), column, found, remedy);
+/* Opens the table again, at the first row of values. */
+static tr_status_t csv_rewind(import_t *m, char ***out_field, int *out_count) {
+    m->seen = 0;
+    TR_TRY(tr_csv_table_open(&m->table));
+    TR_TRY(tr_csv_row(m->table.csv, out_field, out_count));
+    return m->header ? tr_csv_row(m->table.csv, out_field, out_count) : TR_OK;
 }
 
-/* Sets the row's inputs. */
-static tr_status_t csv_parse_row(import_t *m, char *const *field, int count) {
+static tr_status_t csv_check_count(import_t *m, int count) {
     m->seen++;
-    if (count != m->columns)
-        return TR_FAIL(TR_ERR_DATA, "'%s', line %lld: %d column%s, but the first row has %d%s.",
-                       m->table.path, (long long)tr_csv_line(m->table.csv), count,
-                       count == 1 ? "" : "s", m->columns,
-                       m->hash ? " and begins with '#': remove it, if it is a comment" : "");
-    for (int i = 0, at = 0; i < count; i++) {
-        double *value = &m->value[i];
-        if (i == m->labels.column) continue;
-        if (!tr_csv_number(&m->table, field[i], value) || !isfinite((float)*value))
-            return csv_fail_cell(m, field[i], i + 1);
-        m->row[at++] = (float)*value;
-    }
-    return TR_OK;
+    if (count == m->count) return TR_OK;
+    return TR_FAIL(TR_ERR_DATA, "'%s', line %lld: %d column%s, but the first row has %d%s.",
+                   m->table.path, (long long)tr_csv_line(m->table.csv), count,
+                   count == 1 ? "" : "s", m->count,
+                   m->hash ? " and begins with '#': remove it, if it is a comment" : "");
 }
 
-/* The first pass, from the first row on: counts rows, and learns what the labels are. */
+/* The first pass, from the first row on: counts rows, and learns what labels and columns are. */
 static tr_status_t csv_count_rows(import_t *m, char **field) {
-    int count = m->columns;
+    int count = m->count;
     const int label = m->labels.column;
     if (m->header) TR_TRY(tr_csv_row(m->table.csv, &field, &count));
     while (count) {
-        TR_TRY(csv_parse_row(m, field, count));
-        if (label >= 0)
-            TR_TRY(tr_csv_labels_add(&m->labels, &m->table, field[label], &m->value[label]));
-        tr_stats_add(m->stats, m->columns, m->value, 1);
+        TR_TRY(csv_check_count(m, count));
+        for (int i = 0; i < count; i++) {
+            double value = 0;
+            if (i == label)
+                TR_TRY(tr_csv_labels_add(&m->labels, &m->table, field[i], &value));
+            else if (m->role[i] == 'i')
+                TR_TRY(tr_csv_columns_add(&m->columns, i, field[i]));
+            else if (m->role[i] != 't')
+                continue;
+            if (i == label || tr_csv_number(&m->table, field[i], &value))
+                tr_stats_add(&m->stats[i], 1, &value, 1);
+        }
         if (m->seen % IMPORT_ROWS == 0) TR_TRY(tr_import_progress(m->params, m->seen, 0));
         TR_TRY(tr_csv_row(m->table.csv, &field, &count));
     }
     if (!m->seen) return TR_FAIL(TR_ERR_DATA, "'%s' has a header, but no rows.", m->table.path);
-    TR_TRY(tr_csv_labels_end(&m->labels, &m->table));
-    return tr_csv_groups_begin(&m->groups, &m->table, m->params, &m->labels, m->seen);
+    TR_TRY(tr_csv_columns_decide(&m->columns, m->seen));
+    return tr_csv_labels_end(&m->labels, &m->table);
 }
 
 /* The number of the row's label, a class or a target. */
@@ -201,17 +299,85 @@ static tr_status_t csv_read_label(const import_t *m, const char *text, double *o
         tr_csv_number(&m->table, text, out);
     else
         *out = (double)tr_csv_labels_class(l, text);
-    if (l->numbers && !isfinite((float)*out)) return csv_fail_cell(m, text, l->column + 1);
+    if (l->numbers && !isfinite((float)*out))
+        return tr_columns_fail_cell(&m->table, text, l->column);
     if (l->class_rows && !(*out >= 0 && *out < (double)l->classes))
         return TR_FAIL(TR_ERR_DATA, "'%s' changed during the import.", m->table.path);
     return TR_OK;
 }
 
-/* The second pass. */
+/* Reads the label of a row, and draws its group. */
+static tr_status_t csv_place_row(import_t *m, char *const *field, int count, double *out_label,
+                                 int *out_group) {
+    *out_label = 0;
+    TR_TRY(csv_check_count(m, count));
+    if (m->labels.column >= 0) TR_TRY(csv_read_label(m, field[m->labels.column], out_label));
+    *out_group =
+        tr_csv_groups_draw(&m->groups, m->seen, m->labels.class_rows ? (int64_t)*out_label : 0);
+    return TR_OK;
+}
+
+/* Divides the rows into groups; the second pass, if there is something to learn. */
+static tr_status_t csv_learn(import_t *m) {
+    const int64_t rows = m->seen;
+    char **field;
+    int count = 0, group;
+    TR_TRY(tr_csv_groups_begin(&m->groups, &m->table, m->params, &m->labels, rows));
+    if (tr_csv_columns_must_learn(&m->columns)) {
+        TR_TRY(csv_rewind(m, &field, &count));
+        while (count) {
+            double label;
+            TR_TRY(csv_place_row(m, field, count, &label, &group));
+            if (group == CSV_TRAIN) TR_TRY(tr_csv_columns_learn(&m->columns, field));
+            if (m->seen % IMPORT_ROWS == 0) TR_TRY(tr_import_progress(m->params, m->seen, rows));
+            TR_TRY(tr_csv_row(m->table.csv, &field, &count));
+        }
+        TR_TRY(tr_csv_columns_end(&m->columns));
+        tr_csv_groups_free(&m->groups);
+        TR_TRY(tr_csv_groups_begin(&m->groups, &m->table, m->params, &m->labels, rows));
+    }
+    m->seen = rows;
+    for (size_t i = 0; i < m->columns.spec.input.count; i++)
+        m->width += tr_column_width(&m->columns.spec.input.data[i]);
+    TR_TRY(tr_moments_begin(&m->moments, m->width));
+    TR_TRY(tr_alloc(m->target.count * sizeof *m->targets, "targets", &m->targets));
+    return tr_alloc((size_t)m->width * sizeof *m->row, "a row", &m->row);
+}
+
+static tr_status_t csv_write_row(import_t *m, char *const *field, int count, const int *x,
+                                 const int *y) {
+    const csv_labels_t *l = &m->labels;
+    double label;
+    int group;
+    TR_TRY(csv_place_row(m, field, count, &label, &group));
+    TR_TRY(tr_columns_encode(&m->columns.spec, &m->table, field, m->columns.index, m->row));
+    if (group == CSV_TRAIN) tr_moments_add(&m->moments, TR_F32, m->row, m->moments.channels);
+    TR_TRY(tr_writer_append(m->writer, x[group], 1, m->row));
+    for (size_t i = 0; i < m->target.count; i++) {
+        const char *text = field[m->target.data[i]];
+        double value;
+        if (!tr_csv_number(&m->table, text, &value) || !isfinite((float)value))
+            return tr_columns_fail_cell(&m->table, text, m->target.data[i]);
+        m->targets[i] = (float)value;
+    }
+    if (m->target.count > 0) TR_TRY(tr_writer_append(m->writer, y[group], 1, m->targets));
+    if (l->column >= 0)
+        TR_TRY(l->numbers && !l->whole
+                   ? tr_writer_append(m->writer, y[group], 1, &(float){(float)label})
+                   : tr_writer_append(m->writer, y[group], 1, &(int32_t){(int32_t)label}));
+    if (m->id < 0) return TR_OK;
+    char *id = NULL;
+    TR_TRY(tr_strdup(field[m->id], &id));
+    return tr_vec_push(&m->ids[group], id);
+}
+
+/* The last pass. */
 static tr_status_t csv_write_rows(import_t *m) {
     const csv_labels_t *l = &m->labels;
-    const bool is_float = l->numbers && !l->whole;
-    const tr_shape_t inputs = TR_SHAPE(m->inputs), scalar = {0};
+    const bool is_float = m->target.count > 0 || (l->numbers && !l->whole);
+    const tr_shape_t inputs = TR_SHAPE(m->width), y_shape = m->target.count > 0
+                                                                ? TR_SHAPE((int64_t)m->target.count)
+                                                                : (tr_shape_t){0};
     int x[CSV_GROUPS] = {0}, y[CSV_GROUPS] = {0}, count;
     const int64_t *rows = m->groups.rows, all = m->seen;
     char **field, name[16];
@@ -220,48 +386,72 @@ static tr_status_t csv_write_rows(import_t *m) {
         snprintf(name, sizeof name, "%s/x", tr_split_name((tr_split_t)g));
         TR_TRY(tr_writer_array(m->writer, name, TR_F32, rows[g], &inputs, &x[g]));
         snprintf(name, sizeof name, "%s/y", tr_split_name((tr_split_t)g));
-        if (l->column >= 0)
-            TR_TRY(tr_writer_array(m->writer, name, is_float ? TR_F32 : TR_I32, rows[g], &scalar,
+        if (l->column >= 0 || m->target.count > 0)
+            TR_TRY(tr_writer_array(m->writer, name, is_float ? TR_F32 : TR_I32, rows[g], &y_shape,
                                    &y[g]));
     }
-    TR_TRY(csv_import_open(m));
-    TR_TRY(tr_csv_row(m->table.csv, &field, &count));
-    if (m->header) TR_TRY(tr_csv_row(m->table.csv, &field, &count));
+    TR_TRY(csv_rewind(m, &field, &count));
     while (count) {
-        double value = 0;
-        TR_TRY(csv_parse_row(m, field, count));
-        if (l->column >= 0) TR_TRY(csv_read_label(m, field[l->column], &value));
-        const int group =
-            tr_csv_groups_draw(&m->groups, m->seen, l->class_rows ? (int64_t)value : 0);
-        if (group == CSV_TRAIN) tr_moments_add(&m->moments, TR_F32, m->row, m->moments.channels);
-        TR_TRY(tr_writer_append(m->writer, x[group], 1, m->row));
+        TR_TRY(csv_write_row(m, field, count, x, y));
         if (m->seen % IMPORT_ROWS == 0) TR_TRY(tr_import_progress(m->params, m->seen, all));
-        if (l->column >= 0)
-            TR_TRY(is_float ? tr_writer_append(m->writer, y[group], 1, &(float){(float)value})
-                            : tr_writer_append(m->writer, y[group], 1, &(int32_t){(int32_t)value}));
         TR_TRY(tr_csv_row(m->table.csv, &field, &count));
+    }
+    for (int g = 0; g < CSV_GROUPS; g++) {
+        snprintf(name, sizeof name, "%s/id", tr_split_name((tr_split_t)g));
+        if (m->ids[g].count > 0)
+            TR_TRY(tr_writer_strings(m->writer, name, (int64_t)m->ids[g].count,
+                                     (const char *const *)m->ids[g].data));
     }
     return TR_OK;
 }
 
+/* One-hot columns and indicators are not normalised: a rare category would become huge. */
+static tr_status_t csv_write_moments(import_t *m) {
+    int64_t at = 0;
+    for (size_t i = 0; i < m->columns.spec.input.count && m->moments.channels > 0; i++) {
+        const tr_column_t *c = &m->columns.spec.input.data[i];
+        const int64_t width = tr_column_width(c);
+        for (int64_t k = 0; k < width; k++)
+            if (c->kind == TR_COLUMN_ONE_HOT || (c->indicator && k == width - 1))
+                m->moments.of[at + k] = (tr_stats_t){0};
+        at += width;
+    }
+    return tr_moments_write(&m->moments, m->writer);
+}
+
 static tr_status_t csv_write_attributes(import_t *m) {
     const csv_labels_t *l = &m->labels;
-    const tr_names_t *inputs = &m->input_names;
-    TR_TRY(tr_moments_write(&m->moments, m->writer));
-    if (l->numbers && l->odd == 0) /* 0: integers that are not classes */
-        TR_TRY(tr_writer_numbers(m->writer, "/", "classes", 1,
-                                 &(double){l->whole ? l->largest + 1 : 0}));
-    if (l->names.count && !l->numbers)
-        TR_TRY(tr_writer_texts(m->writer, "/", "class_names", (int64_t)l->names.count,
-                               (const char *const *)l->names.data));
-    if (inputs->count > MAX_COLUMNS)
+    tr_names_t names = {0};
+    char *columns = NULL;
+    tr_status_t status;
+    TR_TRY_GOTO(csv_write_moments(m), done);
+    if (m->target.count > 0 || (l->numbers && l->odd == 0)) /* 0: integers that are not classes */
+        TR_TRY_GOTO(tr_writer_numbers(m->writer, "/", "classes", 1,
+                                      &(double){l->whole ? l->largest + 1 : 0}),
+                    done);
+    if (l->names.count && !l->numbers && l->column >= 0)
+        TR_TRY_GOTO(tr_writer_texts(m->writer, "/", "class_names", (int64_t)l->names.count,
+                                    (const char *const *)l->names.data),
+                    done);
+    if (m->header && m->width > MAX_COLUMNS) {
         TR_INFO("column names are not stored: there are more than %d", MAX_COLUMNS);
-    else if (inputs->count)
-        TR_TRY(tr_writer_texts(m->writer, "/", tr_names_key(TR_NAMES_INPUTS), inputs->count,
-                               (const char *const *)inputs->name));
-    if (m->label_name)
-        TR_TRY(tr_writer_texts(m->writer, "/", "label", 1, (const char *const *)&m->label_name));
-    return tr_import_progress(m->params, m->seen, m->seen);
+    } else if (m->header) {
+        TR_TRY_GOTO(tr_columns_names(&m->columns.spec, &names), done);
+        TR_TRY_GOTO(tr_writer_texts(m->writer, "/", tr_names_key(TR_NAMES_INPUTS), names.count,
+                                    (const char *const *)names.name),
+                    done);
+    }
+    TR_TRY_GOTO(tr_columns_to_json(&m->columns.spec, &columns), done);
+    TR_TRY_GOTO(tr_writer_texts(m->writer, "/", "columns", 1, (const char *const *)&columns), done);
+    if (m->header && l->column >= 0)
+        TR_TRY_GOTO(tr_writer_texts(m->writer, "/", "label", 1,
+                                    (const char *const *)&m->names.name[l->column]),
+                    done);
+    status = tr_import_progress(m->params, m->seen, m->seen);
+done:
+    tr_names_free(&names);
+    tr_free(&columns);
+    return status;
 }
 
 /* -- what became of it ------------------------------------------------------------------------- */
@@ -287,13 +477,12 @@ static void csv_report(const import_t *m) {
     const csv_labels_t *l = &m->labels;
     const int label = l->column;
     int rounded = 0;
-    for (int i = 0; i < m->columns; i++) {
-        const char *name = "";
+    for (int i = 0; i < m->count; i++) {
+        const char *name = m->header ? m->names.name[i] : "";
         char range[128];
+        if (m->role[i] == 'i' && m->columns.of[i].kind != TR_COLUMN_NUMBER) continue;
         if (i == label && (!l->numbers || l->whole)) continue;
         if (!tr_stats_is_rounded(&m->stats[i]) || ++rounded > SAID) continue;
-        if (m->header)
-            name = i == label ? m->label_name : m->input_names.name[i - (label >= 0 && i > label)];
         TR_WARN("'%s', column %d%s%s%s: its values are %s: subtract a number close to them, the "
                 "same in all tables, or remove the column if it only identifies rows",
                 m->table.path, i + 1, m->header ? ", '" : "", name, m->header ? "'" : "",
@@ -308,6 +497,7 @@ static void csv_report(const import_t *m) {
                 "correct this label and import the table again",
                 m->table.path, (long long)(m->seen - l->odd), (long long)m->seen, l->column + 1,
                 (long long)l->odd_line, l->odd_value);
+    if (m->target.count > 0) tr_import_say_numbers(m->params, (int64_t)m->target.count, &l->stats);
     if (l->column < 0) return;
     if (!l->numbers)
         tr_import_say_classes(m->params, (int64_t)l->names.count,
@@ -316,7 +506,7 @@ static void csv_report(const import_t *m) {
         tr_import_say_numbers(m->params, 1, &l->stats);
     else
         tr_import_say_classes(m->params, (int64_t)l->largest + 1, NULL);
-    if (!m->params->y || !l->numbers || m->params->regression) return;
+    if (!m->params->y || !l->numbers || l->regression) return;
     if (l->whole && l->largest >= MANY)
         tr_str_append(m->params->y, "; if they are numbers to predict, import with --regression");
     else if (!l->whole && l->odd == 0)
@@ -326,14 +516,17 @@ static void csv_report(const import_t *m) {
 
 static tr_status_t csv_import(const char *in, const char *out, const tr_import_params_t *params) {
     import_t m = {.params = params,
+                  .id = -1,
                   .table = {.path = in,
                             .delimiter = params->delimiter ? params->delimiter : ',',
                             .decimal = params->decimal ? params->decimal : '.'}};
     char **field;
     tr_status_t status;
     TR_TRY(tr_import_check_place(in, out));
+    m.columns = (csv_columns_t){.table = &m.table, .params = params, .names = &m.names};
     TR_TRY_GOTO(csv_read_columns(&m, &field), done);
     TR_TRY_GOTO(csv_count_rows(&m, field), done);
+    TR_TRY_GOTO(csv_learn(&m), done);
     TR_TRY_GOTO(tr_writer_create(out, &params->writer, &m.writer), done);
     TR_TRY_GOTO(csv_write_rows(&m), done);
     TR_TRY_GOTO(csv_write_attributes(&m), done);
@@ -345,32 +538,42 @@ done:
     tr_csv_close(&m.table.csv);
     tr_csv_labels_free(&m.labels);
     tr_csv_groups_free(&m.groups);
-    tr_names_free(&m.input_names);
+    tr_csv_columns_free(&m.columns);
+    for (int g = 0; g < CSV_GROUPS; g++) {
+        for (size_t i = 0; i < m.ids[g].count; i++) tr_free(&m.ids[g].data[i]);
+        tr_vec_free(&m.ids[g]);
+    }
+    tr_names_free(&m.names);
     tr_moments_free(&m.moments);
-    tr_free(&m.label_name);
+    tr_vec_free(&m.target);
+    tr_free(&m.role);
     tr_free(&m.row);
-    tr_free(&m.value);
+    tr_free(&m.targets);
     tr_free(&m.stats);
     return status;
 }
 
 const tr_importer_t tr_importer_csv = {
     "csv",
-    "IN.csv OUT.h5 [--label NAME|COLUMN|none] [--regression] [--delimiter CHARACTER|tab] "
-    "[--decimal .|,] "
-    "[--test-fraction PART] [--valid-fraction PART] [--seed N]",
-    "Converts a table of numbers, with or without a header. --label gives the name or the number "
-    "(from 1) of "
-    "the label's column; --label none is for rows to predict. Labels are texts or whole numbers "
-    "(classes), or "
-    "other numbers (regression). Whole numbers are also regression targets if more than 20 "
-    "different "
-    "ones occur, and more than a tenth of the number of rows; --regression makes all numbers "
-    "regression targets. Use --delimiter ';' --decimal ',' "
-    "for columns "
-    "separated by semicolons (tab: tabs) and numbers written as 1,5. --test-fraction 0.1 puts a "
-    "tenth of the rows into the group test. With it, --valid-fraction (0.1; 0: none) of the rows "
-    "are in the group valid, which selects the best checkpoint. Training finds both groups. The "
-    "rows are drawn with --seed (0), of each class the same part. By default all rows are in the "
-    "group train.",
+    "IN.csv OUT.h5 [--label NAME|COLUMN|none] [--regression] [--target NAMES] [--drop NAMES] "
+    "[--id NAME] [--one-hot NAMES] [--ordinal NAMES] [--unknown code|error] "
+    "[--missing refuse|mean|median|zero] [--missing-indicator] [--delimiter CHARACTER|tab] "
+    "[--decimal .|,] [--test-fraction PART] [--valid-fraction PART] [--seed N]",
+    "Converts a table, with or without a header. NAMES are names or numbers of columns (from 1, "
+    "from the end -1), separated by commas. --label gives the label's column; --label none is for "
+    "rows to predict. Labels are texts or whole numbers (classes), or other numbers (regression). "
+    "Whole numbers are also regression targets if more than 20 different ones occur, and more than "
+    "a tenth of the number of rows; --regression makes all numbers regression targets. --target "
+    "A,B gives several regression targets instead. --drop leaves columns out. --id keeps a column "
+    "as texts beside the data, and predict copies it to its output. A column of texts becomes one "
+    "input of 0 and 1 per category (--one-hot does so for numbers too), or one input with the "
+    "number of the category with --ordinal. A category that the training rows lack has its own "
+    "code, only zeros or -1; with --unknown error it is refused. Missing cells are refused, or "
+    "replaced by the mean or median of the column's training rows, or by zero, with --missing; "
+    "missing texts have no category. --missing-indicator adds an input of 0 and 1 for each column "
+    "with missing cells. Use --delimiter ';' --decimal ',' for columns separated by semicolons "
+    "(tab: tabs) and numbers written as 1,5. --test-fraction 0.1 puts a tenth of the rows into the "
+    "group test. With it, --valid-fraction (0.1; 0: none) of the rows are in the group valid, "
+    "which selects the best checkpoint. Training finds both groups. The rows are drawn with --seed "
+    "(0), of each class the same part. By default all rows are in the group train.",
     .run = csv_import};

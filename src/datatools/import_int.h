@@ -29,9 +29,6 @@ static inline tr_status_t tr_import_progress(const tr_import_params_t *params, i
 
 /* TR_ERR_USAGE if `out` is the file `in`, which it would replace. */
 tr_status_t tr_import_check_place(const char *in, const char *out);
-/* TR_ERR_NOINPUT if `in` is a folder, a pipe or a device, with the reason `because`. A file that is
- * not there is left to the caller. */
-tr_status_t tr_import_check_regular(const char *in, const char *because);
 
 /* Describe y in params->y: `count` classes, named 0, 1, ... if `names` is NULL, or `count`
  * regression targets per sample. */

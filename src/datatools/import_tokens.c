@@ -1,6 +1,7 @@
 /*
  * tokens: converts .bin files of nanoGPT (16-bit ids) and of llm.c (with a header) to a token file.
  */
+#include "base/file.h"
 #include "import_int.h"
 #include "token_file.h"
 #include <errno.h>
@@ -110,7 +111,7 @@ static tr_status_t tokens_import(const char *in, const char *out,
     for (int i = 0; i < params->input_count; i++)
         TR_TRY(tr_import_check_place(params->input[i], out));
     for (int i = 0; i < params->input_count; i++)
-        TR_TRY(tr_import_check_regular(params->input[i], "its first bytes are read twice"));
+        TR_TRY(tr_check_regular(params->input[i], "its first bytes are read twice"));
     TR_TRY(tr_alloc(sizeof *m, "tokens", &m));
     m->params = params;
     if (params->tokenizer) TR_TRY_GOTO(tr_tokenizer_create(params->tokenizer, &m->tokenizer), done);

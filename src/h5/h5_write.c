@@ -266,6 +266,26 @@ tr_status_t tr_writer_append(tr_writer_t *w, int array, int64_t rows, const void
     return TR_OK;
 }
 
+tr_status_t tr_writer_strings(tr_writer_t *w, const char *name, int64_t count,
+                              const char *const *texts) {
+    const hsize_t dim = (hsize_t)count;
+    tr_h5_lock();
+    hid_t type = H5Tcopy(H5T_C_S1), links = H5Pcreate(H5P_LINK_CREATE);
+    H5Tset_size(type, H5T_VARIABLE);
+    H5Tset_cset(type, H5T_CSET_UTF8);
+    H5Pset_create_intermediate_group(links, 1);
+    hid_t space = H5Screate_simple(1, &dim, NULL),
+          id = H5Dcreate2(w->id, name, type, space, links, H5P_DEFAULT, H5P_DEFAULT);
+    const herr_t result = id >= 0 ? H5Dwrite(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, texts) : -1;
+    if (id >= 0) H5Dclose(id);
+    H5Sclose(space);
+    H5Pclose(links);
+    H5Tclose(type);
+    const tr_status_t status = result >= 0 ? TR_OK : writer_fail(w, name);
+    tr_h5_unlock();
+    return status;
+}
+
 /* -- attributes -------------------------------------------------------------------------------- */
 
 static tr_status_t writer_put_attribute(tr_writer_t *w, const char *object, const char *name,

@@ -25,6 +25,9 @@ tr_status_t tr_writer_array(tr_writer_t *writer, const char *name, tr_dtype_t dt
                             const tr_shape_t *shape, int *out_array);
 /* Appends `rows` rows: dense, in the type of the array. */
 tr_status_t tr_writer_append(tr_writer_t *writer, int array, int64_t rows, const void *data);
+/* Writes a data set of `count` texts in UTF-8, and the groups in its name. */
+tr_status_t tr_writer_strings(tr_writer_t *writer, const char *name, int64_t count,
+                              const char *const *texts);
 /* Attributes of the file, group or data set `object` ("/" is the file). */
 tr_status_t tr_writer_numbers(tr_writer_t *writer, const char *object, const char *name,
                               int64_t count, const double *values);

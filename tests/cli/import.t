@@ -41,9 +41,9 @@ for at in 3 -1; do call 0 import csv t.csv t.h5 --force --label $at && names err
 ok $? "columns count from 1; --regression refuses texts"
 
 said() { printf "$1" >odd.csv && call 65 import csv odd.csv e.h5 && names err "$2" && [ ! -e e.h5 ]; } # ROWS NAMES
-said 'a,b,kind\n1,,x\n' "'odd.csv' & 2" &&
-    said 'a,b,kind\n1,NA,x\n' "2 & 'NA'" &&
-    said 'a,b,kind\n1,red,x\n' "2 & 'red'" &&
+said 'a,b,kind\n1,,x\n' "'odd.csv' & 2 & --drop" &&
+    said 'a,b,kind\n1,NA,x\n2,3,y\n,,z\n' "1 ('a') & 1 & 3 & line 4 & 2 ('b') & 2 & line 2 & --missing" &&
+    said 'a,b,kind\n1,red,x\n2,3,y\n' "2 & 'red' & --one-hot & --drop" &&
     said 'a,price\n1,12.5\n2,NA\n3,14\n' "3 & 2 & 'NA'"
 ok $? "a cell without a number: what to do"
 
@@ -189,7 +189,7 @@ printf '\357\273\277"a b",Gr\303\266\303\237e,kind\n1,2,K\303\274hl\n3,4,x\n' >m
 ok $? "names in UTF-8, behind a byte order mark"
 
 long=$(printf 'ü%.0s' $(seq 40)) &&
-    printf "a,b,kind\n1,x$long,2\n" >odd.csv &&
+    printf "a,b,kind\n1,x$long,2\n1,2,2\n" >odd.csv &&
     call 65 import csv odd.csv e.h5 &&
     iconv -f UTF-8 -t UTF-16 err >left && grep -q "'xü" err &&
     printf "1,x$long\n2,y$long\n" >odd.csv &&
