@@ -1,7 +1,7 @@
-/* trainer predict RUN | CONFIG.ini CHECKPOINT IN.h5 OUT.h5: writes a model's predictions for each
- * sample. */
+/* trainer predict RUN | CONFIG.ini CHECKPOINT IN OUT: writes a model's predictions for each sample. */
 #include "open_trained.h"
-#include "datatools/datatools.h"
+#include "h5/writer.h"
+#include "predictions.h"
 #include "trainer/log.h"
 #include "base/mem.h"
 #include "infer/score.h"
@@ -32,9 +32,8 @@ typedef struct {
     float *output;                              /* (micro_batch, width) */
     /* one block; one per rank, used only by rank 0 */
     char *mine, *all;
-    double unclear;              /* rows with a NaN score */
-    tr_writer_t *writer;         /* rank 0 */
-    int prediction, probability; /* arrays of the writer */
+    double unclear;               /* rows with a NaN score */
+    cmd_predictions_file_t *file; /* rank 0 */
 } predict_t;
 
 /* -- asked to stop ----------------------------------------------------------------------------- */
@@ -113,10 +112,6 @@ static tr_status_t predict_prepare(predict_t *p) {
 /* Creates the file on rank 0. --force must not replace data with predictions. */
 static tr_status_t predict_open_output(predict_t *p) {
     const tr_session_t *s = p->t.s;
-    const tr_names_t *names = &s->preprocess->names[TR_NAMES_CLASSES];
-    const tr_writer_params_t params = {.force = p->o->force};
-    const char *const attributes[][2] = {
-        {"checkpoint", p->t.weights_path}, {"input", p->o->in}, {"trainer", cmd_version}};
     const char *const places[][2] = {{p->o->in, "the input of predict"},
                                      {s->data.train, "data.train"},
                                      {s->data.valid, "data.valid"}};
@@ -132,17 +127,12 @@ static tr_status_t predict_open_output(predict_t *p) {
                            "another output file",
                            p->o->out, places[i][1]);
     }
-    TR_TRY(tr_writer_create(p->o->out, &params, &p->writer));
-    for (size_t i = 0; i < TR_COUNT(attributes); i++)
-        TR_TRY(tr_writer_texts(p->writer, "/", attributes[i][0], 1, &attributes[i][1]));
-    if (p->is_class && names->count == p->width) /* the training data had class names */
-        TR_TRY(tr_writer_texts(p->writer, "/", tr_names_key(TR_NAMES_CLASSES), names->count,
-                               (const char *const *)names->name));
-    TR_TRY(tr_writer_array(p->writer, "prediction", p->is_class ? TR_I32 : TR_F32, s->info.samples,
-                           p->is_class ? &(tr_shape_t){0} : &TR_SHAPE(p->width), &p->prediction));
-    if (!p->wants_probability) return TR_OK;
-    return tr_writer_array(p->writer, "probability", TR_F32, s->info.samples, &TR_SHAPE(p->width),
-                           &p->probability);
+    const cmd_predictions_t what = {.t = &p->t,
+                                    .in = p->o->in,
+                                    .is_class = p->is_class,
+                                    .has_probability = p->wants_probability,
+                                    .width = p->width};
+    return cmd_predictions_create(p->o->out, p->o->force, &what, &p->file);
 }
 
 /* -- predicting -------------------------------------------------------------------------------- */
@@ -158,10 +148,8 @@ static tr_status_t predict_write_step(predict_t *p, int64_t step) {
         int64_t rows = s->info.samples - (step * s->slots + first) * s->order.micro_batch;
         if (rows > count * s->order.micro_batch) rows = count * s->order.micro_batch;
         if (rows <= 0) continue;
-        TR_TRY(tr_writer_append(p->writer, p->prediction, rows, block));
-        if (p->wants_probability)
-            TR_TRY(tr_writer_append(p->writer, p->probability, rows,
-                                    block + (size_t)p->rows * p->prediction_bytes));
+        TR_TRY(cmd_predictions_append(p->file, rows, block,
+                                      block + (size_t)p->rows * p->prediction_bytes));
     }
     return TR_OK;
 }
@@ -188,7 +176,7 @@ static tr_status_t predict_add_batch(void *self, tr_session_t *s, const tr_batch
     }
     if (slot + 1 < s->slot_count) return TR_OK;
     if (p->all) TR_TRY(tr_world_allgather(p->t.world, p->mine, bytes, p->all));
-    return p->writer ? predict_write_step(p, batch->step) : TR_OK;
+    return p->file ? predict_write_step(p, batch->step) : TR_OK;
 }
 
 static void predict_print(const predict_t *p) {
@@ -211,6 +199,7 @@ static tr_status_t predict_run(void *options) {
     tr_str_t test = {0};
     tr_eval_outcome_t outcome;
     tr_status_t status = TR_OK;
+    TR_TRY(cmd_predictions_check(o->out));
     predict_watch_signals(o->out);
     /* The data are all of IN, regardless of the configuration. Settings on the command line come
      * later and take precedence. */
@@ -225,14 +214,14 @@ static tr_status_t predict_run(void *options) {
     TR_TRY_GOTO(tr_session_evaluate(p.t.s, TR_SPLIT_TEST, predict_add_batch, &p, NULL, &outcome),
                 done);
     TR_TRY_GOTO(tr_world_allreduce(p.t.world, &p.unclear, 1, TR_REDUCE_SUM), done);
-    if (p.writer) pthread_mutex_lock(&ending);
-    TR_TRY_GOTO(tr_world_agree(p.t.world, p.writer ? tr_writer_commit(p.writer) : TR_OK), done);
+    if (p.file) pthread_mutex_lock(&ending);
+    TR_TRY_GOTO(tr_world_agree(p.t.world, p.file ? cmd_predictions_commit(p.file) : TR_OK), done);
     if (p.unclear > 0)
         TR_WARN("the outputs of %.0f samples are not finite%s", p.unclear,
                 p.is_class ? ": their class is -1" : "");
     if (p.t.info->rank == 0) predict_print(&p);
 done:
-    tr_writer_destroy(&p.writer);
+    cmd_predictions_destroy(&p.file);
     tr_free(&p.output);
     tr_free(&p.mine);
     tr_free(&p.all);
@@ -244,27 +233,32 @@ done:
 static const cmd_argument_t arguments[] = {
     {"RUN|CONFIG.ini", offsetof(predict_options_t, config), CMD_NOT_FOLDER, NULL},
     {"CHECKPOINT", offsetof(predict_options_t, weights), CMD_REQUIRED, NULL}, /* or RUN */
-    {"IN.h5", offsetof(predict_options_t, in), CMD_REQUIRED, NULL},
-    {"OUT.h5", offsetof(predict_options_t, out), CMD_REQUIRED, NULL},
+    {"IN", offsetof(predict_options_t, in), CMD_REQUIRED, NULL},
+    {"OUT", offsetof(predict_options_t, out), CMD_REQUIRED, NULL},
     {"[key=value ...]", offsetof(predict_options_t, settings), CMD_SETTINGS, NULL},
 };
 
 static const cmd_option_t options[] = {
     CMD_OPTION_FLAG(predict_options_t, probabilities, "--probabilities",
                     "Writes `probability` for any number of classes."),
-    CMD_OPTION_FLAG(predict_options_t, force, "--force", "Replaces an existing OUT.h5."),
+    CMD_OPTION_FLAG(predict_options_t, force, "--force", "Replaces an existing OUT."),
 };
 
 const cmd_command_t cmd_predict = {
     .name = "predict",
     .runs = CMD_ON_RANKS,
-    .summary = "Runs a trained model on IN.h5 (or IN.h5:GROUP) and writes its predictions.",
+    .summary = "Runs a trained model on IN and writes its predictions to OUT.",
     .help =
-        "Runs alone or under mpirun. OUT.h5 has one row per sample, in the order of the input. "
-        "`prediction` holds the class (-1 if an output is not finite) or the numbers of a "
-        "regression. `probability` holds the softmax of the outputs; it is written for up to 1000 "
-        "classes, or with --probabilities. IN.h5 needs no labels. The attribute class_names comes "
-        "from the training data. RUN, CHECKPOINT and the normalisation are as for eval.",
+        "Runs alone or under mpirun. IN is FILE.h5 or FILE.h5:GROUP, or FILE.csv with the columns "
+        "of "
+        "the imported training table, in any order; it needs no labels. OUT ends in .h5 or .csv, "
+        "and "
+        "has one row per sample, in the order of the input. `prediction` holds the class (-1 if an "
+        "output is not finite; in a .csv its name, or nothing) or the numbers of a regression. "
+        "`probability` holds the softmax of the outputs; it is written for up to 1000 classes, or "
+        "with --probabilities. The column that was imported with --id, or all columns of a table "
+        "that are not inputs, are copied to OUT. The attribute class_names comes from the training "
+        "data. RUN, CHECKPOINT and the normalisation are as for eval.",
     CMD_ARGUMENTS(predict_options_t),
     CMD_OPTIONS,
     .run = predict_run,

@@ -36,7 +36,10 @@ const char *tr_split_name(tr_split_t split) {
 static tr_status_t open_whole(const tr_data_settings_t *settings, tr_split_t split,
                               bool inputs_only, tr_dataset_t **out) {
     *out = NULL;
-    const tr_dataset_ops_t *ops = tr_registry_find(&datasets, settings->format);
+    const char *const paths[] = {settings->train, settings->valid, settings->test};
+    const bool is_file = strcmp(settings->format, "hdf5") == 0;
+    const tr_dataset_ops_t *ops = tr_registry_find(
+        &datasets, is_file && tr_table_is_named(paths[split]) ? "table" : settings->format);
     if (!ops) return tr_registry_fail_unknown(&datasets, settings->format);
     TR_TRY((inputs_only && ops->open_inputs ? ops->open_inputs : ops->open)(settings, split, out));
     if (!*out) return TR_OK;

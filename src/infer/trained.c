@@ -121,6 +121,7 @@ static tr_status_t check_shape(const tr_trained_t *t, const tr_trained_params_t 
     char was[96], is[96];
     tr_config_read(t->config, &tr_data_config, &settings);
     if (!t->preprocess || t->preprocess->shape.ndim == 0) return TR_OK;
+    settings.trained = t->preprocess;
     if (tr_dataset_open(&settings, params->split, &data) == TR_OK && !data) return TR_OK;
     tr_dataset_close(&data);
     if (tr_dataset_open_inputs(&settings, params->split, &data) != TR_OK || !data) return TR_OK;

@@ -25,6 +25,7 @@ static void session_read_settings(tr_session_t *s) {
     if (order && s->data.micro_batch < 0) s->data.micro_batch = order->micro_batch;
     if (order && s->data.block < 0) s->data.block = order->block;
     if (order && s->data.shuffle < 0) s->data.shuffle = order->shuffle;
+    s->data.trained = trained;
     if (trained && !s->params.training && s->data.classes < 0) s->data.classes = trained->classes;
 }
 

@@ -1,0 +1,334 @@
+/* CSV files as data sets of a trained model, whose columns they must have, in any order. A table is
+ * held in memory. Training reads tables that `import csv` has converted. */
+#include "columns.h"
+#include "preprocess.h"
+#include "shared.h"
+#include "base/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+typedef struct {
+    tr_dataset_t base;
+    tr_columns_t columns;
+    tr_csv_table_t file;
+    int count;        /* columns of the file */
+    tr_names_t names; /* of the columns of the file */
+    int *input;       /* [columns.input.count]: index in the file */
+    TR_VEC(int) target, carried;
+    int64_t width; /* inputs of a sample */
+    TR_VEC(float) x, y;
+    TR_VEC(int32_t) label;
+    TR_VEC(char *) text, text_name;
+} table_t;
+
+bool tr_table_is_named(const char *path) {
+    static const char *const endings[] = {".csv", ".tsv", ".csv.gz", ".tsv.gz"};
+    const size_t length = strlen(path);
+    for (size_t i = 0; i < TR_COUNT(endings); i++) {
+        const size_t end = strlen(endings[i]);
+        if (length > end && strcasecmp(path + length - end, endings[i]) == 0) return true;
+    }
+    return false;
+}
+
+static void close_table(tr_dataset_t *dataset) {
+    table_t *self = (table_t *)dataset;
+    for (size_t i = 0; i < self->text.count; i++) tr_free(&self->text.data[i]);
+    tr_vec_free(&self->text);
+    tr_vec_free(&self->text_name);
+    tr_vec_free(&self->target);
+    tr_vec_free(&self->carried);
+    tr_vec_free(&self->x);
+    tr_vec_free(&self->y);
+    tr_vec_free(&self->label);
+    for (int list = 0; list < TR_NAMES_LISTS; list++) tr_names_free(&dataset->info.names[list]);
+    tr_names_free(&self->names);
+    tr_columns_free(&self->columns);
+    tr_csv_close(&self->file.csv);
+    tr_free(&self->input);
+    tr_free(&self);
+}
+
+/* -- the columns ------------------------------------------------------------------------------- */
+
+/* Of a run on a table that was imported before the columns were kept: its numbers have names. */
+static tr_status_t table_columns_of_names(const tr_names_t *names, tr_columns_t *out) {
+    *out = (tr_columns_t){.has_header = true, .delimiter = ',', .decimal = '.'};
+    for (int64_t i = 0; i < names->count; i++) {
+        TR_TRY(tr_vec_push(&out->input, (tr_column_t){0}));
+        TR_TRY(tr_strdup(names->name[i], &out->input.data[i].name));
+    }
+    return TR_OK;
+}
+
+static tr_status_t table_learn_columns(table_t *self, const tr_preprocess_t *trained) {
+    if (!trained)
+        return TR_FAIL(TR_ERR_DATA,
+                       "'%s' is a table; training expects an HDF5 file: `trainer import csv` "
+                       "converts it. Only eval and predict of a trained table model read tables.",
+                       self->file.path);
+    const tr_names_t *names = &trained->names[TR_NAMES_INPUTS];
+    if (!trained->columns && names->count == 0)
+        return TR_FAIL(TR_ERR_DATA,
+                       "'%s' is a table, but %s records no names of columns: it was not trained on "
+                       "a table that `trainer import csv` wrote. Name an HDF5 file.",
+                       self->file.path, trained->origin);
+    if (trained->columns)
+        return tr_columns_from_json(trained->columns, trained->origin, &self->columns);
+    return table_columns_of_names(names, &self->columns);
+}
+
+static int table_find(const table_t *self, const char *name) {
+    for (int i = 0; i < self->count; i++)
+        if (strcmp(self->names.name[i], name) == 0) return i;
+    return -1;
+}
+
+static tr_status_t table_fail_columns(const table_t *self, const tr_names_t *missing) {
+    tr_str_t lacks = {0}, has = {0};
+    tr_names_say((const char *const *)missing->name, missing->count, &lacks);
+    tr_names_say((const char *const *)self->names.name, self->names.count, &has);
+    TR_FAIL(TR_ERR_DATA,
+            "'%s', line %lld: expected %lld more column%s of the training table: %s. Found the "
+            "column%s: %s. The names must be the same, in any order, and the columns separated by "
+            "'%s' as in the training table.",
+            self->file.path, (long long)tr_csv_line(self->file.csv), (long long)missing->count,
+            missing->count == 1 ? "" : "s", lacks.text ? lacks.text : "",
+            self->names.count == 1 ? "" : "s", has.text ? has.text : "",
+            self->file.delimiter == '\t' ? "tab" : (char[]){self->file.delimiter, '\0'});
+    tr_str_free(&lacks);
+    tr_str_free(&has);
+    return TR_ERR_DATA;
+}
+
+/* Finds the inputs and, unless `inputs_only`, the targets among the columns of the file. Columns
+ * without names are those with the same numbers, or the inputs alone. */
+static tr_status_t table_find_columns(table_t *self, bool inputs_only) {
+    const tr_columns_t *c = &self->columns;
+    const bool are_inputs = !c->has_header && self->count == (int)c->input.count;
+    tr_names_t missing = {0};
+    TR_TRY(tr_alloc(c->input.count * sizeof *self->input, "columns", &self->input));
+    TR_TRY(tr_alloc((c->input.count + (size_t)c->targets.count) * sizeof *missing.name, "columns",
+                    &missing.name));
+    for (size_t i = 0; i < c->input.count; i++) {
+        self->input[i] = are_inputs ? (int)i : table_find(self, c->input.data[i].name);
+        if (self->input[i] < 0) missing.name[missing.count++] = c->input.data[i].name;
+    }
+    tr_status_t status = TR_OK;
+    for (int64_t i = 0; i < c->targets.count && status == TR_OK && !inputs_only; i++) {
+        const int at = are_inputs ? -1 : table_find(self, c->targets.name[i]);
+        status = tr_vec_push(&self->target, at);
+        if (at < 0) missing.name[missing.count++] = c->targets.name[i];
+    }
+    if (status == TR_OK && missing.count > 0) status = table_fail_columns(self, &missing);
+    tr_free(&missing.name);
+    TR_TRY(status);
+    for (int i = 0; i < self->count; i++) {
+        bool is_input = !c->has_header;
+        for (size_t k = 0; k < c->input.count; k++) is_input = is_input || self->input[k] == i;
+        if (c->id ? are_inputs || strcmp(self->names.name[i], c->id) != 0 : is_input) continue;
+        TR_TRY(tr_vec_push(&self->carried, i));
+        TR_TRY(tr_vec_push(&self->text_name, self->names.name[i]));
+    }
+    return TR_OK;
+}
+
+/* Opens the file. *out_field: its first row of values, none if *out_count is 0. */
+static tr_status_t table_open_file(table_t *self, char ***out_field, int *out_count) {
+    TR_TRY(tr_csv_table_open(&self->file));
+    TR_TRY(tr_csv_row(self->file.csv, out_field, out_count));
+    if (*out_count == 0) return TR_FAIL(TR_ERR_DATA, "'%s' is empty.", self->file.path);
+    self->count = *out_count;
+    TR_TRY(tr_alloc((size_t)self->count * sizeof *self->names.name, "columns", &self->names.name));
+    for (int i = 0; i < self->count; i++) {
+        char number[16];
+        const char *name = (*out_field)[i] + (i ? 0 : strspn((*out_field)[0], "# "));
+        snprintf(number, sizeof number, "%d", i + 1);
+        TR_TRY(tr_strdup(self->columns.has_header ? name : number, &self->names.name[i]));
+        self->names.count++;
+    }
+    return TR_OK;
+}
+
+/* -- the rows ---------------------------------------------------------------------------------- */
+
+/* Classes by their names or, without names, by their numbers. */
+static tr_status_t table_add_label(table_t *self, const tr_preprocess_t *trained,
+                                   const char *text) {
+    const tr_names_t *names = &trained->names[TR_NAMES_CLASSES];
+    double value = -1;
+    for (int64_t i = 0; i < names->count && value < 0; i++)
+        if (strcmp(names->name[i], text) == 0) value = (double)i;
+    if (names->count == 0 && !tr_csv_number(&self->file, text, &value)) value = -1;
+    if (!(value >= 0 && value < (double)trained->classes && value == floor(value))) {
+        tr_str_t known = {0};
+        tr_names_say((const char *const *)names->name, names->count, &known);
+        TR_FAIL(TR_ERR_DATA,
+                "'%s', line %lld, column '%s': expected one of the %lld classes of the training "
+                "data (%s), found '%.*s'. Correct the label or remove the row.",
+                self->file.path, (long long)tr_csv_line(self->file.csv),
+                self->columns.targets.name[0], (long long)trained->classes,
+                known.text ? known.text : "numbers from 0", (int)tr_utf8_bytes(text, 60), text);
+        tr_str_free(&known);
+        return TR_ERR_DATA;
+    }
+    return tr_vec_push(&self->label, (int32_t)value);
+}
+
+static tr_status_t table_add_row(table_t *self, const tr_preprocess_t *trained, char *const *field,
+                                 int count) {
+    if (count != self->count)
+        return TR_FAIL(TR_ERR_DATA, "'%s', line %lld: %d column%s, but the first row has %d.",
+                       self->file.path, (long long)tr_csv_line(self->file.csv), count,
+                       count == 1 ? "" : "s", self->count);
+    TR_TRY(tr_vec_reserve_(&self->x.data, &self->x.capacity, self->x.count + (size_t)self->width,
+                           sizeof *self->x.data));
+    TR_TRY(tr_columns_encode(&self->columns, &self->file, field, self->input,
+                             self->x.data + self->x.count));
+    self->x.count += (size_t)self->width;
+    for (size_t i = 0; i < self->target.count; i++) {
+        const char *text = field[self->target.data[i]];
+        double value;
+        if (trained->classes > 0) {
+            TR_TRY(table_add_label(self, trained, text));
+        } else if (!tr_csv_number(&self->file, text, &value) || !isfinite((float)value)) {
+            return tr_columns_fail_cell(&self->file, text, self->target.data[i]);
+        } else {
+            TR_TRY(tr_vec_push(&self->y, (float)value));
+        }
+    }
+    for (size_t i = 0; i < self->carried.count; i++) {
+        char *copy = NULL;
+        TR_TRY(tr_strdup(field[self->carried.data[i]], &copy));
+        TR_TRY(tr_vec_push(&self->text, copy));
+    }
+    self->base.info.samples++;
+    return TR_OK;
+}
+
+static tr_status_t table_read_rows(table_t *self, const tr_preprocess_t *trained, char **field,
+                                   int count) {
+    if (self->columns.has_header) TR_TRY(tr_csv_row(self->file.csv, &field, &count));
+    while (count > 0) {
+        TR_TRY(table_add_row(self, trained, field, count));
+        TR_TRY(tr_csv_row(self->file.csv, &field, &count));
+    }
+    if (self->base.info.samples == 0)
+        return TR_FAIL(TR_ERR_DATA, "'%s' has no rows.", self->file.path);
+    return TR_OK;
+}
+
+/* -- the data set ------------------------------------------------------------------------------ */
+
+static tr_status_t table_describe(table_t *self, const tr_preprocess_t *trained, bool inputs_only) {
+    tr_dataset_info_t *info = &self->base.info;
+    tr_field_t *x = &info->field[0], *y = &info->field[1];
+    char shape[96];
+    struct stat found;
+    *x = (tr_field_t){.name = "x",
+                      .dtype = TR_F32,
+                      .shape = TR_SHAPE(self->width),
+                      .sample_bytes = self->width * (int64_t)sizeof(float)};
+    *y = (tr_field_t){.name = "y", .dtype = TR_F32};
+    if (trained->classes > 0) {
+        y->kind = TR_FIELD_LABELS;
+        y->dtype = TR_I32;
+        y->sample_bytes = sizeof(int32_t);
+    } else {
+        y->shape = TR_SHAPE((int64_t)self->target.count);
+        y->sample_bytes = (int64_t)(self->target.count * sizeof(float));
+    }
+    info->field_count = inputs_only ? 1 : 2;
+    info->classes = inputs_only ? 0 : trained->classes;
+    info->columns = trained->columns;
+    info->text_count = (int64_t)self->carried.count;
+    info->text_name = (const char *const *)self->text_name.data;
+    info->text = (const char *const *)self->text.data;
+    info->fingerprint = tr_hash_name(self->file.path);
+    if (stat(self->file.path, &found) == 0)
+        info->fingerprint ^= (uint64_t)found.st_size * 0x9E3779B97F4A7C15u ^
+                             (uint64_t)found.st_mtime * 1099511628211u;
+    snprintf(info->description, sizeof info->description, "%.*s, x f32 %s, table",
+             (int)tr_utf8_bytes(self->file.path, 150), self->file.path,
+             tr_shape_format(&x->shape, shape));
+    const tr_names_t *classes = &trained->names[TR_NAMES_CLASSES];
+    tr_names_t *names = info->names;
+    TR_TRY(tr_columns_names(&self->columns, &names[TR_NAMES_INPUTS]));
+    for (int list = 0; list < TR_NAMES_LISTS; list++) names[list].from = self->file.path;
+    if (inputs_only || classes->count == 0) return TR_OK;
+    TR_TRY(tr_alloc((size_t)classes->count * sizeof *classes->name, "names",
+                    &names[TR_NAMES_CLASSES].name));
+    for (int64_t i = 0; i < classes->count; i++) {
+        TR_TRY(tr_strdup(classes->name[i], &names[TR_NAMES_CLASSES].name[i]));
+        names[TR_NAMES_CLASSES].count++;
+    }
+    return TR_OK;
+}
+
+static tr_status_t table_open(table_t *self, const tr_preprocess_t *trained, bool inputs_only) {
+    char **field;
+    int count;
+    TR_TRY(table_learn_columns(self, trained));
+    self->file.delimiter = self->columns.delimiter;
+    self->file.decimal = self->columns.decimal;
+    for (size_t i = 0; i < self->columns.input.count; i++)
+        self->width += tr_column_width(&self->columns.input.data[i]);
+    if (!inputs_only && self->columns.targets.count == 0)
+        return TR_FAIL(TR_ERR_DATA,
+                       "'%s': %s does not record which column is the label: `trainer import csv` "
+                       "converts the table, and an HDF5 file can be evaluated.",
+                       self->file.path, trained->origin);
+    TR_TRY(table_open_file(self, &field, &count));
+    TR_TRY(table_find_columns(self, inputs_only));
+    TR_TRY(table_read_rows(self, trained, field, count));
+    tr_csv_close(&self->file.csv);
+    return table_describe(self, trained, inputs_only);
+}
+
+static tr_status_t table_open_split(const tr_data_settings_t *settings, tr_split_t split,
+                                    bool inputs_only, tr_dataset_t **out) {
+    const char *const paths[] = {settings->train, settings->valid, settings->test};
+    table_t *self = NULL;
+    if (!*paths[split]) return TR_OK;
+    TR_TRY(tr_alloc(sizeof *self, "table", &self));
+    self->file.path = paths[split];
+    const tr_status_t status = table_open(self, settings->trained, inputs_only);
+    if (status == TR_OK)
+        *out = &self->base;
+    else
+        close_table(&self->base);
+    return status;
+}
+
+static tr_status_t open_table(const tr_data_settings_t *settings, tr_split_t split,
+                              tr_dataset_t **out) {
+    return table_open_split(settings, split, false, out);
+}
+
+static tr_status_t open_table_inputs(const tr_data_settings_t *settings, tr_split_t split,
+                                     tr_dataset_t **out) {
+    return table_open_split(settings, split, true, out);
+}
+
+static tr_status_t read_table(tr_dataset_t *dataset, int64_t first, int64_t count,
+                              void *const *dst) {
+    const table_t *self = (const table_t *)dataset;
+    const tr_field_t *field = dataset->info.field;
+    const void *const from[] = {self->x.data, self->label.count ? (const void *)self->label.data
+                                                                : (const void *)self->y.data};
+    for (int f = 0; f < dataset->info.field_count; f++)
+        if (dst[f])
+            memcpy(dst[f], (const char *)from[f] + first * field[f].sample_bytes,
+                   (size_t)(count * field[f].sample_bytes));
+    return TR_OK;
+}
+
+const tr_dataset_ops_t tr_dataset_table_ops = {.name = "table",
+                                               .help = "CSV files, for eval and predict",
+                                               .open = open_table,
+                                               .open_inputs = open_table_inputs,
+                                               .close = close_table,
+                                               .read = read_table};
