@@ -25,6 +25,7 @@ typedef struct {
     const char *format;               /* "hdf5" or a registered data set: "synthetic", ... */
     const char *train, *valid, *test; /* FILE, FILE:GROUP or a glob; "": none */
     double valid_fraction;            /* > 0: share of train, instead of valid */
+    const char *fold;                 /* "2/5": fold 2 of 5 of train instead of valid; or "none" */
     const char *x, *y;                /* names in the file; "": the usual names */
     int64_t batch_size;               /* global */
     int64_t micro_batch;

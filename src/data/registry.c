@@ -62,20 +62,25 @@ static void warn_of_labels(const tr_dataset_t *dataset) {
 static tr_status_t open_split(const tr_data_settings_t *settings, tr_split_t split,
                               bool inputs_only, tr_dataset_t **out) {
     tr_dataset_t *whole = NULL;
-    if (settings->valid_fraction <= 0 || split == TR_SPLIT_TEST) {
+    const char *fold = settings->fold;
+    const bool has_folds = fold && *fold && strcmp(fold, "none") != 0;
+    if ((settings->valid_fraction <= 0 && !has_folds) || split == TR_SPLIT_TEST) {
         TR_TRY(open_whole(settings, split, inputs_only, out));
         if (*out) warn_of_labels(*out);
         return TR_OK;
     }
     *out = NULL;
-    if (*settings->valid)
-        return TR_FAIL(TR_ERR_CONFIG,
-                       "data.valid and data.valid_fraction are both set: remove one of them.");
+    if (*settings->valid || (settings->valid_fraction > 0 && has_folds))
+        return TR_FAIL(TR_ERR_CONFIG, "%s and %s are both set: remove one of them.",
+                       *settings->valid ? "data.valid" : "data.valid_fraction",
+                       has_folds ? "data.fold" : "data.valid_fraction");
     TR_TRY(open_whole(settings, TR_SPLIT_TRAIN, inputs_only, &whole));
     if (!whole) return TR_OK;
     if (split == TR_SPLIT_TRAIN) warn_of_labels(whole);
-    tr_status_t status =
-        tr_dataset_part(whole, settings->valid_fraction, split == TR_SPLIT_VALID, out);
+    const bool is_valid = split == TR_SPLIT_VALID;
+    tr_status_t status = has_folds
+                             ? tr_dataset_fold(whole, fold, is_valid, out)
+                             : tr_dataset_part(whole, settings->valid_fraction, is_valid, out);
     if (status != TR_OK) tr_dataset_close(&whole);
     return status;
 }

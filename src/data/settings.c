@@ -20,6 +20,11 @@ static const tr_config_field_t fields[] = {
     TR_FIELD_FLOAT(S, valid_fraction, "0", 0, 0.9,
                    "Fraction of the training data to hold out for validation, in segments spread "
                    "evenly over the file. An alternative to data.valid."),
+    TR_FIELD_STRING(S, fold, "none",
+                    "Cross-validation: k/K, such as 2/5, divides the training data into K folds, "
+                    "and fold k is the validation data. Each class has the same part of every "
+                    "fold. The folds do not depend on train.seed. An alternative to data.valid. A "
+                    "group valid of the file is not used."),
     TR_FIELD_STRING(
         S, test, "",
         "Test data, in the form of data.train. Empty: the file of data.train, if it has such a "

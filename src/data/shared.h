@@ -31,5 +31,9 @@ bool tr_table_is_named(const char *path);
  * Takes ownership of `whole` on success. */
 tr_status_t tr_dataset_part(tr_dataset_t *whole, double fraction, bool is_valid,
                             tr_dataset_t **out);
+/* Fold `fold`, "2/5", of `whole` for validation, or the rest for training. Takes ownership of
+ * `whole` on success. TR_ERR_CONFIG: not of this form, or fewer samples than folds. */
+tr_status_t tr_dataset_fold(tr_dataset_t *whole, const char *fold, bool is_valid,
+                            tr_dataset_t **out);
 
 #endif

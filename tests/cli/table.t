@@ -1,0 +1,161 @@
+#!/usr/bin/env bash
+# Tables as people have them: texts, missing cells, ids and columns to leave out in import csv; predict and eval on
+# other tables, against Python on the same weights.
+. "${TRAINER_ROOT:?is set by the runner: make test k=cli/table}/tests/support/common.sh"
+
+# table.csv: 120 rows with an id, holes, a column of texts, an ordered one, and one to leave out
+awk 'BEGIN {
+    srand(4); split("red green blue", colour, " "); split("S M L", size, " ")
+    print "id,age,colour,size,weight,junk,kind"
+    for (i = 0; i < 120; i++) {
+        age = i % 11 == 3 ? "" : sprintf("%.3f", 20 + 40 * rand()); c = colour[1 + int(3 * rand())]
+        w = i % 17 == 5 ? "NA" : sprintf("%.4f", 2 * rand() - 1)
+        print "p" i "," age "," (i % 13 == 7 ? "" : c) "," size[1 + int(3 * rand())] "," w "," i "," \
+            ((c == "red") + w > 0.4 ? "yes" : "no")
+    }
+}' >table.csv
+# shuffled ROWS: its last rows with the columns in another order, without the label and the column left out
+shuffled() {
+    { head -n 1 table.csv; tail -n "$1" table.csv; } | awk -F, '{ print $5 "," $1 "," $4 "," $3 "," $2 }'
+}
+shuffled 40 >new.csv
+options='--id id --drop junk --ordinal size --missing mean --missing-indicator --test-fraction 0.25'
+
+call 65 import csv table.csv t.h5 --id id --drop junk &&
+    names err "'table.csv' & 2 ('age') & 11 & 120 & line 5 & 3 ('colour') & 9 & line 9 & 5 ('weight') & --missing" &&
+    [ ! -e t.h5 ]
+ok $? "missing cells are refused: columns, counts and first lines"
+call 0 import csv table.csv t.h5 $options && call 0 data t.h5 &&
+    grep -q '^  test/id (30) strings' out && grep -q '^  train/x (78, 9)' out &&
+    grep -q 'named age, age missing, colour=blue, colour=green, colour=red, colour missing, size, weight, w' out &&
+    grep -q 'normalised with mean [^ ]*, 0, 0, 0, 0, 0, [^ ]*, [^ ]* and std [^ ]*, 1, 1, 1, 1, 1, [^ ]*, [^ ]*, ' out
+ok $? "categories and indicators become inputs that are not normalised; the id is beside them"
+
+cat >net.ini <<'INI'
+threads = 1
+[model]
+layers = linear 2
+[data]
+train = t.h5
+batch_size = 13
+[optimizer]
+lr = 0.05
+[train]
+epochs = 10
+INI
+call 0 net.ini run.dir=run && call 0 predict run new.csv out.csv && names out '^40 & new.csv' &&
+    [ "$(head -n 1 out.csv)" = id,prediction,probability_no,probability_yes ] &&
+    cmp -s <(cut -d, -f1 out.csv) <(cut -d, -f2 new.csv)
+ok $? "predict: columns by their names, ids in the output"
+
+cat >check.py <<'PY'
+# The probabilities of out.csv from the columns in state.json, the table and the weights.
+import csv, json, math, struct, sys
+folder = "run/checkpoints/best/"
+data = json.load(open(folder + "state.json"))["data"]
+columns, blob = json.loads(data["columns"]), open(folder + "model.safetensors", "rb").read()
+size = struct.unpack("<Q", blob[:8])[0]
+head = json.loads(blob[8:8 + size])
+def tensor(end):
+    t = next(v for k, v in head.items() if k.endswith(end))
+    a, b = t["data_offsets"]
+    return struct.unpack("<%df" % ((b - a) // 4), blob[8 + size + a:8 + size + b])
+weight, bias = tensor("weight"), tensor("bias")
+mean, std = ([float(v) for v in data[k].split(",")] for k in ("mean", "std"))
+for row, out in zip(csv.DictReader(open("new.csv")), csv.DictReader(open("out.csv"))):
+    x = []
+    for c in columns["inputs"]:
+        cell = row[c["name"]]
+        missing = cell in ("", "NA")
+        if c["kind"] == "number": x.append(c["fill"] if missing else float(cell))
+        elif c["kind"] == "one-hot": x += [float(cell == k) for k in c["categories"]]
+        else: x.append(float(c["categories"].index(cell)))
+        if c.get("indicator"): x.append(float(missing))
+    x = [(v - m) / s for v, m, s in zip(x, mean, std)]
+    scores = [bias[k] + sum(w * v for w, v in zip(weight[k * len(x):], x)) for k in (0, 1)]
+    most = max(scores)
+    p = [math.exp(s - most) for s in scores]
+    found = [float(out["probability_no"]), float(out["probability_yes"])]
+    if any(abs(a - b / sum(p)) > 1e-5 for a, b in zip(found, p)): sys.exit("%s: %s, not %s" % (row, found, p))
+    if out["prediction"] != ("yes" if found[1] > found[0] else "no"): sys.exit("class of %s" % row)
+PY
+python3 -I check.py 2>err
+ok $? "the probabilities are those of Python from the same weights"
+# The values for missing cells are those of the training rows, which are not told apart here: the mean of the rest.
+awk -F, 'NR > 1 && $2 != "" { n++; s += $2 } END { print s / n }' table.csv >mean.txt &&
+    call 0 import csv table.csv all.h5 --id id --drop junk --missing mean &&
+    awk -v mean="$(cat mean.txt)" -v found="$(grep -ao '"name":"age","kind":"number","fill":[0-9.]*' all.h5 |
+        sed 's/.*://')" 'BEGIN { d = mean - found; exit !(d < 1e-3 && d > -1e-3) }'
+ok $? "the fill value is the mean of the rows"
+
+"$MPIEXEC" -np 2 "$TRAINER" predict run new.csv two.csv >out 2>err && cmp -s two.csv out.csv &&
+    call 0 predict run new.csv out.h5 && call 0 data out.h5 data.x=probability && names out 'columns/id (40) strings'
+ok $? "two ranks write the same; an HDF5 file has the ids, too"
+call 0 eval run --json h5.json && call 0 eval run data.test=table.csv --json csv.json &&
+    json 'b["samples"] == 120 and a["samples"] == 30' h5.json csv.json &&
+    { head -n 1 table.csv; tail -n 40 table.csv; } >tail.csv && call 0 eval run data.test=tail.csv --json tail.json &&
+    awk -F, 'NR == FNR { truth[$1] = $7; next } truth[$1] == $2 { good++ } END { print good / 40 }' tail.csv out.csv \
+        >good.txt && json "abs(a['accuracy'] - $(cat good.txt)) < 1e-9" tail.json
+ok $? "eval on a table: the accuracy is that of the predictions"
+
+# refused CODE NAMES COMMAND...: with one error that has the names, and nothing written
+refused() {
+    call "$1" "${@:3}" && [ "$(grep -c 'trainer: error' err)" = 1 ] && names err "$2" && ! ls none* >/dev/null 2>&1
+}
+sed 's/colour/color/' new.csv >odd.csv && refused 65 "'odd.csv' & 1 & colour & color" predict run odd.csv none.csv &&
+    sed '5s/[^,]*$/old/' new.csv >odd.csv && refused 65 "'odd.csv' & 5 & 5 & 'old'" predict run odd.csv none.csv &&
+    sed '5s/$/,1/' new.csv >odd.csv && refused 65 "'odd.csv' & 5 & 6 & 5" predict run odd.csv none.csv &&
+    refused 65 "'new.csv' & kind" eval run data.test=new.csv &&
+    sed '3s/no$/maybe/; 3s/yes$/maybe/' table.csv >odd.csv &&
+    refused 65 "'odd.csv' & 3 & 'kind' & 2 & no, yes & 'maybe'" eval run data.test=odd.csv &&
+    refused 66 "'none.csv'" predict run none.csv out2.csv &&
+    refused 2 "'none.txt' & .csv & .h5" predict run new.csv none.txt && cp out.csv kept.csv &&
+    refused 78 "'out.csv' & --force" predict run new.csv out.csv && cmp -s out.csv kept.csv &&
+    refused 65 "'new.csv' & import csv" net.ini run.dir=none data.train=new.csv
+ok $? "what a table lacks is named: column, line, class, ending; nothing is written"
+sed 's/red/pink/' new.csv >odd.csv && call 0 predict run odd.csv pink.csv &&
+    call 0 import csv table.csv strict.h5 $options --unknown error &&
+    call 0 net.ini run.dir=strict data.train=strict.h5 train.epochs=1 &&
+    refused 65 "'odd.csv' & 'colour' & 'pink' & blue, green, red & --unknown" predict strict odd.csv none.csv
+ok $? "an unknown category has its own code, or is refused if asked"
+
+call 0 import csv table.csv median.h5 $options --missing median &&
+    call 65 eval run data.test=median.h5 && names err "median.h5 & 'age' & data.test" &&
+    call 65 net.ini run.dir=run data.train=median.h5 train.epochs=11
+ok $? "a table that was imported otherwise is refused, to score and to go on with"
+call 78 import csv table.csv e.h5 --drop nothing && names err "--drop & 'nothing'" &&
+    call 2 import csv table.csv e.h5 --drop junk --id junk && names err "6 & 'junk' & --id" &&
+    call 2 import csv table.csv e.h5 --missing-indicator && names err --missing &&
+    call 2 import csv table.csv e.h5 --target age --label kind && names err '--target & --label' &&
+    { echo 'name,street,y'; seq 1100 | awk '{ print "a" $1 % 30 ",s" $1 "," $1 % 2 }'; } >wide.csv &&
+    call 65 import csv wide.csv e.h5 && names err "1002 & 'street' & 1000 & --drop" &&
+    { echo 'name,street,y'; seq 1100 | awk '{ print "a" $1 % 200 ",s" $1 % 900 "," $1 % 2 }'; } >wide.csv &&
+    call 65 import csv wide.csv e.h5 && names err "1100 & 1000 & 'street' & 900 & --ordinal" && [ ! -e e.h5 ] &&
+    call 0 import csv wide.csv wide.h5 --ordinal street && call 0 data wide.h5 && names out '/train/x & (201)'
+ok $? "options that do not fit; too many categories: the widest column is named"
+
+seq 60 | awk 'BEGIN { print "a,b,up,down" } { print $1 % 7 "," $1 % 5 "," $1 % 7 + 0.5 "," 100 - $1 % 5 }' >two.csv
+call 0 import csv two.csv two.h5 --target up,down &&
+    printf '[model]\nlayers = linear 2\n[data]\ntrain = two.h5\nbatch_size = 10\n[optimizer]\nlr = 0.05\n' >two.ini &&
+    printf '[train]\nepochs = 100\n' >>two.ini && call 0 two.ini run.dir=two &&
+    call 0 predict two two.csv two_out.csv &&
+    [ "$(head -n 1 two_out.csv)" = up,down,prediction_up,prediction_down ] &&
+    awk -F, 'NR > 1 && ($1 - $3 > 0.1 || $3 - $1 > 0.1 || $2 - $4 > 0.1 || $4 - $2 > 0.1) { bad = 1 }
+        END { exit bad || NR != 61 }' two_out.csv && call 0 eval two data.test=two.csv
+ok $? "several targets, in the units of the table"
+seq 40 | awk '{ print $1 % 7 "," ($1 % 2 ? "x" : "y") "," $1 % 2 }' >bare.csv && call 0 import csv bare.csv bare.h5 &&
+    call 0 net.ini run.dir=bare data.train=bare.h5 && cut -d, -f1,2 bare.csv >inputs.csv &&
+    call 0 predict bare inputs.csv a.csv && call 0 predict bare bare.csv b.csv && cmp -s a.csv b.csv &&
+    call 0 eval bare data.test=bare.csv
+ok $? "a table without a header: columns by their place"
+
+seq 2000 | awk '{ print $1 % 7 "," ($1 % 2 ? "x" : "y") }' >many.csv
+slow="FAIL_CALL=pread FAIL_ON=many.h5 FAIL_AT=0 FAIL_HOW=sleep:20"
+if can_preload; then
+    call 0 import csv many.csv many.h5 --label none &&
+        interrupted TERM 143 left.csv predict predict bare many.h5:train left.csv data.batch_size=1 data.block=1
+    ok $? "a signal leaves no part of the CSV file"
+else
+    skip "a signal leaves no part of the CSV file" "no libfail.so under sanitizers"
+fi
+echo "1..$n"
