@@ -32,22 +32,31 @@ tr_status_t tr_csv_columns_add(csv_columns_t *columns, int at, const char *text)
     return tr_strdup(text, &c->text);
 }
 
+/* "column 3 ('age')", or "column 3" without a header. Returns `text`. */
+static const char *columns_say(const csv_columns_t *columns, int at, char text[96]) {
+    const char *name = columns->names->name[at];
+    snprintf(text, 96, "column %d", at + 1);
+    if (columns->spec.has_header) snprintf(text, 96, "column %d ('%.*s')", at + 1, CUT(name));
+    return text;
+}
+
 /* -- what the columns are ---------------------------------------------------------------------- */
 
 static tr_status_t columns_fail_mixed(const csv_columns_t *columns, int at) {
     const csv_column_t *c = &columns->of[at];
-    char remedy[160];
+    char remedy[160], name[96];
     tr_csv_remedy(columns->table, c->text, remedy, sizeof remedy);
     return TR_FAIL(TR_ERR_DATA,
-                   "'%s', line %lld, column %d ('%.*s'): expected a number in the range of a "
+                   "'%s', line %lld, %s: expected a number in the range of a "
                    "32-bit float, as %lld other cells of the column are; found '%.*s': %s. "
                    "--one-hot or --ordinal reads the column as categories, --drop leaves it out.",
-                   columns->table->path, (long long)c->text_line, at + 1,
-                   CUT(columns->names->name[at]), (long long)c->numbers, CUT(c->text), remedy);
+                   columns->table->path, (long long)c->text_line, columns_say(columns, at, name),
+                   (long long)c->numbers, CUT(c->text), remedy);
 }
 
 static tr_status_t columns_decide_one(const csv_columns_t *columns, int at, int64_t rows) {
     csv_column_t *c = &columns->of[at];
+    char name[96];
     if (!c->is_chosen) {
         if (c->texts > 0 && (c->numbers > 0 || c->is_odd)) return columns_fail_mixed(columns, at);
         c->kind = c->texts > 0 || (c->numbers == 0 && c->dashes > 0) ? TR_COLUMN_ONE_HOT
@@ -56,10 +65,10 @@ static tr_status_t columns_decide_one(const csv_columns_t *columns, int at, int6
     c->missing = c->blank + (c->kind == TR_COLUMN_NUMBER ? c->dashes : 0);
     if (c->missing < rows) return TR_OK;
     return TR_FAIL(TR_ERR_DATA,
-                   "'%s', line %lld, column %d ('%.*s'): all %lld cells of the column are missing: "
+                   "'%s', line %lld, %s: all %lld cells of the column are missing: "
                    "leave it out with --drop.",
-                   columns->table->path, (long long)c->missing_line, at + 1,
-                   CUT(columns->names->name[at]), (long long)rows);
+                   columns->table->path, (long long)c->missing_line, columns_say(columns, at, name),
+                   (long long)rows);
 }
 
 static tr_status_t columns_fail_missing(const csv_columns_t *columns, int64_t rows) {
@@ -68,10 +77,11 @@ static tr_status_t columns_fail_missing(const csv_columns_t *columns, int64_t ro
     for (size_t i = 0; i < columns->spec.input.count; i++) {
         const int at = columns->index[i];
         const csv_column_t *c = &columns->of[at];
+        char name[96];
         if (c->missing == 0 || ++found > SAID) continue;
-        tr_str_printf(&text, "%s column %d ('%.*s') in %lld of %lld rows, first in line %lld",
-                      found > 1 ? ";" : "", at + 1, CUT(columns->names->name[at]),
-                      (long long)c->missing, (long long)rows, (long long)c->missing_line);
+        tr_str_printf(&text, "%s %s in %lld of %lld rows, first in line %lld", found > 1 ? ";" : "",
+                      columns_say(columns, at, name), (long long)c->missing, (long long)rows,
+                      (long long)c->missing_line);
     }
     if (found > SAID) tr_str_printf(&text, "; and %d more columns", found - SAID);
     TR_FAIL(TR_ERR_DATA,

@@ -1431,6 +1431,47 @@ static void a_fraction_is_kept_for_validation(void **state) {
     unlink(path);
 }
 
+/* Every sample is validation data of one fold, and each class is in every fold alike. */
+static void the_folds_have_each_class_alike(void **state) {
+    enum { SAMPLES = 1003, FOLDS = 5, CLASSES = 3 };
+    static int32_t y[SAMPLES], got[SAMPLES];
+    static uint8_t x[SAMPLES * 2], xs[SAMPLES * 2], times[SAMPLES];
+    static const int64_t of_class[CLASSES] = {10, 200, SAMPLES - 210};
+    tr_data_settings_t settings = test_settings();
+    for (int i = 0; i < SAMPLES; i++) {
+        y[i] = (i >= 10) + (i >= 210);
+        x[2 * i] = (uint8_t)i, x[2 * i + 1] = (uint8_t)(i >> 8);
+    }
+    hid_t file = create(0, false);
+    put(file, "x", 2, (hsize_t[]){SAMPLES, 2}, H5T_STD_U8LE, H5T_NATIVE_UINT8, x, contiguous);
+    put(file, "y", 1, (hsize_t[]){SAMPLES}, H5T_STD_I32LE, H5T_NATIVE_INT32, y, contiguous);
+    H5Fclose(file);
+    for (int k = 1; k <= FOLDS; k++) {
+        char fold[16];
+        snprintf(fold, sizeof fold, "%d/%d", k, FOLDS);
+        settings.fold = fold;
+        tr_dataset_t *train = open_with(settings, TR_SPLIT_TRAIN),
+                     *valid = open_with(settings, TR_SPLIT_VALID);
+        const int64_t n = valid->info.samples;
+        int64_t found[CLASSES] = {0};
+        assert_int_equal(train->info.samples + n, SAMPLES);
+        assert_false(tr_dataset_shares(train, valid));
+        OK(valid->ops->read(valid, 0, n, (void *[]){xs, got}));
+        for (int64_t i = 0; i < n; i++) {
+            const int sample = xs[2 * i] + 256 * xs[2 * i + 1];
+            assert_int_equal(got[i], y[sample]);
+            times[sample]++;
+            found[got[i]]++;
+        }
+        for (int c = 0; c < CLASSES; c++)
+            assert_in_range(found[c], of_class[c] / FOLDS, of_class[c] / FOLDS + 1);
+        tr_dataset_close(&train);
+        tr_dataset_close(&valid);
+    }
+    for (int i = 0; i < SAMPLES; i++) assert_int_equal(times[i], 1);
+    unlink(path);
+}
+
 /* 4096 samples of 28 x 28 bytes in a chunk of 7 x 7: a block of so many reads nothing twice, and
  * yet anything smaller does. */
 static void chunks_that_are_read_whole_get_a_warning(void **state) {
@@ -1506,6 +1547,7 @@ static void test_labels_with_mistakes(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_fraction_is_kept_for_validation),
+        cmocka_unit_test(the_folds_have_each_class_alike),
         cmocka_unit_test(chunks_that_are_read_whole_get_a_warning),
         cmocka_unit_test(test_storage),
         cmocka_unit_test(test_types),
