@@ -46,8 +46,9 @@ typedef struct {
      * Mean 0 and std 1 leave the targets unchanged.
      */
     const char *target_mean, *target_std;
-    int64_t classes; /* auto: from the labels */
-    int64_t limit;   /* use only this many samples; 0: all */
+    bool skip_corrupt; /* image files that cannot be decoded are left out */
+    int64_t classes;   /* auto: from the labels */
+    int64_t limit;     /* use only this many samples; 0: all */
     /* synthetic */
     int64_t synthetic_samples;
     const char *synthetic_shape; /* "28x28x1" */

@@ -21,6 +21,8 @@ static inline bool tr_data_is_auto(const char *text) {
 /* "class_names" or "feature_names": the name of the attribute and of the key in state.json. */
 const char *tr_names_key(int list);
 void tr_names_free(tr_names_t *names);
+/* *out is a copy that names `from`, borrowed, as its source. Free *out also after an error. */
+tr_status_t tr_names_copy(const tr_names_t *names, const char *from, tr_names_t *out);
 /* TR_ERR_DATA if an index has different names. A shorter or missing list is not a difference. */
 tr_status_t tr_names_check(int list, const tr_names_t *expected, const tr_names_t *found);
 /* [classes], or NULL unless all classes have names. Valid as long as the data set. */

@@ -257,15 +257,9 @@ static tr_status_t table_describe(table_t *self, const tr_preprocess_t *trained,
     const tr_names_t *classes = &trained->names[TR_NAMES_CLASSES];
     tr_names_t *names = info->names;
     TR_TRY(tr_columns_names(&self->columns, &names[TR_NAMES_INPUTS]));
-    for (int list = 0; list < TR_NAMES_LISTS; list++) names[list].from = self->file.path;
-    if (inputs_only || classes->count == 0) return TR_OK;
-    TR_TRY(tr_alloc((size_t)classes->count * sizeof *classes->name, "names",
-                    &names[TR_NAMES_CLASSES].name));
-    for (int64_t i = 0; i < classes->count; i++) {
-        TR_TRY(tr_strdup(classes->name[i], &names[TR_NAMES_CLASSES].name[i]));
-        names[TR_NAMES_CLASSES].count++;
-    }
-    return TR_OK;
+    names[TR_NAMES_INPUTS].from = self->file.path;
+    if (inputs_only) return TR_OK;
+    return tr_names_copy(classes, self->file.path, &names[TR_NAMES_CLASSES]);
 }
 
 static tr_status_t table_open(table_t *self, const tr_preprocess_t *trained, bool inputs_only) {

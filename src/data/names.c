@@ -27,6 +27,15 @@ void tr_names_free(tr_names_t *names) {
     names->count = 0;
 }
 
+tr_status_t tr_names_copy(const tr_names_t *names, const char *from, tr_names_t *out) {
+    *out = (tr_names_t){.from = from};
+    if (names->count == 0) return TR_OK;
+    TR_TRY(tr_alloc((size_t)names->count * sizeof *out->name, "names", &out->name));
+    out->count = names->count;
+    for (int64_t i = 0; i < names->count; i++) TR_TRY(tr_strdup(names->name[i], &out->name[i]));
+    return TR_OK;
+}
+
 const char *const *tr_class_names(const tr_dataset_info_t *info) {
     const tr_names_t *names = &info->names[TR_NAMES_CLASSES];
     return names->count == info->classes ? (const char *const *)names->name : NULL;

@@ -261,20 +261,11 @@ static tr_status_t resolve_target(const tr_preprocess_sources_t *s, tr_preproces
 
 /* -- the whole --------------------------------------------------------------------------------- */
 
-static tr_status_t copy_names(const tr_names_t *from, const char *origin, tr_names_t *out) {
-    out->from = origin;
-    if (from->count == 0) return TR_OK;
-    TR_TRY(tr_alloc((size_t)from->count * sizeof *out->name, "names", &out->name));
-    out->count = from->count;
-    for (int64_t i = 0; i < from->count; i++) TR_TRY(tr_strdup(from->name[i], &out->name[i]));
-    return TR_OK;
-}
-
 /* Uses the names of the training, not those of the current data. */
 static tr_status_t resolve_names(const tr_preprocess_sources_t *s, tr_preprocess_t *out) {
     const tr_names_t *names = s->train ? s->train->info.names : s->kept ? s->kept->names : NULL;
     for (int list = 0; names && list < TR_NAMES_LISTS; list++)
-        TR_TRY(copy_names(&names[list], out->origin, &out->names[list]));
+        TR_TRY(tr_names_copy(&names[list], out->origin, &out->names[list]));
     return TR_OK;
 }
 

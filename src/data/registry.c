@@ -37,9 +37,12 @@ static tr_status_t open_whole(const tr_data_settings_t *settings, tr_split_t spl
                               bool inputs_only, tr_dataset_t **out) {
     *out = NULL;
     const char *const paths[] = {settings->train, settings->valid, settings->test};
-    const bool is_file = strcmp(settings->format, "hdf5") == 0;
-    const tr_dataset_ops_t *ops = tr_registry_find(
-        &datasets, is_file && tr_table_is_named(paths[split]) ? "table" : settings->format);
+    const char *format = settings->format;
+    if (strcmp(format, "hdf5") == 0 && tr_table_is_named(paths[split]))
+        format = "table";
+    else if (strcmp(format, "hdf5") == 0 && settings->trained && tr_images_are_named(paths[split]))
+        format = "images";
+    const tr_dataset_ops_t *ops = tr_registry_find(&datasets, format);
     if (!ops) return tr_registry_fail_unknown(&datasets, settings->format);
     TR_TRY((inputs_only && ops->open_inputs ? ops->open_inputs : ops->open)(settings, split, out));
     if (!*out) return TR_OK;

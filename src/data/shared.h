@@ -27,6 +27,9 @@ void tr_names_say(const char *const *name, int64_t count, tr_str_t *out);
 /* Whether the name of a file ends as that of a table: .csv, .tsv, or one of these with .gz. */
 bool tr_table_is_named(const char *path);
 
+/* Whether the path is a folder, or the name of a list (.txt) of image files. */
+bool tr_images_are_named(const char *path);
+
 /* The part of `whole` that data.valid_fraction reserves for validation, or the rest for training.
  * Takes ownership of `whole` on success. */
 tr_status_t tr_dataset_part(tr_dataset_t *whole, double fraction, bool is_valid,

@@ -32,7 +32,8 @@ typedef struct {
     /* synthetic images and volumes: "32x32x3"; images: "64x64", height and width. NULL: depends on
      * `what`, or on the images */
     const char *shape;
-    bool grey; /* images: convert to one channel */
+    bool grey;     /* images: convert to one channel */
+    bool in_order; /* images: not shuffled */
     /* synthetic: training samples, and a sixth as many for testing; -1: depends on `what` */
     int64_t samples;
     int64_t classes; /* synthetic: 0: regression; -1: 10 */

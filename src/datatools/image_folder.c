@@ -1,6 +1,7 @@
 /* Lists the images in folders, one per class. */
 #include "image_folder.h"
 #include "base/file.h"
+#include "data/image.h"
 #include "trainer/log.h"
 #include "base/str.h"
 
@@ -8,7 +9,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 
 /* The names in a folder, sorted by bytes, without hidden ones. */
@@ -55,10 +55,7 @@ static tr_status_t pictures_add_files(const char *folder, int label, tr_pictures
         tr_picture_t picture = {.label = label};
         status = tr_path_join(folder, names.entry[i]->d_name, path);
         if (status != TR_OK) break;
-        const char *dot = strrchr(names.entry[i]->d_name, '.');
-        const bool is_picture = dot && (!strcasecmp(dot, ".jpg") || !strcasecmp(dot, ".jpeg") ||
-                                        !strcasecmp(dot, ".png"));
-        if (!is_picture || is_folder(path)) {
+        if (!tr_image_is_named(path) || is_folder(path)) {
             if (others++ == 0) memcpy(other, path, sizeof other);
             continue;
         }

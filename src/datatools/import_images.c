@@ -1,16 +1,19 @@
 /* Imports images in folders, one per class. They are decoded on all cores and written in random
  * order. */
-#include "image.h"
+#include "data/image.h"
 #include "image_folder.h"
 #include "import_int.h"
 #include "base/rng.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #define BATCH_BYTES (32 << 20) /* decoded at once, about */
 
 typedef struct {
     const tr_import_params_t *params;
+    const char *folder;
     tr_pictures_t pictures;
     int64_t height, width; /* of a sample; 0: not yet known */
     int channels;
@@ -110,6 +113,26 @@ static tr_status_t images_read_batch(const import_t *m, const tr_picture_t *pict
                    picture[failed].path);
 }
 
+static int picture_order(const void *a, const void *b) {
+    return strcmp(((const tr_picture_t *)a)->path, ((const tr_picture_t *)b)->path);
+}
+
+/* The paths from the imported folder on, in the order of the samples. */
+static tr_status_t images_write_names(const import_t *m, int group, const char *name) {
+    const int64_t count = (int64_t)m->pictures.group[group].count;
+    const char **file = NULL;
+    char object[32];
+    TR_TRY(tr_alloc((size_t)count * sizeof *file, "names of files", &file));
+    for (int64_t i = 0; i < count; i++) {
+        const char *path = m->pictures.group[group].data[i].path + strlen(m->folder);
+        file[i] = path + strspn(path, "/");
+    }
+    snprintf(object, sizeof object, "%s/file", name);
+    const tr_status_t status = tr_writer_strings(m->writer, object, count, file);
+    tr_free(&file);
+    return status;
+}
+
 static tr_status_t images_copy_group(import_t *m, int group, const char *name) {
     const tr_picture_t *picture = m->pictures.group[group].data;
     const int64_t all = (int64_t)m->pictures.group[group].count;
@@ -117,6 +140,8 @@ static tr_status_t images_copy_group(import_t *m, int group, const char *name) {
     char x_name[32], y_name[32];
     int x, y;
     if (all == 0) return TR_OK;
+    if (m->params->in_order)
+        qsort(m->pictures.group[group].data, (size_t)all, sizeof *picture, picture_order);
     snprintf(x_name, sizeof x_name, "%s/x", name);
     snprintf(y_name, sizeof y_name, "%s/y", name);
     TR_TRY(tr_writer_array(m->writer, x_name, TR_U8, all, &image, &x));
@@ -131,13 +156,13 @@ static tr_status_t images_copy_group(import_t *m, int group, const char *name) {
         m->done += count;
         TR_TRY(tr_import_progress(m->params, m->done, m->total));
     }
-    return TR_OK;
+    return images_write_names(m, group, name);
 }
 
 static tr_status_t images_import(const char *in, const char *out,
                                  const tr_import_params_t *params) {
     static const char *const names[TR_PICTURES_GROUPS] = {"train", "valid", "test"};
-    import_t m = {.params = params};
+    import_t m = {.params = params, .folder = in};
     tr_status_t status;
     TR_TRY_GOTO(images_choose(&m, in), done);
     const char *const *classes = (const char *const *)m.pictures.class_name.data;
@@ -165,7 +190,7 @@ done:
 }
 
 const tr_importer_t tr_importer_images = {
-    "images", "FOLDER OUT.h5 [--size HxW] [--grey] [--valid-fraction F] [--seed N]",
+    "images", "FOLDER OUT.h5 [--size HxW] [--grey] [--no-shuffle] [--valid-fraction F] [--seed N]",
     "Converts JPEG and PNG files, one folder per class (FOLDER/CLASS/FILE), to the groups train "
     "and "
     "valid, in random order. --size scales every image to H x W pixels, bilinear with antialiasing "
@@ -173,5 +198,6 @@ const tr_importer_t tr_importer_images = {
     "three channels if one of them is in colour, one with --grey. If FOLDER has a folder train "
     "with "
     "the classes, and valid (val) or test, these become the groups; else the part F (default 0.1) "
-    "goes to valid.",
+    "goes to valid. --no-shuffle keeps the order of the names, class by class. The data sets "
+    "`file` hold the paths.",
     .run = images_import, .unit = "images"};

@@ -92,4 +92,32 @@ END
 else
     skip "sizes as PIL's" "no python with PIL and h5py"
 fi
+
+# Files as they are: a run on images of 16 x 16, folders and lists to predict and to score
+printf '[model]\nlayers = flatten, linear 2\n[data]\ntrain = f.h5\nbatch_size = 8\n[train]\nepochs = 3\n' >f.ini &&
+    call 0 import images set f.h5 --size 16x16 --no-shuffle --valid-fraction 0 && call 0 data f.h5 &&
+    grep -q '^  train/file (48) strings' out && call 0 f.ini run.dir=files && call 0 predict files f.h5 h5.csv &&
+    call 0 predict files set folder.csv && [ "$(head -n 1 folder.csv)" = \
+    file,prediction,probability_bars,probability_rings ] &&
+    cmp -s <(cut -d, -f1 folder.csv | tail -n +2) <(cd set && find . -type f | sed 's|^\./||' | LC_ALL=C sort) &&
+    cmp -s <(cut -d, -f2- folder.csv) h5.csv
+ok $? "predict on a folder: file names in order, the numbers of the imported images"
+mkdir flat && (cd set && find . -type f) | LC_ALL=C sort -r | while read -r f; do
+    cp "set/$f" "flat/${f:2:1}${f##*/}" && echo "${f:2:1}${f##*/}"
+done >flat/list.txt
+call 0 predict files flat/list.txt list.csv && names out '48 & flat/list.txt' &&
+    cmp -s <(cut -d, -f1 list.csv | tail -n +2) flat/list.txt &&
+    cmp -s <(tail -n +2 list.csv | cut -d, -f2- | tac) <(tail -n +2 folder.csv | cut -d, -f2-)
+ok $? "a list of files, in its order"
+call 0 eval files data.test=set --json a.json && call 0 eval files data.test=f.h5:train --json b.json &&
+    json "a['samples'] == 48 and a['accuracy'] == b['accuracy'] and abs(a['loss'] - b['loss']) < 1e-6" a.json b.json &&
+    call 65 eval files data.test=flat && names err 'flat & bars, rings'
+ok $? "eval on a folder with a folder for each class"
+first=$(head -n 1 flat/list.txt) && truncate -s 200 "flat/$first" &&
+    call 65 predict files flat c.csv && once err "trainer: error & flat/$first" && ! ls c.csv* >/dev/null 2>&1 &&
+    call 0 predict files flat c.csv data.skip_corrupt=yes && once err "^warning & flat/$first" &&
+    [ "$(wc -l <c.csv)" = 48 ] && ! grep -q "$first" c.csv &&
+    mkdir none && call 65 predict files none d.csv && names err "'none' & .jpg" &&
+    echo gone.png >gone.txt && call 66 predict files gone.txt d.csv && names err gone.png && [ ! -e d.csv ]
+ok $? "a damaged file is named, or left out with data.skip_corrupt"
 echo "1..$n"

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <strings.h>
 
 #define PIXELS_MAX ((int64_t)1 << 28) /* a larger size is treated as damage */
 
@@ -19,6 +20,12 @@ tr_status_t tr_image_make(const char *path, int64_t height, int64_t width, int c
         return TR_FAIL(TR_ERR_DATA, "'%s' has %lld x %lld pixels; the limit is %lld in all.", path,
                        (long long)height, (long long)width, (long long)PIXELS_MAX);
     return probe ? TR_OK : tr_alloc((size_t)(height * width * channels), "an image", &out->pixels);
+}
+
+bool tr_image_is_named(const char *path) {
+    const char *dot = strrchr(path, '.');
+    return dot &&
+           (!strcasecmp(dot, ".jpg") || !strcasecmp(dot, ".jpeg") || !strcasecmp(dot, ".png"));
 }
 
 void tr_image_free(tr_image_t *image) {

@@ -1,6 +1,6 @@
-/* Image files, decoded to 8-bit pixels. Private to src/datatools. */
-#ifndef TR_DATATOOLS_IMAGE_H
-#define TR_DATATOOLS_IMAGE_H
+/* Image files, decoded to 8-bit pixels. Used by `import images` and the data set of images. */
+#ifndef TR_DATA_IMAGE_H
+#define TR_DATA_IMAGE_H
 
 #include "trainer/status.h"
 #include <stdbool.h>
@@ -14,6 +14,8 @@ typedef struct {
     uint8_t *pixels; /* owned */
 } tr_image_t;
 
+/* Whether the path ends in .jpg, .jpeg or .png. */
+bool tr_image_is_named(const char *path);
 /*
  * Reads the header of a JPEG or PNG file, identified by its first bytes. TR_ERR_DATA names the file
  * and the error. TR_ERR_CONFIG if this build lacks the library.
