@@ -374,7 +374,7 @@ static void test_csv_damaged(void **state) {
         {"1\n2\n", "in.csv"},
         {"a,b\n1,2\n3\n", "in.csv & 3 & 1 & 2"},
         {"a,b\n1,2\n\n,4\n", "in.csv & 4 & 1"},
-        {"a,b\nnan,2\n", "in.csv & 2 & 1 & 'nan'"},
+        {"a,b\nnan,2\n", "in.csv & 2 & 1 & 'a' & --drop"},
         {"a,b\n1e300,2\n", "in.csv & 2 & 1 & '1e300'"},
         {"a,b\n1,1e300\n2,1.5\n", "in.csv & 2 & '1e300'"},
         {"a,b\n1,1e400\n2,1.5\n3,2.5\n", "in.csv & 2 & '1e400'"},

@@ -25,6 +25,18 @@ CPU_KERNEL(cache_append) {
 
 /* -- one query --------------------------------------------------------------------------------- */
 
+/* Lane l: that of lane at[l] of a, followed by b. */
+CPU_VECTOR cpu_vec_t lanes_of(cpu_vec_t a, cpu_vec_t b, cpu_vec_mask_t at) {
+#ifdef __clang__ /* has no shuffle whose lanes are variables, and sees by itself that they are not */
+    cpu_vec_t out;
+    for (int l = 0; l < CPU_VEC_LANES; l++)
+        out[l] = at[l] < CPU_VEC_LANES ? a[at[l]] : b[at[l] - CPU_VEC_LANES];
+    return out;
+#else
+    return __builtin_shuffle(a, b, at);
+#endif
+}
+
 /* Lane i: the sum of the lanes of v[i]. */
 CPU_VECTOR cpu_vec_t sums_of_lanes(cpu_vec_t v[CPU_VEC_LANES]) {
 #pragma GCC unroll 4
@@ -36,8 +48,7 @@ CPU_VECTOR cpu_vec_t sums_of_lanes(cpu_vec_t v[CPU_VEC_LANES]) {
         }
 #pragma GCC unroll 8
         for (int i = 0; i < half; i++)
-            v[i] = __builtin_shuffle(v[i], v[i + half], low) +
-                   __builtin_shuffle(v[i], v[i + half], high);
+            v[i] = lanes_of(v[i], v[i + half], low) + lanes_of(v[i], v[i + half], high);
     }
     return v[0];
 }
