@@ -8,6 +8,7 @@
  *   ./fuzz_csv -max_total_time=60 -max_len=4096 [CORPUS]
  */
 #include "data/csv.h"
+#include "base/mem.h"
 #include "base/str.h"
 
 #include <string.h>
