@@ -4,6 +4,7 @@
 #include "infer/generate.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "trainer/log.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -16,6 +17,8 @@ typedef struct {
     cmd_words_t settings;
     cmd_texts_t prompts;
     int64_t tokens, rows; /* rows 0: depends on the number of prompts */
+    int64_t slide;        /* 0: half of the context */
+    bool no_slide;
     int type;             /* of the weights, a tr_dtype_t */
     tr_sampling_t sampling;
 } generate_options_t;
@@ -45,11 +48,33 @@ static tr_status_t generate_build(tr_session_t *s, void *self) {
     return tr_generator_build(s, p->generator);
 }
 
+/* How many tokens leave a full context. */
+static tr_status_t generate_slide(const generate_t *p, int64_t *out) {
+    const int64_t context = tr_generator_context(p->generator);
+    *out = p->o->no_slide ? 0 : p->o->slide > 0 ? p->o->slide : (context + 1) / 2;
+    if (*out <= context) return TR_OK;
+    return TR_FAIL(TR_ERR_USAGE,
+                   "--slide %lld: expected at most %lld, the context of the model (model.context)",
+                   (long long)*out, (long long)context);
+}
+
+static void generate_note_cropped(const generate_t *p) {
+    const size_t context = (size_t)tr_generator_context(p->generator);
+    int64_t cropped = 0;
+    for (int64_t i = 0; i < p->count; i++) cropped += p->texts[i].ids.count > context;
+    if (cropped > 0 && !p->o->no_slide)
+        TR_WARN("%lld of %lld prompts have more tokens than the context of the model, %zu "
+                "(model.context): the model reads the last %zu of them",
+                (long long)cropped, (long long)p->count, context, context);
+}
+
 /* The tokenizer, and the tokens of all prompts. */
 static tr_status_t generate_make_texts(generate_t *p) {
     const tr_preprocess_t *kept = p->t.preprocess;
     const int64_t count = (int64_t)p->o->prompts.count, ranks = p->t.info->size,
                   rank = p->t.info->rank;
+    int64_t slide;
+    TR_TRY(generate_slide(p, &slide));
     if (!kept || !kept->tokenizer)
         return TR_FAIL(TR_ERR_DATA,
                        "%s has no tokenizer: name a checkpoint whose training data `trainer import "
@@ -67,9 +92,11 @@ static tr_status_t generate_make_texts(generate_t *p) {
                             .sampling = p->o->sampling,
                             .most = p->o->tokens,
                             .end = p->tokenizer->end,
+                            .slide = slide,
                             .logprobs = -1};
         TR_TRY(tr_tokenizer_encode(p->tokenizer, text->prompt, strlen(text->prompt), &text->ids));
     }
+    generate_note_cropped(p);
     return TR_OK;
 }
 
@@ -197,6 +224,8 @@ static tr_status_t generate_run(void *options) {
     tr_status_t status = TR_OK;
     if (o->prompts.count > 0 && o->file)
         return TR_FAIL(TR_ERR_USAGE, "--prompt and --prompts: expected one of them");
+    if (o->slide > 0 && o->no_slide)
+        return TR_FAIL(TR_ERR_USAGE, "--slide and --no-slide: expected one of them");
     if (o->file)
         TR_TRY_GOTO(generate_read_prompts(o, &file_text), done);
     else if (o->prompts.count == 0)
@@ -237,8 +266,15 @@ static const cmd_option_t options[] = {
     CMD_OPTION_TEXT(generate_options_t, file, "--prompts", "FILE", NULL,
                     "Reads a prompt from each line of FILE."),
     CMD_OPTION_INT(generate_options_t, tokens, "--tokens", "N", "100", 1, MOST_TOKENS,
-                   "The largest number of new tokens. A text also stops at the end-of-text token "
-                   "and at the end of model.context."),
+                   "The largest number of new tokens. A text also stops at the end-of-text "
+                   "token."),
+    CMD_OPTION_INT(generate_options_t, slide, "--slide", "N", NULL, 1, MOST_TOKENS,
+                   "When a text fills model.context, its first N tokens leave the context, the "
+                   "others are processed again, and the text goes on; by default half of the "
+                   "context. 1 gives the model as many earlier tokens as possible, and processes "
+                   "all of them for each token."),
+    CMD_OPTION_FLAG(generate_options_t, no_slide, "--no-slide",
+                    "Ends a text that fills model.context, and refuses longer prompts."),
     CMD_OPTION_FLOAT(generate_options_t, sampling.temperature, "--temperature", "T", "0.8", 0, 100,
                      "0 takes the best token each time; another one draws from the probabilities "
                      "at this temperature."),

@@ -27,8 +27,9 @@ typedef struct {
 typedef struct {
     tr_text_t *text;
     uint64_t order; /* of admission */
+    int64_t start;  /* tokens at the beginning of the text that the model no longer sees */
     int64_t length; /* tokens in the caches */
-    int32_t next;   /* the last sampled token, which is not yet in the caches */
+    int64_t prompt; /* tokens that prefill puts into the caches */
 } row_t;
 
 struct tr_generator {
@@ -136,6 +137,10 @@ static const program_t *generator_smallest(const tr_generator_t *n, int64_t text
     return p;
 }
 
+int64_t tr_generator_context(const tr_generator_t *n) {
+    return n->context;
+}
+
 int tr_generator_decode(const tr_generator_t *n, int64_t texts) {
     return generator_smallest(n, texts)->index;
 }
@@ -166,25 +171,35 @@ static bool are_finite(const float *scores, int64_t count) {
     return !wrong;
 }
 
+/* The context is full: its first tokens leave, and the others are processed again, from position 0. */
+static void row_slide(row_t *row) {
+    row->start += row->text->slide;
+    row->prompt = row->length + 1 - row->text->slide;
+    row->length = 0;
+}
+
 /* Samples the next token of a row, or ends the text. */
 static tr_status_t row_choose(tr_generator_t *n, row_t *row, const float *scores) {
     tr_text_t *text = row->text;
     const int64_t count = n->params.vocab_size;
+    const uint64_t position = (uint64_t)(row->start + row->length);
     tr_token_score_t score;
     if (!are_finite(scores, count)) return text->stop = TR_STOP_NOT_FINITE, TR_OK;
-    row->next =
-        tr_sample(&text->sampling, text->index, (uint64_t)row->length, scores, count, n->order);
+    const int32_t token =
+        tr_sample(&text->sampling, text->index, position, scores, count, n->order);
     n->stats.tokens++;
-    if (row->next == text->end) return text->stop = TR_STOP_END_OF_TEXT, TR_OK;
-    TR_TRY(tr_vec_push(&text->tokens, row->next));
+    if (token == text->end) return text->stop = TR_STOP_END_OF_TEXT, TR_OK;
+    TR_TRY(tr_vec_push(&text->tokens, token));
     if (text->logprobs >= 0) {
-        tr_token_score(scores, count, row->next, &score);
+        tr_token_score(scores, count, token, &score);
         TR_TRY(tr_vec_push(&text->scores, score));
     }
     if ((int64_t)text->tokens.count >= text->most)
         text->stop = TR_STOP_LENGTH;
-    else if (row->length >= n->context)
+    else if (row->length >= n->context && text->slide == 0)
         text->stop = TR_STOP_CONTEXT;
+    else if (row->length >= n->context)
+        row_slide(row);
     return TR_OK;
 }
 
@@ -198,7 +213,14 @@ static tr_status_t row_continue(tr_generator_t *n, row_t *row, const float *scor
 }
 
 static bool row_has_prompt(const row_t *row) {
-    return row->text && row->length < (int64_t)row->text->ids.count;
+    return row->text && row->length < row->prompt;
+}
+
+/* The token of the prompt, or the generated one, at a position of the context. */
+static int32_t row_token(const row_t *row, int64_t position) {
+    const tr_text_t *text = row->text;
+    const size_t at = (size_t)(row->start + position);
+    return at < text->ids.count ? text->ids.data[at] : text->tokens.data[at - text->ids.count];
 }
 
 /* -- prefill ----------------------------------------------------------------------------------- */
@@ -214,8 +236,9 @@ static row_t *generator_oldest(const tr_generator_t *n) {
 static tr_status_t row_write_piece(tr_generator_t *n, const row_t *row, const program_t *p,
                                    int64_t count) {
     tr_graph_t *g = n->s->g;
-    const int32_t *ids = row->text->ids.data + row->length, first = (int32_t)row->length;
-    for (int64_t t = 0; t < p->steps; t++) n->input[t] = t < count ? ids[t] : 0;
+    const int32_t first = (int32_t)row->length;
+    for (int64_t t = 0; t < p->steps; t++)
+        n->input[t] = t < count ? row_token(row, row->length + t) : 0;
     TR_TRY(tr_tensor_write(g, p->id, n->input));
     for (int64_t t = 0; t < p->steps; t++) n->input[t] = t < count ? first + (int32_t)t : 0;
     TR_TRY(tr_tensor_write(g, p->position, n->input));
@@ -224,11 +247,11 @@ static tr_status_t row_write_piece(tr_generator_t *n, const row_t *row, const pr
     return tr_tensor_write(g, p->last, &(int32_t){(int32_t)count - 1});
 }
 
-/* The next piece of a prompt; after the last one, the first token. Pieces depend on the length of
- * the prompt alone. */
+/* The next piece of a prompt, or of a text that slid; after the last one, a token. Pieces depend on
+ * row->prompt alone. */
 static tr_status_t generator_prefill(tr_generator_t *n, row_t *row, tr_generator_text_fn each,
                                      void *self) {
-    const int64_t left = (int64_t)row->text->ids.count - row->length;
+    const int64_t left = row->prompt - row->length;
     const program_t *p = &n->prefill[left <= n->prefill[1].steps];
     const int64_t count = left < p->steps ? left : p->steps;
     TR_TRY(row_write_piece(n, row, p, count));
@@ -243,7 +266,8 @@ static tr_status_t generator_prefill(tr_generator_t *n, row_t *row, tr_generator
  * values. */
 static tr_status_t generator_write_rows(tr_generator_t *n, const program_t *p, int64_t count) {
     tr_graph_t *g = n->s->g;
-    for (int64_t i = 0; i < p->samples; i++) n->input[i] = i < count ? n->ready[i]->next : 0;
+    for (int64_t i = 0; i < p->samples; i++)
+        n->input[i] = i < count ? row_token(n->ready[i], n->ready[i]->length) : 0;
     TR_TRY(tr_tensor_write(g, p->id, n->input));
     for (int64_t i = 0; i < p->samples; i++)
         n->input[i] = i < count ? (int32_t)n->ready[i]->length : 0;
@@ -292,7 +316,7 @@ tr_status_t tr_generator_admit(tr_generator_t *n, tr_text_t *text) {
                        "give a prompt",
                        number);
     if (text->ids.count == 0) TR_TRY(tr_vec_push(&text->ids, text->end));
-    if ((int64_t)text->ids.count > n->context)
+    if (text->slide == 0 && (int64_t)text->ids.count > n->context)
         return TR_FAIL(TR_ERR_DATA,
                        "prompt %llu has %zu tokens, but the context of the model has %lld "
                        "(model.context): shorten the prompt",
@@ -300,8 +324,12 @@ tr_status_t tr_generator_admit(tr_generator_t *n, tr_text_t *text) {
     while (row < n->row + n->params.rows && row->text) row++;
     if (row == n->row + n->params.rows)
         return TR_FAIL(TR_ERR_INTERNAL, "a text is admitted where no row is free");
+    const int64_t prompt = min64((int64_t)text->ids.count, n->context);
     text->stop = TR_STOP_NONE;
-    *row = (row_t){.text = text, .order = n->admitted++};
+    *row = (row_t){.text = text,
+                   .order = n->admitted++,
+                   .start = (int64_t)text->ids.count - prompt,
+                   .prompt = prompt};
     return TR_OK;
 }
 
@@ -321,11 +349,12 @@ static void generator_note_failed(void *self, tr_text_t *text) {
     if (text->stop == TR_STOP_NOT_FINITE) *failed = text;
 }
 
-/* generator_decode, with its time. */
-static tr_status_t generator_time_decode(tr_generator_t *n, tr_text_t **failed) {
+/* A token of each text, or a piece of one that slid, with its time. */
+static tr_status_t generator_time_step(tr_generator_t *n, row_t *slid, tr_text_t **failed) {
     const double begin = tr_clock_sec();
     const int64_t before = n->stats.tokens;
-    TR_TRY(generator_decode(n, generator_note_failed, failed));
+    TR_TRY(slid ? generator_prefill(n, slid, generator_note_failed, failed)
+                : generator_decode(n, generator_note_failed, failed));
     const double sec = tr_clock_sec() - begin;
     n->stats.decoded += n->stats.tokens - before;
     n->stats.decode_sec += sec;
@@ -345,8 +374,9 @@ tr_status_t tr_generator_run(tr_generator_t *n, tr_text_t *texts, int64_t count,
         while (next < count && tr_generator_free(n) > 0)
             TR_TRY(tr_generator_admit(n, &texts[next++]));
         row_t *row = generator_oldest(n);
-        TR_TRY(row ? generator_prefill(n, row, generator_note_failed, &failed)
-                   : generator_time_decode(n, &failed));
+        TR_TRY(row && row->text->tokens.count == 0
+                   ? generator_prefill(n, row, generator_note_failed, &failed)
+                   : generator_time_step(n, row, &failed));
         if (n->stats.first_sec == 0 && n->stats.tokens > 0)
             n->stats.first_sec = tr_clock_sec() - begin;
     }

@@ -89,16 +89,43 @@ ok $? "another seed gives another"
 generate 1 "$golden" --prompt a --tokens 30 --temperature 1 --top-k 1 &&
     [ "$(tokens 1)" = "$(expected a | cut -d, -f1-30)" ]
 ok $? "--top-k 1 is greedy"
-generate 1 "$golden" --prompt a --tokens 200 --temperature 0
+generate 1 "$golden" --prompt a --tokens 200 --temperature 0 --no-slide
 [ $? = 0 ] && [ "$(tokens 1 | tr ',' '\n' | wc -l)" = 112 ] && grep -q '"stop": "end of the context"' texts.json &&
     grep -q 'end of the context' out
-ok $? "a text stops at the end of the context, and the program says so"
+ok $? "--no-slide: a text stops at the end of the context, and the program says so"
 generate 1 "$golden" --tokens 5 --temperature 0
 [ $? = 0 ] && grep -q '"prompt_tokens": 1' texts.json
 ok $? "an empty prompt begins with the end of a text"
-run 1 generate "$golden" --prompt "$(cat "$TRAINER_ROOT/tests/golden/gpt2/text.txt")"
+long=$(cat "$TRAINER_ROOT/tests/golden/gpt2/text.txt")
+run 1 generate "$golden" --prompt "$long" --no-slide
 [ $? = 65 ] && grep -q '148\|149' out && grep -q '112' out
-ok $? "a prompt that is longer than the context is refused"
+ok $? "and a prompt that is longer than the context is refused"
+# -- texts past the context
+for slide in 1 56; do
+    generate 1 "$golden" --prompt a --prompt 'The run' --tokens 180 --temperature 0 --slide $slide --batch 2
+    [ $? = 0 ] && [ "$(tokens 1 | tr ',' '\n' | wc -l)" = 180 ] && both=$(tokens 1; tokens 2) &&
+        [ "$(tokens 1 | cut -d, -f1-100)" = "$(expected a)" ] && ! grep -q 'end of the context' out
+    ok $? "--slide $slide: the text goes on"
+    generate 2 "$golden" --prompt a --prompt 'The run' --tokens 180 --temperature 0 --slide $slide --batch 1
+    [ $? = 0 ] && [ "$both" = "$(tokens 1; tokens 2)" ]
+    ok $? "--slide $slide: alone as in a batch"
+    [ $slide = 1 ] && cropped=$(tokens 1)
+done
+[ "$cropped" = "$(tr -d ' \n' <"$TRAINER_ROOT/tests/golden/gpt2/expected.json" | sed 's/.*"cropped":\[\([0-9,]*\).*/\1/')" ]
+ok $? "--slide 1: the tokens that transformers chose from the cropped context"
+generate 1 "$golden" --prompt a --tokens 180 --temperature 0
+[ $? = 0 ] && [ "$(tokens 1)" = "$(echo "$both" | head -1)" ]
+ok $? "half of the context is the default"
+generate 1 "$golden" --prompt "$long" --tokens 9 --temperature 0
+[ $? = 0 ] && grep -q '1 of 1 .* 112 ' out && first=$(tokens 1) &&
+    generate 1 "$golden" --prompt "x $long" --tokens 9 --temperature 0 && [ "$first" = "$(tokens 1)" ]
+ok $? "of a longer prompt the last tokens are read, and the program says so"
+run 1 generate "$golden" --prompt a --slide 113
+[ $? = 2 ] && names out '113 & 112 & model.context'
+ok $? "a slide that is longer than the context"
+run 1 generate "$golden" --prompt a --slide 2 --no-slide
+[ $? = 2 ] && names out '--slide & --no-slide'
+ok $? "or none"
 run 1 generate "$golden" --prompt a --tokens 0
 [ $? = 2 ] && grep -q -- "--tokens '0'" out
 ok $? "and a bad option"

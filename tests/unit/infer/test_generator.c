@@ -23,6 +23,7 @@ static const char settings[] = "[model]\ntype = gpt\nn_layer = 2\nn_head = 2\nn_
                                "context = 160\nvocab_size = 67\n";
 
 static tr_world_t *world;
+static bool slides; /* texts slide, and no position is BROKEN */
 
 /* -- a model with random weights --------------------------------------------------------------- */
 
@@ -49,7 +50,7 @@ static void fill_params(tr_graph_t *g, tr_dtype_t type) {
         const bool is_table = strstr(info->name, "wpe"),
                    is_matrix = info->shape.ndim == 2 && !is_table;
         uint16_t *halves = calloc((size_t)count, sizeof *halves);
-        for (int64_t i = 0; is_table && i < 40; i++) values[BROKEN * 40 + i] = NAN;
+        for (int64_t i = 0; is_table && !slides && i < 40; i++) values[BROKEN * 40 + i] = NAN;
         for (int64_t i = 0; i < count && is_matrix && type != TR_F32; i++) {
             halves[i] = type == TR_BF16 ? tr_bf16_of_float(values[i]) : tr_f16_of_float(values[i]);
             values[i] = type == TR_BF16 ? tr_float_of_bf16(halves[i]) : tr_float_of_f16(halves[i]);
@@ -110,11 +111,12 @@ static void make_texts(tr_text_t texts[TEXTS]) {
                          .top_p = i % 4 ? 1 : 0.8,
                          .top_k = i % 5 ? 0 : 9,
                          .seed = (uint64_t)i / 9},
-            .most = 1 + i * 11 % MOST,
-            .end = 7,
+            .most = (1 + i * 11 % MOST) * (slides ? 4 : 1),
+            .end = slides ? -1 : 7,
+            .slide = slides ? 1 + i * 53 % CONTEXT : 0,
             .logprobs = i % 2 ? 5 : -1,
         };
-        for (int k = 0; k < lengths[i % 15]; k++)
+        for (int k = 0; k < (slides ? 12 : 0) + lengths[i % 15]; k++)
             OK(tr_vec_push(&texts[i].ids, (int32_t)(tr_rng_uniform(&rng) * VOCAB)));
     }
 }
@@ -221,6 +223,57 @@ static void mixed_is_alone_bf16(void **state) {
     alone_and_mixed(TR_BF16);
 }
 
+/* Texts that fill the context once or more, and some prompts longer than it. */
+static void mixed_is_alone_sliding(void **state) {
+    tr_text_t alone[TEXTS], mixed[TEXTS];
+    int past = 0, longer = 0;
+    slides = true;
+    model_t m = open_model(1, 1, TR_F32, TR_F32);
+    make_texts(alone);
+    generate_alone(&m, alone);
+    close_model(&m);
+    m = open_model(7, 1, TR_F32, TR_F32);
+    make_texts(mixed);
+    generate_mixed(&m, mixed, 5);
+    close_model(&m);
+    for (int i = 0; i < TEXTS; i++) {
+        assert_int_equal(alone[i].stop, TR_STOP_LENGTH);
+        expect_same(&alone[i], &mixed[i]);
+        past += alone[i].ids.count + alone[i].tokens.count > CONTEXT + 1;
+        longer += alone[i].ids.count > CONTEXT;
+    }
+    assert_true(past > 5 && longer > 1);
+    slides = false;
+    free_texts(alone, TEXTS);
+    free_texts(mixed, TEXTS);
+}
+
+/* A text that slides by 1 has the tokens of new texts whose prompts are the last CONTEXT tokens. */
+static void slide_by_one_is_cropping(void **state) {
+    enum { MORE = 20 };
+    tr_text_t whole = {.most = MORE, .end = -1, .slide = 1, .logprobs = -1};
+    int ended = 0;
+    slides = true;
+    model_t m = open_model(1, 1, TR_F32, TR_F32);
+    for (int k = 0; k < CONTEXT - 3; k++) OK(tr_vec_push(&whole.ids, k * k % VOCAB));
+    OK(tr_generator_admit(m.generator, &whole));
+    while (ended < 1) OK(tr_generator_step(m.generator, take, &ended));
+    assert_int_equal(whole.tokens.count, MORE);
+    for (size_t t = 5; t < MORE; t++) {
+        tr_text_t one = {.most = 1, .end = -1, .logprobs = -1};
+        for (size_t k = whole.ids.count + t - CONTEXT; k < whole.ids.count + t; k++)
+            OK(tr_vec_push(&one.ids, k < whole.ids.count ? whole.ids.data[k]
+                                                         : whole.tokens.data[k - whole.ids.count]));
+        OK(tr_generator_admit(m.generator, &one));
+        for (ended = 0; ended < 1;) OK(tr_generator_step(m.generator, take, &ended));
+        assert_int_equal(one.tokens.data[0], whole.tokens.data[t]);
+        free_texts(&one, 1);
+    }
+    slides = false;
+    close_model(&m);
+    free_texts(&whole, 1);
+}
+
 /* Halves are held in half the memory and give the same bits as their values in fp32. */
 static void halves_are_their_values(void **state) {
     for (tr_dtype_t type = TR_BF16; type <= TR_F16; type++) {
@@ -279,6 +332,7 @@ static void refused_texts(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mixed_is_alone_fp32),     cmocka_unit_test(mixed_is_alone_bf16),
+        cmocka_unit_test(mixed_is_alone_sliding),  cmocka_unit_test(slide_by_one_is_cropping),
         cmocka_unit_test(halves_are_their_values), cmocka_unit_test(scores_of_tokens),
         cmocka_unit_test(refused_texts),
     };
