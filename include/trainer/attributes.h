@@ -52,7 +52,7 @@ typedef struct {
     bool flip;
 } tr_augment_attr_t;
 
-/* act(alpha op(A) op(B) + bias) + beta C */
+/* act(alpha op(A) op(B) + bias) + beta C; for alpha 0, see tr_matmul */
 typedef struct {
     bool trans_a, trans_b;
     float alpha, beta;

@@ -38,9 +38,13 @@ tr_status_t tr_evaluate(const tr_config_t *config, tr_world_t *world, const char
 /* A trained model that predicts samples in host memory. */
 typedef struct tr_predictor tr_predictor_t;
 typedef struct {
-    tr_dtype_t dtype;     /* of the inputs: that of the training data */
-    tr_shape_t shape;     /* of one input sample */
-    int64_t sample_bytes; /* of one input sample, dense */
+    /* [field_count] the inputs: the fields of the training data without y, in their order (name,
+     * type, shape of a sample, bytes of a dense one). Of the predictor */
+    const tr_field_t *field;
+    int field_count;
+    tr_dtype_t dtype;     /* of field[0]: that of the training data */
+    tr_shape_t shape;     /* of one of its samples */
+    int64_t sample_bytes; /* of one of its samples, dense */
     int64_t classes;      /* 0: regression */
     int64_t outputs;      /* values per sample: one per class, or one per target */
     int64_t batch;        /* samples computed at once: data.batch_size */
@@ -63,9 +67,12 @@ const tr_predictor_info_t *tr_predictor_info(const tr_predictor_t *predictor); /
  * Predicts `count` >= 0 samples. x: (count, sample shape) of info.dtype, in units of the data.
  * out: (count, info.outputs), the probability of each class or the targets in units of the data.
  * The caller owns both. Not collective: ranks may predict different numbers of samples. One thread
- * at a time.
+ * at a time. TR_ERR_CONFIG: the model has several inputs.
  */
 tr_status_t tr_predictor_run(tr_predictor_t *predictor, const void *x, int64_t count, float *out);
+/* The same with fields[info.field_count], each (count, sample shape) of its type. */
+tr_status_t tr_predictor_run_fields(tr_predictor_t *predictor, const void *const *fields,
+                                    int64_t count, float *out);
 
 #ifdef __cplusplus
 }

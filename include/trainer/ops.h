@@ -26,7 +26,7 @@ tr_status_t tr_linear(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tensor_t b
 tr_status_t tr_linear_in_out(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tensor_t b,
                              tr_act_t act, tr_tensor_t *out);
 /* alpha op(a) op(b), then act: a (..., M, K), or (..., K, M) if trans_a; b (..., K, N), or (..., N, K)
- * if trans_b, without leading dimensions or with those of a -> (..., M, N). beta is 0.
+ * if trans_b, without leading dimensions or with those of a -> (..., M, N). alpha 0 means 1; beta is 0.
  * Differentiable in both. */
 tr_status_t tr_matmul(tr_graph_t *g, tr_tensor_t a, tr_tensor_t b, const tr_matmul_attr_t *attr,
                       tr_tensor_t *out);

@@ -26,6 +26,12 @@ void tr_preprocess_destroy(tr_preprocess_t **preprocess) {
     tr_free(preprocess);
 }
 
+const tr_field_t *tr_preprocess_field(const tr_preprocess_t *p, const char *name) {
+    for (int f = 0; f < p->field_count; f++)
+        if (strcmp(p->field[f].name, name) == 0) return &p->field[f];
+    return NULL;
+}
+
 /* -- vectors ----------------------------------------------------------------------------------- */
 
 static tr_status_t preprocess_copy(const tr_floats_t *from, tr_floats_t *out) {
@@ -166,13 +172,14 @@ static void list_numbers(const tr_floats_t *v, float none, tr_str_t *out) {
 static tr_status_t take_init(const tr_preprocess_sources_t *s, const tr_field_t *x,
                              tr_preprocess_t *out, bool *out_taken) {
     const tr_normalize_t *input = &s->init->input;
+    const tr_field_t *was = tr_preprocess_field(s->init, "x");
     const int64_t count = (int64_t)input->mean.count;
-    const bool bytes_to_1 = s->init->type == TR_U8 && count == 1 && input->mean.data[0] == 0 &&
+    const bool bytes_to_1 = was && was->dtype == TR_U8 && count == 1 && input->mean.data[0] == 0 &&
                             input->std.data[0] == 255;
     tr_str_t text = {0};
     /* the default anyway */
-    if (bytes_to_1 || (count == 0 && s->init->type != TR_U8)) return TR_OK;
-    *out_taken = s->init->type == x->dtype && (count <= 1 || count == tr_field_channels(x));
+    if (!was || bytes_to_1 || (count == 0 && was->dtype != TR_U8)) return TR_OK;
+    *out_taken = was->dtype == x->dtype && (count <= 1 || count == tr_field_channels(x));
     tr_str_append(&text, "data.mean = ");
     list_numbers(&input->mean, 0, &text);
     tr_str_append(&text, ", data.std = ");
@@ -185,7 +192,7 @@ static tr_status_t take_init(const tr_preprocess_sources_t *s, const tr_field_t 
         TR_WARN(
             "model.init: the initial model was trained on inputs of type %s with %s, which do not "
             "fit the inputs of %s: set data.mean and data.std so that both are in the same units",
-            tr_dtype_name(s->init->type), text.text, s->info->description);
+            tr_dtype_name(was->dtype), text.text, s->info->description);
     tr_str_free(&text);
     return *out_taken ? copy_both(input, &out->input) : TR_OK;
 }
@@ -279,9 +286,10 @@ static tr_status_t resolve_texts(const tr_preprocess_sources_t *s, tr_preprocess
 }
 
 static tr_status_t preprocess_resolve(const tr_preprocess_sources_t *s, tr_preprocess_t *out) {
-    const tr_field_t *x = inputs_of(s->info);
     out->classes = s->classes;
-    if (x) out->type = x->dtype, out->shape = x->shape;
+    for (int f = 0; f < s->info->field_count; f++)
+        if (strcmp(s->info->field[f].name, "y") != 0)
+            out->field[out->field_count++] = s->info->field[f];
     TR_TRY(tr_strdup(s->kept ? s->kept->origin : s->info->description, &out->origin));
     TR_TRY(resolve_input(s, out));
     TR_TRY(resolve_target(s, out));

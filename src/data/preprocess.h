@@ -19,8 +19,10 @@ typedef struct {
 } tr_normalize_t;
 
 typedef struct tr_preprocess {
-    tr_dtype_t type;              /* of inputs in a batch */
-    tr_shape_t shape;             /* of an input sample; ndim 0: unknown */
+    /* The inputs, in the order of the training data: all fields but y. Of an earlier version: x
+     * alone; its ndim is 0 if the shape is unknown. */
+    tr_field_t field[TR_DATASET_MAX_FIELDS];
+    int field_count;
     int64_t classes;              /* 0: regression */
     tr_normalize_t input, target; /* in units of the data */
     tr_names_t names[TR_NAMES_LISTS];
@@ -30,6 +32,8 @@ typedef struct tr_preprocess {
 } tr_preprocess_t;
 
 void tr_preprocess_destroy(tr_preprocess_t **preprocess);
+/* The input `name`; NULL: none. */
+const tr_field_t *tr_preprocess_field(const tr_preprocess_t *preprocess, const char *name);
 
 /* -- resolving --------------------------------------------------------------------------------- */
 
@@ -84,8 +88,9 @@ tr_status_t tr_preprocess_from_json(const struct json_t *data, const char *origi
  * a line if the tokenizers differ. */
 void tr_preprocess_compare(const tr_preprocess_t *was, const tr_preprocess_t *is, tr_str_t *out);
 /*
- * Checks that a data set fits. TR_ERR_DATA if a table has another width, names differ, columns of a
- * table became inputs in another way, or the tokens come from another tokenizer. With `inputs_only`, different class names are only a warning.
+ * Checks that a data set fits. TR_ERR_DATA if an input is missing, a table has another width, names
+ * differ, columns of a table became inputs in another way, or the tokens come from another
+ * tokenizer. With `inputs_only`, different class names are only a warning.
  * Warns if the inputs have another type.
  */
 tr_status_t tr_preprocess_match(const tr_preprocess_t *preprocess, const tr_dataset_info_t *info,

@@ -11,13 +11,13 @@
 static tr_status_t preprocess_check_check_table(const tr_preprocess_t *p,
                                                 const tr_dataset_info_t *info,
                                                 const tr_field_t *x) {
-    if (p->shape.ndim != 1 || x->shape.ndim != 1 || p->shape.dim[0] == x->shape.dim[0])
-        return TR_OK;
+    const tr_shape_t *was = &tr_preprocess_field(p, "x")->shape;
+    if (was->ndim != 1 || x->shape.ndim != 1 || was->dim[0] == x->shape.dim[0]) return TR_OK;
     return TR_FAIL(TR_ERR_DATA,
                    "the model takes %lld input%s, but a sample of %s has %lld: use the columns of "
                    "the training data, in the same order (a table without labels: import csv "
                    "--label none)",
-                   (long long)p->shape.dim[0], p->shape.dim[0] == 1 ? "" : "s", info->description,
+                   (long long)was->dim[0], was->dim[0] == 1 ? "" : "s", info->description,
                    (long long)x->shape.dim[0]);
 }
 
@@ -61,18 +61,40 @@ static tr_status_t check_columns(const tr_preprocess_t *p, const tr_dataset_info
     return status;
 }
 
+/* The inputs besides x, which has messages of its own. */
+static tr_status_t check_fields(const tr_preprocess_t *p, const tr_dataset_info_t *info) {
+    for (int f = 0; f < p->field_count; f++) {
+        const tr_field_t *was = &p->field[f];
+        const int at = tr_field_find(info, was->name);
+        const tr_field_t *is = at < 0 ? NULL : &info->field[at];
+        char expected[96], found[96] = "no such field";
+        if (strcmp(was->name, "x") == 0) continue;
+        if (is && is->dtype == was->dtype && tr_shape_equal(&is->shape, &was->shape)) continue;
+        tr_shape_format(&was->shape, expected);
+        if (is) tr_shape_format(&is->shape, found);
+        return TR_FAIL(TR_ERR_DATA,
+                       "the model was trained with the input '%s' of %s %s, but %s has %s%s%s: "
+                       "give it the fields of the training data",
+                       was->name, tr_dtype_name(was->dtype), expected, info->description,
+                       is ? tr_dtype_name(is->dtype) : "", is ? " " : "", found);
+    }
+    return TR_OK;
+}
+
 tr_status_t tr_preprocess_match(const tr_preprocess_t *p, const tr_dataset_info_t *info,
                                 bool inputs_only) {
     const int field = tr_field_find(info, "x");
+    const tr_field_t *was = tr_preprocess_field(p, "x");
     TR_TRY(check_tokenizer(p, info));
     TR_TRY(check_names(p, info, inputs_only));
     TR_TRY(check_columns(p, info));
-    if (field < 0) return TR_OK;
+    TR_TRY(check_fields(p, info));
+    if (field < 0 || !was) return TR_OK;
     const tr_field_t *x = &info->field[field];
-    if (x->dtype != p->type)
+    if (x->dtype != was->dtype)
         TR_WARN("the inputs of %s are %s, but the model was trained on %s: the values are assumed "
                 "to be in the same units",
-                info->description, tr_dtype_name(x->dtype), tr_dtype_name(p->type));
+                info->description, tr_dtype_name(x->dtype), tr_dtype_name(was->dtype));
     return preprocess_check_check_table(p, info, x);
 }
 

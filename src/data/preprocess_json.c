@@ -56,9 +56,28 @@ static json_t *shape_json(const tr_shape_t *shape) {
     return array;
 }
 
+static const char *const kinds[] = {[TR_FIELD_VALUES] = "values",
+                                    [TR_FIELD_LABELS] = "labels",
+                                    [TR_FIELD_TOKENS] = "tokens"};
+
+static json_t *fields_json(const tr_preprocess_t *p) {
+    json_t *array = json_array();
+    for (const tr_field_t *f = p->field; f < p->field + p->field_count; f++)
+        json_array_append_new(array,
+                              json_pack("{s:s, s:s, s:s, s:o}", "name", f->name, "kind",
+                                        kinds[f->kind], "dtype", tr_dtype_name(f->dtype), "shape",
+                                        shape_json(&f->shape)));
+    return array;
+}
+
+/* x and shape are for readers of earlier versions, which know no fields. */
 json_t *tr_preprocess_json(const tr_preprocess_t *p) {
-    json_t *data = json_pack("{s:I, s:s, s:o}", "classes", (json_int_t)p->classes, "x",
-                             tr_dtype_name(p->type), "shape", shape_json(&p->shape));
+    static const tr_field_t none = {.dtype = TR_F32};
+    const tr_field_t *x = tr_preprocess_field(p, "x");
+    if (!x) x = &none;
+    json_t *data = json_pack("{s:I, s:s, s:o, s:o}", "classes", (json_int_t)p->classes, "x",
+                             tr_dtype_name(x->dtype), "shape", shape_json(&x->shape), "fields",
+                             fields_json(p));
     bool added = data != NULL;
     if (p->columns)
         added = json_object_set_new(data, "columns", json_string(p->columns)) == 0 && added;
@@ -128,13 +147,60 @@ static tr_dtype_t dtype_of(const char *name) {
     return type < TR_DTYPE_COUNT ? (tr_dtype_t)type : TR_F32;
 }
 
-/* Older checkpoints have only "inputs", the width of a table. */
-static void read_shape(const json_t *data, tr_shape_t *out) {
-    const json_t *shape = json_object_get(data, "shape"), *inputs = json_object_get(data, "inputs");
+static void preprocess_json_read_shape(const json_t *shape, tr_shape_t *out) {
     out->ndim = json_array_size(shape) < TR_MAX_DIMS ? (int)json_array_size(shape) : 0;
     for (int d = 0; d < out->ndim; d++)
         out->dim[d] = (int64_t)json_integer_value(json_array_get(shape, (size_t)d));
+}
+
+/* Older checkpoints have only "inputs", the width of a table. */
+static void read_shape(const json_t *data, tr_shape_t *out) {
+    const json_t *shape = json_object_get(data, "shape"), *inputs = json_object_get(data, "inputs");
+    preprocess_json_read_shape(shape, out);
     if (!shape && json_is_integer(inputs)) *out = TR_SHAPE((int64_t)json_integer_value(inputs));
+}
+
+static tr_status_t preprocess_json_read_field(const json_t *field, const char *origin,
+                                              tr_field_t *out) {
+    const char *name = json_string_value(json_object_get(field, "name")),
+               *kind = json_string_value(json_object_get(field, "kind"));
+    size_t k = 0;
+    while (kind && k < TR_COUNT(kinds) && strcmp(kind, kinds[k]) != 0) k++;
+    if (!name || strlen(name) >= sizeof out->name || !kind || k == TR_COUNT(kinds))
+        return TR_FAIL(TR_ERR_DATA,
+                       "%s: expected name and kind of each field in data.fields of its state.json, "
+                       "found '%.64s' and '%.64s'",
+                       origin, name ? name : "", kind ? kind : "");
+    tr_snprintf(out->name, sizeof out->name, "%s", name);
+    out->kind = (tr_field_kind_t)k;
+    out->dtype = dtype_of(json_string_value(json_object_get(field, "dtype")));
+    preprocess_json_read_shape(json_object_get(field, "shape"), &out->shape);
+    return TR_OK;
+}
+
+/* Of an earlier version: x alone, of values or tokens. */
+static tr_status_t preprocess_json_read_fields(const json_t *data, const char *origin,
+                                               tr_preprocess_t *p) {
+    const json_t *fields = json_object_get(data, "fields");
+    const size_t count = json_array_size(fields);
+    if (count > TR_DATASET_MAX_FIELDS)
+        return TR_FAIL(TR_ERR_DATA,
+                       "%s: expected at most %d fields in data.fields of its state.json, found %zu",
+                       origin, TR_DATASET_MAX_FIELDS, count);
+    for (size_t f = 0; f < count; f++)
+        TR_TRY(preprocess_json_read_field(json_array_get(fields, f), origin, &p->field[f]));
+    p->field_count = (int)count;
+    if (!fields) {
+        p->field[p->field_count++] =
+            (tr_field_t){.name = "x",
+                         .kind = p->tokenizer ? TR_FIELD_TOKENS : TR_FIELD_VALUES,
+                         .dtype = dtype_of(json_string_value(json_object_get(data, "x")))};
+        read_shape(data, &p->field[0].shape);
+    }
+    for (int f = 0; f < p->field_count; f++)
+        p->field[f].sample_bytes = tr_shape_elems(&p->field[f].shape) *
+                                   (int64_t)tr_dtype_bytes(p->field[f].dtype);
+    return TR_OK;
 }
 
 static tr_status_t read_members(const json_t *data, const char *origin, tr_preprocess_t *p) {
@@ -144,8 +210,7 @@ static tr_status_t read_members(const json_t *data, const char *origin, tr_prepr
     if (tokenizer) TR_TRY(tr_strdup(tokenizer, &p->tokenizer));
     if (columns) TR_TRY(tr_strdup(columns, &p->columns));
     p->classes = (int64_t)json_integer_value(json_object_get(data, "classes"));
-    p->type = dtype_of(json_string_value(json_object_get(data, "x")));
-    read_shape(data, &p->shape);
+    TR_TRY(preprocess_json_read_fields(data, p->origin, p));
     TR_TRY(read_normalize(data, 0, origin, &p->input));
     TR_TRY(read_normalize(data, 2, origin, &p->target));
     for (int list = 0; list < TR_NAMES_LISTS; list++)

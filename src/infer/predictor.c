@@ -43,14 +43,16 @@ static tr_status_t allocate_batch(tr_predictor_t *p) {
     tr_device_t *device = p->trained.s->device;
     const size_t samples = (size_t)p->info.batch;
     void *weight = NULL, *sample_id = NULL;
-    p->batch.field_count = 1;
-    TR_TRY(device->ops->host_alloc(device, samples * (size_t)p->info.sample_bytes,
-                                   &p->batch.field[0]));
+    p->batch.field_count = p->info.field_count;
+    for (int f = 0; f < p->info.field_count; f++) {
+        const size_t bytes = samples * (size_t)p->info.field[f].sample_bytes;
+        TR_TRY(device->ops->host_alloc(device, bytes, &p->batch.field[f]));
+        memset(p->batch.field[f], 0, bytes);
+    }
     TR_TRY(device->ops->host_alloc(device, samples * sizeof(int64_t), &sample_id));
     p->batch.sample_id = sample_id;
     TR_TRY(device->ops->host_alloc(device, samples * sizeof(float), &weight));
     p->batch.weight = weight;
-    memset(p->batch.field[0], 0, samples * (size_t)p->info.sample_bytes);
     return tr_alloc(samples * (size_t)p->info.outputs * sizeof *p->output, "outputs", &p->output);
 }
 
@@ -67,6 +69,8 @@ static tr_status_t predictor_prepare(tr_predictor_t *p) {
     p->info = (tr_predictor_info_t){.dtype = s->info.field[0].dtype,
                                     .shape = s->info.field[0].shape,
                                     .sample_bytes = s->info.field[0].sample_bytes,
+                                    .field_count = s->info.field_count,
+                                    .field = s->info.field,
                                     .classes = p->is_classifier ? shape->dim[1] : 0,
                                     .outputs = shape->dim[1],
                                     .batch = shape->dim[0],
@@ -99,9 +103,11 @@ void tr_predictor_close(tr_predictor_t **predictor) {
     tr_predictor_t *p = *predictor;
     if (!p) return;
     tr_device_t *device = p->trained.s ? p->trained.s->device : NULL;
-    void *host[] = {p->batch.field[0], p->batch.sample_id, p->batch.weight};
+    void *host[] = {p->batch.sample_id, p->batch.weight};
     for (size_t i = 0; device && i < TR_COUNT(host); i++)
         if (host[i]) device->ops->host_free(device, host[i]);
+    for (int f = 0; f < p->batch.field_count; f++)
+        if (p->batch.field[f]) device->ops->host_free(device, p->batch.field[f]);
     tr_free(&p->output);
     tr_trained_close(&p->trained);
     tr_free(predictor);
@@ -131,11 +137,22 @@ static tr_status_t run_batch(tr_predictor_t *p, int64_t count) {
 }
 
 tr_status_t tr_predictor_run(tr_predictor_t *p, const void *x, int64_t count, float *out) {
-    const int64_t width = p->info.outputs, sample_bytes = p->info.sample_bytes;
+    if (p->info.field_count == 1) return tr_predictor_run_fields(p, &x, count, out);
+    return TR_FAIL(TR_ERR_CONFIG,
+                   "tr_predictor_run: expected a model with one input, but this one has %d ('%s', "
+                   "'%s' ...): use tr_predictor_run_fields",
+                   p->info.field_count, p->info.field[0].name, p->info.field[1].name);
+}
+
+tr_status_t tr_predictor_run_fields(tr_predictor_t *p, const void *const *fields, int64_t count,
+                                    float *out) {
+    const int64_t width = p->info.outputs;
     for (int64_t first = 0; first < count; first += p->info.batch) {
         const int64_t n = count - first < p->info.batch ? count - first : p->info.batch;
-        memcpy(p->batch.field[0], (const char *)x + first * sample_bytes,
-               (size_t)(n * sample_bytes));
+        for (int f = 0; f < p->info.field_count; f++) {
+            const int64_t bytes = p->info.field[f].sample_bytes;
+            memcpy(p->batch.field[f], (const char *)fields[f] + first * bytes, (size_t)(n * bytes));
+        }
         TR_TRY(run_batch(p, n));
         float *rows = out + first * width;
         memcpy(rows, p->output, (size_t)(n * width) * sizeof *rows);

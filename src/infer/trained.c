@@ -61,26 +61,17 @@ static void warn_not_known(const tr_trained_t *t) {
 
 /* The fields of samples in host memory are those of the training. */
 static tr_status_t describe_inputs(const tr_trained_t *t, tr_dataset_info_t *out) {
-    if (!t->preprocess || t->preprocess->shape.ndim == 0)
+    const tr_field_t *x = t->preprocess ? tr_preprocess_field(t->preprocess, "x") : NULL;
+    if (!t->preprocess || (x && x->shape.ndim == 0))
         return TR_FAIL(TR_ERR_CONFIG,
                        "%s does not record type and shape of the inputs: name the run folder or "
                        "checkpoints/step-NNNNNNNN",
                        t->weights_path);
-    tr_model_settings_t settings;
-    const tr_model_t *model;
-    tr_config_read(t->config, &tr_model_config, &settings);
-    TR_TRY(tr_model_find(settings.type, &model));
-    const tr_field_t x = {.name = "x",
-                          .dtype = t->preprocess->type,
-                          .shape = t->preprocess->shape,
-                          .sample_bytes = tr_shape_elems(&t->preprocess->shape) *
-                                          (int64_t)tr_dtype_bytes(t->preprocess->type),
-                          .kind = model->tokens ? TR_FIELD_TOKENS : TR_FIELD_VALUES};
     *out = (tr_dataset_info_t){.samples = 1,
-                               .field_count = 1,
-                               .field[0] = x,
+                               .field_count = t->preprocess->field_count,
                                .classes = t->preprocess->classes,
                                .read_unit = 1};
+    memcpy(out->field, t->preprocess->field, sizeof out->field);
     snprintf(out->description, sizeof out->description, "samples in memory");
     return TR_OK;
 }
@@ -120,20 +111,21 @@ static tr_status_t check_shape(const tr_trained_t *t, const tr_trained_params_t 
     tr_dataset_t *data = NULL;
     char was[96], is[96];
     tr_config_read(t->config, &tr_data_config, &settings);
-    if (!t->preprocess || t->preprocess->shape.ndim == 0) return TR_OK;
+    const tr_field_t *was_x = t->preprocess ? tr_preprocess_field(t->preprocess, "x") : NULL;
+    if (!was_x || was_x->shape.ndim == 0) return TR_OK;
     settings.trained = t->preprocess;
     if (tr_dataset_open(&settings, params->split, &data) == TR_OK && !data) return TR_OK;
     tr_dataset_close(&data);
     if (tr_dataset_open_inputs(&settings, params->split, &data) != TR_OK || !data) return TR_OK;
     tr_status_t status = TR_OK;
     const int x = tr_field_find(&data->info, "x");
-    if (x >= 0 && !tr_shape_equal(&data->info.field[x].shape, &t->preprocess->shape))
+    if (x >= 0 && !tr_shape_equal(&data->info.field[x].shape, &was_x->shape))
         status =
             TR_FAIL(TR_ERR_DATA,
                     "the samples of %s have shape %s, but %s was trained on samples of shape %s: "
                     "expected the same shape",
                     data->info.description, tr_shape_format(&data->info.field[x].shape, is),
-                    t->weights_path, tr_shape_format(&t->preprocess->shape, was));
+                    t->weights_path, tr_shape_format(&was_x->shape, was));
     tr_dataset_close(&data);
     return status;
 }

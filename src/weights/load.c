@@ -199,7 +199,9 @@ static bool load_has_suffix(const tr_safetensors_t *optimizer, const char *suffi
 static void load_all(const tr_snapshot_t *n, const snapshot_files_t *files,
                      const tr_checkpoint_t *checkpoint, tr_str_t *out_model,
                      tr_str_t *out_optimizer) {
-    const tr_preprocess_t *was = n->s->params.trained_preprocess, *is = n->s->preprocess;
+    const tr_preprocess_t *trained = n->s->params.trained_preprocess, *used = n->s->preprocess;
+    const tr_field_t *was = trained ? tr_preprocess_field(trained, "x") : NULL,
+                     *is = used ? tr_preprocess_field(used, "x") : NULL;
     tr_str_t tensors = {0};
     char a[96], b[96];
     load_matching(n->s, &files->model, checkpoint->model, NULL, &tensors);

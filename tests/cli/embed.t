@@ -160,6 +160,23 @@ sed \
     surrogate 1 threads=1 run.dir=text && [ "$(value parameters text/summary.json)" = 316 ]
 ok $? "a model appends layers as text"
 
+# -- a model with two inputs; the text in docs/embedding.md is its own
+awk '/^```c$/ { code = 1; next } /^```$/ { code = 0 } code' "$TRAINER_ROOT/docs/embedding.md" >shown &&
+    [ -s shown ] && ! grep -vxFf "$examples/two_towers.c" shown >out
+ok $? "docs/embedding.md shows the code of two_towers.c"
+compile two_towers "$examples/two_towers.c" && "$MPIEXEC" -n 2 ./two_towers towers threads=1 >out 2>&1 &&
+    awk '/^loss / { loss = $2 } /^pair / { n++; bad += ($4 > 0.5) != $6; sum += $6 }
+        END { exit !(loss > 0 && loss < 0.2 && n == 3 && bad == 0 && sum > 0 && sum < 3) }' out
+ok $? "two_towers.c: trained, evaluated and predicted"
+tr -d ' \n' <towers/checkpoints/latest/state.json | grep -o '"fields":\[.*' >out
+grep -q '"name":"user".*"dtype":"f32","shape":\[6\].*"name":"item".*"shape":\[4\]' out
+ok $? "its checkpoint lists both inputs"
+sed 's/tr_predictor_run_fields(predictor, fields,/tr_predictor_run(predictor, user,/' "$examples/two_towers.c" >one.c
+! cmp -s one.c "$examples/two_towers.c" && sed -i 's/^    const void \*const fields.*//' one.c && compile one one.c
+"$MPIEXEC" -n 1 ./one towers threads=1 >out 2>&1
+[ $? = 78 ] && names out "tr_predictor_run_fields & 'user' & 'item'"
+ok $? "one array for two inputs: code 78"
+
 # -- inference
 if [ "$cxx" ]; then
     c++ -std=c++17 -Wall -Wextra -Werror "$examples/infer.cpp" $(pkg-config --cflags --libs trainer) -o infer >out 2>&1

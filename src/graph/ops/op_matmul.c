@@ -164,7 +164,9 @@ static tr_status_t product_act(tr_graph_t *g, const tr_op_row_t *row, tr_tensor_
 
 tr_status_t tr_matmul(tr_graph_t *g, tr_tensor_t a, tr_tensor_t b, const tr_matmul_attr_t *attr,
                       tr_tensor_t *out) {
-    return product_act(g, &matmul_row, a, b, TR_NONE, *attr, out);
+    tr_matmul_attr_t used = *attr;
+    if (used.alpha == 0) used.alpha = 1;
+    return product_act(g, &matmul_row, a, b, TR_NONE, used, out);
 }
 
 static tr_status_t matmul_linear(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tensor_t b,

@@ -190,9 +190,9 @@ static void json_keeps_everything(void **state) {
     assert_non_null(data);
     OK(tr_preprocess_from_json(data, "here", &is));
     json_decref(data);
-    assert_int_equal(is->type, TR_I16);
+    assert_int_equal(is->field[0].dtype, TR_I16);
     assert_int_equal(is->classes, 2);
-    assert_true(tr_shape_equal(&is->shape, &was->shape));
+    assert_true(tr_shape_equal(&is->field[0].shape, &was->field[0].shape));
     assert_int_equal(is->input.mean.count, WIDE);
     assert_memory_equal(is->input.mean.data, was->input.mean.data, WIDE * sizeof(float));
     assert_memory_equal(is->input.std.data, was->input.std.data, WIDE * sizeof(float));
@@ -215,10 +215,48 @@ static void json_keeps_everything(void **state) {
     json_decref(data);
     check_numbers(&is->input, 1, 0, 255);
     check_numbers(&is->target, 0, 0, 1);
-    assert_true(is->type == TR_U8 && is->shape.ndim == 1 && is->shape.dim[0] == 4);
+    assert_int_equal(is->field_count, 1);
+    const tr_field_t *x = tr_preprocess_field(is, "x");
+    assert_true(x->dtype == TR_U8 && x->shape.ndim == 1 && x->shape.dim[0] == 4);
+    assert_int_equal(x->sample_bytes, 4);
     tr_preprocess_destroy(&is);
     OK(tr_preprocess_from_json(NULL, "nowhere", &is));
     assert_null(is);
+}
+
+/* All inputs, in their order; another data set must have each of them, with its type and shape. */
+static void fields_are_kept(void **state) {
+    moments_set_t set = make_set(TR_F32, 0, 1);
+    tr_dataset_info_t *info = &set.base.info;
+    const tr_data_settings_t settings = test_settings();
+    const tr_preprocess_sources_t sources = {.settings = &settings, .info = info};
+    tr_preprocess_t *is = NULL;
+    info->field_count = 4;
+    info->field[2] = info->field[0];
+    info->field[0] = (tr_field_t){"user", TR_I32, {0}, 4, TR_FIELD_TOKENS};
+    info->field[3] = (tr_field_t){"item", TR_F32, TR_SHAPE(2, 5), 40, TR_FIELD_VALUES};
+    tr_preprocess_t *was = resolve(&sources);
+    json_t *data = tr_preprocess_json(was);
+    OK(tr_preprocess_from_json(data, "here", &is));
+    json_decref(data);
+    assert_int_equal(is->field_count, 3);
+    for (int f = 0; f < 3; f++) {
+        static const int at[] = {0, 2, 3};
+        const tr_field_t *expected = &info->field[at[f]];
+        assert_string_equal(is->field[f].name, expected->name);
+        assert_int_equal(is->field[f].dtype, expected->dtype);
+        assert_int_equal(is->field[f].kind, expected->kind);
+        assert_int_equal(is->field[f].sample_bytes, expected->sample_bytes);
+        assert_true(tr_shape_equal(&is->field[f].shape, &expected->shape));
+    }
+    OK(tr_preprocess_match(is, info, false));
+    info->field[3].shape.dim[1] = 6;
+    assert_int_equal(tr_preprocess_match(is, info, false), TR_ERR_DATA);
+    assert_non_null(strstr(tr_error_last()->message, "'item'"));
+    info->field_count = 3;
+    assert_int_equal(tr_preprocess_match(is, info, false), TR_ERR_DATA);
+    tr_preprocess_destroy(&is);
+    tr_preprocess_destroy(&was);
 }
 
 /* MEAN DEVIATION of the data, the keys, and what the sentence has; "" none. */
@@ -277,6 +315,7 @@ int main(void) {
                                        cmocka_unit_test(weights_bring_their_own),
                                        cmocka_unit_test(keys_that_do_not_fit_are_refused),
                                        cmocka_unit_test(json_keeps_everything),
+                                       cmocka_unit_test(fields_are_kept),
                                        cmocka_unit_test(the_check_sees_what_comes_out),
                                        cmocka_unit_test(a_table_of_another_width_is_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);

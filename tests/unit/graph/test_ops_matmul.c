@@ -102,7 +102,7 @@ static void matmul(const op_case_t *c, const double *const *in, double *y) {
                 for (int64_t l = 0; l < k; l++)
                     sum += at(in[0] + z * m * k, m, k, attr->trans_a, i, l) *
                            at(in[1] + z * b_step, k, n, attr->trans_b, l, j);
-                y[(z * m + i) * n + j] = op_act(attr->act, attr->alpha * sum);
+                y[(z * m + i) * n + j] = op_act(attr->act, (attr->alpha == 0 ? 1 : attr->alpha) * sum);
             }
 }
 
@@ -141,7 +141,7 @@ static void matmul_in_batches(void **state) {
 
 static void matmul_of_a_batch_with_one_matrix(void **state) {
     check_matmul(TR_SHAPE(4), true, (tr_matmul_attr_t){.alpha = 2});
-    check_matmul(TR_SHAPE(4), true, (tr_matmul_attr_t){.alpha = 1, .trans_b = true});
+    check_matmul(TR_SHAPE(4), true, (tr_matmul_attr_t){.trans_b = true}); /* alpha 0 is 1 */
 }
 
 static void matmul_with_activation(void **state) {
