@@ -95,7 +95,7 @@ static tr_status_t tower(tr_graph_t *g, const tr_config_t *config, const tr_mode
     const tr_tensor_t *field = batch->tensor;
     tr_tensor_t h;
     while (strcmp(batch->name[field - batch->tensor], name) != 0) field++;
-    tr_scope_push(g, name); /* its parameters are NAME.linear1.weight, ... */
+    tr_scope_push(g, name);                       /* its parameters are NAME.linear1.weight, ... */
     TR_TRY(tr_cast(g, *field, batch->dtype, &h)); /* only x is cast before the model */
     TR_TRY(tr_layers_append(g, config, batch, "linear 32, relu, linear 8", h, &h));
     TR_TRY(tr_reshape(g, h, &TR_SHAPE(tr_shape_of(g, h)->dim[0], 1, WIDTH), out));

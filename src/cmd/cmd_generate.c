@@ -19,7 +19,7 @@ typedef struct {
     int64_t tokens, rows; /* rows 0: depends on the number of prompts */
     int64_t slide;        /* 0: half of the context */
     bool no_slide;
-    int type;             /* of the weights, a tr_dtype_t */
+    int type; /* of the weights, a tr_dtype_t */
     tr_sampling_t sampling;
 } generate_options_t;
 

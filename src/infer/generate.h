@@ -74,8 +74,9 @@ typedef struct {
 } tr_text_t;
 
 typedef struct {
-    double first_sec;       /* from the call to the first token of the first text */
-    double decode_sec; /* of all runs of `decode`, and of prefills of texts that slid; with sampling */
+    double first_sec; /* from the call to the first token of the first text */
+    double
+        decode_sec; /* of all runs of `decode`, and of prefills of texts that slid; with sampling */
     const double *step_sec; /* [steps] of each of them; valid until the next call */
     int64_t steps;
     int64_t tokens, decoded; /* all generated tokens; those of decode_sec */

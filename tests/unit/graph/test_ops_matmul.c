@@ -102,7 +102,8 @@ static void matmul(const op_case_t *c, const double *const *in, double *y) {
                 for (int64_t l = 0; l < k; l++)
                     sum += at(in[0] + z * m * k, m, k, attr->trans_a, i, l) *
                            at(in[1] + z * b_step, k, n, attr->trans_b, l, j);
-                y[(z * m + i) * n + j] = op_act(attr->act, (attr->alpha == 0 ? 1 : attr->alpha) * sum);
+                y[(z * m + i) * n + j] =
+                    op_act(attr->act, (attr->alpha == 0 ? 1 : attr->alpha) * sum);
             }
 }
 
