@@ -1,5 +1,7 @@
 /* trainer train CONFIG.ini: trains a model. Also holds the signals that stop it until then. */
 #include "cmd.h"
+#include "base/file.h"
+#include "base/mem.h"
 #include "trainer/log.h"
 #include "trainer/train.h"
 #include "run/verdict.h"
@@ -46,16 +48,39 @@ typedef struct {
     cmd_words_t settings;
 } train_options_t;
 
+/* A run folder stands for its configuration with run.dir, so that the run goes on. *path: the
+ * configuration. */
+static tr_status_t train_load(tr_world_t *world, const train_options_t *o, char path[4096],
+                              tr_config_t **out) {
+    char dir[4096 + 16];
+    char *first[] = {dir};
+    cmd_words_t all;
+    tr_snprintf(path, 4096, "%s", o->path);
+    if (!cmd_is_folder(o->path)) return cmd_config_load_all(world, path, o->settings, out);
+    tr_snprintf(dir, sizeof dir, "run.dir=%s", o->path);
+    TR_TRY(tr_path_join(o->path, "config.ini", path));
+    if (tr_world_info(world)->rank == 0 && access(path, F_OK) != 0)
+        return TR_FAIL(TR_ERR_NOINPUT,
+                       "%s is a folder without config.ini: expected a configuration, or the folder "
+                       "of a run",
+                       o->path);
+    TR_TRY(cmd_words_join((cmd_words_t){1, first}, o->settings, &all));
+    const tr_status_t status = cmd_config_load_all(world, path, all, out);
+    tr_free(&all.word);
+    return status;
+}
+
 static tr_status_t train_run(void *options) {
     const train_options_t *o = options;
     tr_world_t *world = NULL;
     tr_config_t *config = NULL;
+    char path[4096];
     /* for an error before the configuration is read */
     tr_verdict_open(getenv("TRAINER_RUN_VERDICT"));
     if (tr_launch_rank() == 0) TR_TRY(tr_verdict_clear());
     TR_TRY(cmd_world_open(&world));
-    TR_TRY(cmd_config_load_all(world, o->path, o->settings, &config));
-    const tr_train_params_t params = {.config_path = o->path, .version = cmd_version};
+    TR_TRY(train_load(world, o, path, &config));
+    const tr_train_params_t params = {.config_path = path, .version = cmd_version};
     const tr_status_t status = tr_train(config, world, &params);
     tr_config_destroy(&config);
     const tr_error_t *error = tr_error_last();
@@ -66,7 +91,7 @@ static tr_status_t train_run(void *options) {
 }
 
 static const cmd_argument_t arguments[] = {
-    {"CONFIG.ini", offsetof(train_options_t, path), CMD_REQUIRED, NULL},
+    {"CONFIG.ini|RUN", offsetof(train_options_t, path), CMD_REQUIRED, NULL},
     {"[key=value ...]", offsetof(train_options_t, settings), CMD_SETTINGS, NULL},
 };
 
@@ -78,7 +103,8 @@ const cmd_command_t cmd_train = {
     .runs = CMD_ON_RANKS,
     .summary = "Trains a model. `trainer CONFIG.ini ...` is short for it. Use mpirun or srun to "
                "train on several ranks.",
-    .help = "The run folder (run.dir) receives config.ini, log.txt, metrics.jsonl, summary.json "
+    .help = "RUN is a run folder, and stands for its config.ini with run.dir=RUN: the run goes on. "
+            "The run folder (run.dir) receives config.ini, log.txt, metrics.jsonl, summary.json "
             "and checkpoints/. Running the same command again resumes from the newest checkpoint. "
             "The signals TERM, INT, HUP and USR1 save a checkpoint and stop the run with exit code "
             "75.",

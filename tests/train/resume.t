@@ -18,6 +18,17 @@ for from in 1 2 3; do
     [ "$(state whole)" = "$(state cut$from)" ] && [ "$(losses whole)" = "$(losses cut$from)" ]
     ok $? "the same weights, optimizer state and losses"
 done
+# A run folder stands for its configuration, also where it has been moved to.
+run 2 net.ini run.dir=part $exact checkpoint.every=9 checkpoint.keep=0
+back_to part 00000009
+mv part elsewhere
+run 2 elsewhere
+[ $? = 0 ] && resumed step-00000009 && [ ! -e part ] && [ "$(state whole)" = "$(state elsewhere)" ]
+ok $? "trainer RUN goes on with that run"
+mkdir empty
+run 1 empty
+[ $? = 66 ] && names out 'empty & config.ini' && [ -z "$(ls empty)" ]
+ok $? "a folder that is none: code 66"
 # Lines that began before the checkpoint are of all their steps.
 lines() {
     sed -n 's/.*"step":\([0-9]*\),.*\("loss":[^,]*,"accuracy":[^,]*\),.*/\1 \2/p' "$1/metrics.jsonl"
