@@ -1,6 +1,7 @@
 /* Groups runs to sweeps: by mode and kind, with the medians and efficiency of each number of ranks. */
 #include "sweep.h"
 #include "base/str.h"
+#include "trainer/log.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -288,6 +289,18 @@ static tr_status_t prediction_check_runs(const tr_sweep_t *sweep, const json_t *
     return TR_OK;
 }
 
+/* One rank has no network: a difference there is of the profile alone, as of another machine, and
+ * scales all predictions. */
+static void prediction_check_one_rank(const tr_point_t *p, const char *path) {
+    static const double most = 1.5;
+    const double measured = p->times.step, predicted = p->predicted_step.expected;
+    if (p->ranks != 1 || !(fmax(measured / predicted, predicted / measured) >= most)) return;
+    TR_WARN("--predicted %s: its profile has a step of %.4g ms on one rank, the run has %.4g ms: a "
+            "difference by a factor of %.3g. Expected less than %.1f: measure the profile again on "
+            "the machine of the runs, while nothing else runs",
+            path, predicted, measured, fmax(measured / predicted, predicted / measured), most);
+}
+
 /* Adds the rows of a prediction to the sweep of its mode. */
 static tr_status_t sweeps_add_prediction(tr_sweeps_t *sweeps, const json_t *file,
                                          const char *path) {
@@ -322,6 +335,7 @@ static tr_status_t sweeps_add_prediction(tr_sweeps_t *sweeps, const json_t *file
         }
         p->predicted_step = json_band(row, "step_ms");
         p->predicted_efficiency = json_band(row, "efficiency");
+        prediction_check_one_rank(p, path);
         p->predicted_comm = tr_json_number(row, "comm_exposed_ms");
     }
     qsort(sweep->points.data, sweep->points.count, sizeof *sweep->points.data, point_by_ranks);

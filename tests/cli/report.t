@@ -146,6 +146,17 @@ cp s/predicted/scaling.csv out
     [ "$(row s/predicted 4 predicted)" = 4,4,,,,,5,,,,,15,0.67 ]
 ok $? "predictions beside measured rows, and rows of their own"
 
+for step in 26 27 59 61; do # measured: 40 ms
+    sed "1s/\[/[{\"nodes\":1,\"ranks\":1,\"step_ms\":$step,\"efficiency\":1},/" p.json >one.json
+    report s/strong-n* --predicted one.json --out s/one$step
+    rc=$?
+    case $step in
+    26 | 61) [ $rc = 0 ] && names out "one.json & $step ms & 40 ms & 1.5" ;;
+    *) [ $rc = 0 ] && ! grep -q warning out ;;
+    esac
+    ok $? "a step of $step ms on one rank: a warning from a factor of 1.5 on"
+done
+
 echo '{"rows":[]}' >bad.json
 report s/strong-n* --predicted bad.json --out no
 [ $? = 65 ] && names out bad.json prediction && report run --predicted none.json --out no
