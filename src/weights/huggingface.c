@@ -107,6 +107,31 @@ tr_status_t tr_hf_configure(tr_config_t *config) {
     return status;
 }
 
+tr_status_t tr_hf_check_sizes(const tr_config_t *config, const char *dir) {
+    tr_str_t differ = {0};
+    json_t *object = NULL;
+    TR_TRY(hf_read_config(dir, &object));
+    if (json_object_get(object, "n_positions")) json_object_del(object, "n_ctx");
+    for (size_t i = 0; i < TR_COUNT(hf_sizes); i++) {
+        const char *value = tr_config_get(config, hf_sizes[i][0]);
+        const json_t *size = json_object_get(object, hf_sizes[i][1]);
+        int64_t set = 0;
+        if (!value || !json_is_integer(size) || !tr_parse_int(value, &set)) continue;
+        if (set != (int64_t)json_integer_value(size))
+            tr_str_printf(&differ, "%s%s = %lld (there %lld)", differ.length > 0 ? ", " : "",
+                          hf_sizes[i][0], (long long)set, (long long)json_integer_value(size));
+    }
+    json_decref(object);
+    tr_status_t status = differ.status;
+    if (status == TR_OK && differ.length > 0)
+        status = TR_FAIL(TR_ERR_CONFIG,
+                         "model.init: the model in %s has other sizes: %s. Set them to auto, which "
+                         "takes them from its config.json",
+                         dir, differ.text);
+    tr_str_free(&differ);
+    return status;
+}
+
 /* -- the tokenizer ----------------------------------------------------------------------------- */
 
 static tr_status_t hf_open_tokenizer_json(const char *path, tr_tokenizer_t **out) {

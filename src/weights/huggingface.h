@@ -17,6 +17,8 @@ bool tr_hf_is_folder(const char *path);
  * config.json describes another model, or a GPT-2 with options that model.type = gpt does not
  * support. */
 tr_status_t tr_hf_configure(tr_config_t *config);
+/* TR_ERR_CONFIG, with each key: the sizes in the configuration are not those of the folder. */
+tr_status_t tr_hf_check_sizes(const tr_config_t *config, const char *dir);
 
 /* Opens the weights. *out_state_json: a state.json with the vocabulary size and the tokenizer, if
  * the folder has one. */

@@ -318,6 +318,7 @@ tr_status_t tr_snapshot_init(tr_snapshot_t *n, const tr_weights_t *weights) {
     tr_str_t problems = {0};
     size_t copied = 0;
     TR_TRY(load_check_layout(n, weights));
+    if (tr_hf_is_folder(weights->path)) TR_TRY(tr_hf_check_sizes(n->s->config, weights->path));
     tr_status_t status = load_begin(n, TR_TRAINED_FIRST, &files);
     const tensor_list_t *wanted = &files.model;
     if (status == TR_OK) {
@@ -327,9 +328,7 @@ tr_status_t tr_snapshot_init(tr_snapshot_t *n, const tr_weights_t *weights) {
     if (status == TR_OK && weights->is_complete && problems.length > 0) {
         load_shorten(&problems);
         status = TR_FAIL(TR_ERR_CONFIG,
-                         "model.init: the model in %s has other parameters than this one:%s\nSet "
-                         "model.n_layer, n_head, n_embd, context and vocab_size to auto, or as in "
-                         "its config.json",
+                         "model.init: the model in %s has other parameters than this one:%s",
                          weights->path, problems.text);
     } else if (status == TR_OK && copied > 0) {
         TR_INFO("model.init: %zu of %zu tensors from %s", copied, wanted->count, weights->path);
