@@ -26,6 +26,8 @@ typedef struct {
     tr_dtype_t dtype;       /* of the activations: f32, bf16 or f16 */
     int64_t step_samples;   /* data.batch_size, for the loss seed; 0: the size of this batch */
     tr_tensor_t loss_scale; /* f32 (4), tr_loss_scale; TR_NONE: no loss scaling */
+    /* [classes] for model.class_weights = balanced; NULL: unknown; borrowed */
+    const float *class_weights;
     /* a suspicious label, for messages about the number of classes; NULL or "": none; borrowed */
     const char *label_note;
 } tr_model_batch_t;

@@ -222,8 +222,9 @@ static tr_status_t images_describe(images_t *self, const tr_preprocess_t *traine
 static tr_status_t images_open(images_t *self, const tr_data_settings_t *settings,
                                bool inputs_only) {
     const tr_preprocess_t *trained = settings->trained;
-    const tr_shape_t *shape = &trained->shape;
-    if (trained->type != TR_U8 || shape->ndim != 3 || (shape->dim[2] != 1 && shape->dim[2] != 3))
+    const tr_field_t *x = tr_preprocess_field(trained, "x");
+    const tr_shape_t *shape = x ? &x->shape : NULL;
+    if (!x || x->dtype != TR_U8 || shape->ndim != 3 || (shape->dim[2] != 1 && shape->dim[2] != 3))
         return TR_FAIL(TR_ERR_DATA,
                        "'%s' holds image files, but %s was not trained on images of bytes with one "
                        "or three channels, as `trainer import images` writes them. Name an HDF5 "

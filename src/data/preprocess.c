@@ -20,6 +20,7 @@ void tr_preprocess_destroy(tr_preprocess_t **preprocess) {
         tr_vec_free(&both[i]->std);
     }
     for (int list = 0; list < TR_NAMES_LISTS; list++) tr_names_free(&p->names[list]);
+    tr_vec_free(&p->class_weights);
     tr_free(&p->tokenizer);
     tr_free(&p->columns);
     tr_free(&p->origin);
@@ -266,6 +267,52 @@ static tr_status_t resolve_target(const tr_preprocess_sources_t *s, tr_preproces
     return match("target_", &out->target);
 }
 
+/* -- class weights ----------------------------------------------------------------------------- */
+
+/* counts[classes] of the labels y of all samples. */
+static tr_status_t preprocess_count_labels(tr_dataset_t *train, int y, int64_t classes,
+                                           int64_t *counts) {
+    enum { AT_ONCE = 1 << 18 };
+    const int64_t values = train->info.field[y].sample_bytes / (int64_t)sizeof(int32_t),
+                  most = max64(1, AT_ONCE / values);
+    void *dst[TR_DATASET_MAX_FIELDS] = {0};
+    int32_t *label = NULL;
+    tr_status_t status = TR_OK;
+    TR_TRY(tr_alloc((size_t)(most * values) * sizeof *label, "labels", &label));
+    dst[y] = label;
+    for (int64_t first = 0; first < train->info.samples && status == TR_OK; first += most) {
+        const int64_t count = min64(most, train->info.samples - first);
+        status = train->ops->read(train, first, count, dst);
+        for (int64_t i = 0; i < count * values && status == TR_OK; i++)
+            if (label[i] >= 0 && label[i] < classes) counts[label[i]]++;
+    }
+    tr_free(&label);
+    return status;
+}
+
+static tr_status_t resolve_class_weights(const tr_preprocess_sources_t *s, tr_preprocess_t *out) {
+    const int y = s->train ? tr_field_find(&s->train->info, "y") : -1;
+    const int64_t classes = s->classes;
+    int64_t *counts = NULL, sum = 0, occur = 0;
+    if (!s->balances || classes <= 0) return TR_OK;
+    if (s->kept && (int64_t)s->kept->class_weights.count == classes)
+        return preprocess_copy(&s->kept->class_weights, &out->class_weights);
+    if (y < 0 || s->train->info.field[y].kind != TR_FIELD_LABELS)
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "model.class_weights = balanced needs training data with labels, or a "
+                       "checkpoint that records the weights of %lld classes: set the numbers",
+                       (long long)classes);
+    TR_TRY(tr_alloc((size_t)classes * sizeof *counts, "labels of each class", &counts));
+    tr_status_t status = preprocess_count_labels(s->train, y, classes, counts);
+    for (int64_t c = 0; c < classes; c++) sum += counts[c], occur += counts[c] > 0;
+    for (int64_t c = 0; c < classes && status == TR_OK; c++)
+        status = tr_vec_push(
+            &out->class_weights,
+            counts[c] > 0 ? (float)((double)sum / ((double)occur * (double)counts[c])) : 1.0F);
+    tr_free(&counts);
+    return status;
+}
+
 /* -- the whole --------------------------------------------------------------------------------- */
 
 /* Uses the names of the training, not those of the current data. */
@@ -293,6 +340,7 @@ static tr_status_t preprocess_resolve(const tr_preprocess_sources_t *s, tr_prepr
     TR_TRY(tr_strdup(s->kept ? s->kept->origin : s->info->description, &out->origin));
     TR_TRY(resolve_input(s, out));
     TR_TRY(resolve_target(s, out));
+    TR_TRY(resolve_class_weights(s, out));
     TR_TRY(resolve_texts(s, out));
     return resolve_names(s, out);
 }

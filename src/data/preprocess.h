@@ -25,6 +25,7 @@ typedef struct tr_preprocess {
     int field_count;
     int64_t classes;              /* 0: regression */
     tr_normalize_t input, target; /* in units of the data */
+    tr_floats_t class_weights;    /* [classes] of model.class_weights = balanced; none: not set */
     tr_names_t names[TR_NAMES_LISTS];
     char *tokenizer; /* from tr_tokenizer_to_json; NULL: unknown */
     char *columns;   /* from tr_columns_to_json; NULL: no table, or unknown */
@@ -41,7 +42,8 @@ typedef struct {
     const tr_data_settings_t *settings; /* data.mean, std, target_mean, target_std */
     const tr_dataset_info_t *info;      /* of the data */
     int64_t classes;
-    bool squares; /* a regression loss: auto normalises the targets */
+    bool squares;  /* a regression loss: auto normalises the targets */
+    bool balances; /* model.class_weights = balanced */
     /* read for compute, and for targets with auto; NULL: no training data */
     tr_dataset_t *train;
     const tr_preprocess_t *kept; /* of the resumed or evaluated weights; NULL: none */
@@ -54,7 +56,9 @@ typedef struct {
  *   inputs   the attributes of the data, or the values of `init`, or 0 to 1 for bytes; other types
  *            are unchanged
  *   targets  as compute, if they are f32 and the loss is a regression loss
- * TR_ERR_CONFIG: a key does not fit the data, or compute without training data.
+ * Balanced class weights are those in `kept`, if any, or samples / (classes that occur * samples of
+ * the class) of all training labels, 1 for a class that does not occur. TR_ERR_CONFIG: a key does
+ * not fit the data, or compute or balanced without training data.
  */
 tr_status_t tr_preprocess_resolve(const tr_preprocess_sources_t *sources, tr_preprocess_t **out);
 

@@ -56,18 +56,23 @@ static json_t *shape_json(const tr_shape_t *shape) {
     return array;
 }
 
-static const char *const kinds[] = {[TR_FIELD_VALUES] = "values",
-                                    [TR_FIELD_LABELS] = "labels",
-                                    [TR_FIELD_TOKENS] = "tokens"};
+static const char *const kinds[] = {
+    [TR_FIELD_VALUES] = "values", [TR_FIELD_LABELS] = "labels", [TR_FIELD_TOKENS] = "tokens"};
 
 static json_t *fields_json(const tr_preprocess_t *p) {
     json_t *array = json_array();
     for (const tr_field_t *f = p->field; f < p->field + p->field_count; f++)
-        json_array_append_new(array,
-                              json_pack("{s:s, s:s, s:s, s:o}", "name", f->name, "kind",
-                                        kinds[f->kind], "dtype", tr_dtype_name(f->dtype), "shape",
-                                        shape_json(&f->shape)));
+        json_array_append_new(array, json_pack("{s:s, s:s, s:s, s:o}", "name", f->name, "kind",
+                                               kinds[f->kind], "dtype", tr_dtype_name(f->dtype),
+                                               "shape", shape_json(&f->shape)));
     return array;
+}
+
+static bool preprocess_json_add_weights(const tr_preprocess_t *p, json_t *data) {
+    json_t *array = json_array();
+    for (size_t c = 0; c < p->class_weights.count; c++)
+        json_array_append_new(array, json_real((double)p->class_weights.data[c]));
+    return json_object_set_new(data, "class_weights", array) == 0;
 }
 
 /* x and shape are for readers of earlier versions, which know no fields. */
@@ -83,6 +88,7 @@ json_t *tr_preprocess_json(const tr_preprocess_t *p) {
         added = json_object_set_new(data, "columns", json_string(p->columns)) == 0 && added;
     if (p->tokenizer)
         added = json_object_set_new(data, "tokenizer", json_string(p->tokenizer)) == 0 && added;
+    if (p->class_weights.count > 0) added = added && preprocess_json_add_weights(p, data);
     for (int i = 0; i < VECTORS; i++)
         added = json_object_set_new(data, vectors[i].key, vector_json(p, i)) == 0 && added;
     for (int list = 0; list < TR_NAMES_LISTS; list++)
@@ -198,8 +204,8 @@ static tr_status_t preprocess_json_read_fields(const json_t *data, const char *o
         read_shape(data, &p->field[0].shape);
     }
     for (int f = 0; f < p->field_count; f++)
-        p->field[f].sample_bytes = tr_shape_elems(&p->field[f].shape) *
-                                   (int64_t)tr_dtype_bytes(p->field[f].dtype);
+        p->field[f].sample_bytes =
+            tr_shape_elems(&p->field[f].shape) * (int64_t)tr_dtype_bytes(p->field[f].dtype);
     return TR_OK;
 }
 
@@ -211,6 +217,10 @@ static tr_status_t read_members(const json_t *data, const char *origin, tr_prepr
     if (columns) TR_TRY(tr_strdup(columns, &p->columns));
     p->classes = (int64_t)json_integer_value(json_object_get(data, "classes"));
     TR_TRY(preprocess_json_read_fields(data, p->origin, p));
+    const json_t *weights = json_object_get(data, "class_weights");
+    for (size_t c = 0; c < json_array_size(weights); c++)
+        TR_TRY(
+            tr_vec_push(&p->class_weights, (float)json_number_value(json_array_get(weights, c))));
     TR_TRY(read_normalize(data, 0, origin, &p->input));
     TR_TRY(read_normalize(data, 2, origin, &p->target));
     for (int list = 0; list < TR_NAMES_LISTS; list++)

@@ -28,7 +28,8 @@ static const tr_config_field_t fields[] = {
     TR_FIELD_STRING(
         tr_model_settings_t, class_weights, "",
         "A weight for each class, comma separated: the loss of a sample is multiplied by the "
-        "weight of its class, in validation and eval, too. Empty: all 1."),
+        "weight of its class, in validation and eval, too. balanced: samples / (classes * samples "
+        "of the class), of the training labels. Empty: all 1."),
     TR_FIELD_INT(tr_model_settings_t, topk, "1", 1, 1000,
                  "Also report top-k accuracy: a sample is correct if its class is among the k best "
                  "(5 for ImageNet). 1: off.",

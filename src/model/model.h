@@ -15,7 +15,7 @@ typedef struct {
     int loss; /* tr_loss_kind_t */
     double label_smoothing;
     double huber_delta;
-    const char *class_weights; /* one number per class, comma-separated; "": all 1 */
+    const char *class_weights; /* one number per class, or balanced; "": all 1 */
     int64_t topk;
     /* run folder, checkpoint folder or .safetensors file to start from; "": none */
     const char *init;

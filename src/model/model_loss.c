@@ -67,6 +67,10 @@ static tr_status_t weigh_classes(tr_graph_t *g, const char *text, const tr_model
     int count = 0;
     tr_tensor_t table;
     if (!text[0]) return TR_OK;
+    if (strcmp(text, "balanced") == 0 && batch->class_weights) {
+        TR_TRY(tr_const_values(g, "class_weights", batch->class_weights, batch->classes, &table));
+        return tr_class_weight(g, *weight, y, table, weight);
+    }
     TR_TRY(tr_alloc((size_t)batch->classes * sizeof *values, "class weights", &values));
     bool is_valid =
         tr_parse_floats(text, (int)batch->classes, values, &count) && count == batch->classes;
@@ -76,7 +80,7 @@ static tr_status_t weigh_classes(tr_graph_t *g, const char *text, const tr_model
             ? tr_const_values(g, "class_weights", values, count, &table)
             : TR_FAIL(TR_ERR_CONFIG,
                       "model.class_weights expects %lld numbers of at least 0, one for each class, "
-                      "comma separated; found '%s'",
+                      "comma separated, or balanced; found '%s'",
                       (long long)batch->classes, text);
     tr_free(&values);
     TR_TRY(status);

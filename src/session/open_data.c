@@ -111,6 +111,7 @@ static tr_status_t session_resolve_preprocess(tr_session_t *s) {
         .info = &s->info,
         .classes = s->info.classes,
         .squares = squares && s->info.classes == 0,
+        .balances = !s->params.prediction && strcmp(s->model.class_weights, "balanced") == 0,
         .train = s->params.training ? s->dataset[TR_SPLIT_TRAIN] : NULL,
         .kept = s->params.trained_preprocess,
         .init = s->params.init_preprocess};

@@ -75,6 +75,7 @@ static tr_status_t make_batch(tr_session_t *s) {
     s->batch.loss_scale = s->loss_scale;
     s->batch.step_samples = s->order.batch_size;
     s->batch.label_note = s->info.label_note;
+    s->batch.class_weights = s->preprocess->class_weights.data;
     for (int f = 0; f < s->info.field_count; f++) {
         const tr_field_t *field = &s->info.field[f];
         const tr_shape_t shape = batched(&field->shape, micro);

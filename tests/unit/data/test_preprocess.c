@@ -114,7 +114,8 @@ static void weights_bring_their_own(void **state) {
     moments_set_t set = make_set(TR_F32, 50, 5);
     float own[] = {49}, kept_mean[] = {7}, kept_std[] = {2};
     tr_data_settings_t settings = test_settings();
-    tr_preprocess_t weights = {.type = TR_F32, .origin = (char *)"weights"};
+    tr_preprocess_t weights = {
+        .field = {{.name = "x"}}, .field_count = 1, .origin = (char *)"weights"};
     weights.input.mean.data = kept_mean, weights.input.std.data = kept_std;
     weights.input.mean.count = weights.input.std.count = 1;
     tr_preprocess_sources_t sources = {
@@ -140,7 +141,7 @@ static void weights_bring_their_own(void **state) {
     told = resolve(&sources);
     check_numbers(&told->input, 1, 7, 2);
     tr_preprocess_destroy(&told);
-    weights.type = TR_U8; /* of other units */
+    weights.field[0].dtype = TR_U8; /* of other units */
     told = resolve(&sources);
     check_numbers(&told->input, 0, 0, 1);
     tr_preprocess_destroy(&told);
@@ -177,7 +178,8 @@ static void json_keeps_everything(void **state) {
     tr_preprocess_t *was = NULL, *is = NULL;
     tr_str_t differences = {0};
     OK(tr_alloc(sizeof *was, "test", &was));
-    was->type = TR_I16, was->shape = TR_SHAPE(7, 5, WIDE), was->classes = 2;
+    was->field[0] = (tr_field_t){.name = "x", .dtype = TR_I16, .shape = TR_SHAPE(7, 5, WIDE)};
+    was->field_count = 1, was->classes = 2;
     for (int i = 0; i < WIDE; i++) {
         OK(tr_vec_push(&was->input.mean, (float)sin(i) * 1e-3f));
         OK(tr_vec_push(&was->input.std, (float)exp(i % 40)));
@@ -259,6 +261,53 @@ static void fields_are_kept(void **state) {
     tr_preprocess_destroy(&was);
 }
 
+/* Labels 0, 1, 3 of 4 classes: of sample i, 3 where i % 10 is 9, 1 from 6 on, else 0; -1 each 100. */
+static tr_status_t read_labels(tr_dataset_t *dataset, int64_t first, int64_t count,
+                               void *const *dst) {
+    int32_t *y = dst[1];
+    assert_null(dst[0]);
+    for (int64_t i = first; i < first + count; i++)
+        y[i - first] = i % 100 == 0 ? -1 : i % 10 == 9 ? 3 : i % 10 >= 6 ? 1 : 0;
+    return TR_OK;
+}
+
+static void balanced_class_weights(void **state) {
+    static const tr_dataset_ops_t label_ops = {
+        .name = "labels", .close = close_set, .read = read_labels};
+    moments_set_t set = make_set(TR_F32, 0, 1);
+    const tr_data_settings_t settings = test_settings();
+    tr_preprocess_sources_t sources = {.settings = &settings,
+                                       .info = &set.base.info,
+                                       .train = &set.base,
+                                       .classes = 4,
+                                       .balances = true};
+    tr_preprocess_t *told = NULL, *is = NULL, *kept;
+    set.base.ops = &label_ops;
+    set.base.info.field[1] = (tr_field_t){"y", TR_I32, {0}, 4, TR_FIELD_LABELS};
+    told = resolve(&sources);
+    /* as compute_class_weight("balanced") of scikit-learn, which knows no class that is absent */
+    const double expected[] = {990 / (3.0 * 590), 990 / (3.0 * 300), 1, 990 / (3.0 * 100)};
+    assert_int_equal(told->class_weights.count, 4);
+    for (int c = 0; c < 4; c++)
+        assert_true(fabs((double)told->class_weights.data[c] - expected[c]) < 1e-6);
+    json_t *data = tr_preprocess_json(told);
+    OK(tr_preprocess_from_json(data, "here", &is));
+    json_decref(data);
+    sources.kept = is, sources.train = NULL; /* eval */
+    kept = resolve(&sources);
+    assert_int_equal(kept->class_weights.count, 4);
+    assert_memory_equal(kept->class_weights.data, told->class_weights.data, 4 * sizeof(float));
+    tr_preprocess_destroy(&kept);
+    sources.kept = NULL;
+    assert_int_equal(tr_preprocess_resolve(&sources, &kept), TR_ERR_CONFIG);
+    sources.balances = false;
+    kept = resolve(&sources);
+    assert_int_equal(kept->class_weights.count, 0);
+    tr_preprocess_destroy(&kept);
+    tr_preprocess_destroy(&is);
+    tr_preprocess_destroy(&told);
+}
+
 /* MEAN DEVIATION of the data, the keys, and what the sentence has; "" none. */
 static void the_check_sees_what_comes_out(void **state) {
     static const struct {
@@ -303,9 +352,9 @@ static void the_check_sees_what_comes_out(void **state) {
 
 static void a_table_of_another_width_is_refused(void **state) {
     moments_set_t set = make_set(TR_F32, 0, 1);
-    tr_preprocess_t told = {.type = TR_F32, .shape = TR_SHAPE(C)};
+    tr_preprocess_t told = {.field = {{.name = "x", .shape = TR_SHAPE(C)}}, .field_count = 1};
     OK(tr_preprocess_match(&told, &set.base.info, false));
-    told.shape = TR_SHAPE(C + 1);
+    told.field[0].shape = TR_SHAPE(C + 1);
     assert_int_equal(tr_preprocess_match(&told, &set.base.info, false), TR_ERR_DATA);
     assert_non_null(strstr(tr_error_last()->message, "4 inputs"));
 }
@@ -316,6 +365,7 @@ int main(void) {
                                        cmocka_unit_test(keys_that_do_not_fit_are_refused),
                                        cmocka_unit_test(json_keeps_everything),
                                        cmocka_unit_test(fields_are_kept),
+                                       cmocka_unit_test(balanced_class_weights),
                                        cmocka_unit_test(the_check_sees_what_comes_out),
                                        cmocka_unit_test(a_table_of_another_width_is_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
