@@ -160,6 +160,7 @@ typedef struct {
 
 typedef struct {
     int headers, lengths;
+    bool is_wrong; /* a name that other programs may read in another way: "Content-Length : 5" */
 } header_count_t;
 
 static enum MHD_Result request_count(void *self, enum MHD_ValueKind kind, const char *name,
@@ -168,6 +169,7 @@ static enum MHD_Result request_count(void *self, enum MHD_ValueKind kind, const 
     (void)kind, (void)value;
     count->headers++;
     count->lengths += strcasecmp(name, "Content-Length") == 0;
+    count->is_wrong |= strpbrk(name, " \t\"(),/:;<=>?@[\\]{}") != NULL;
     return MHD_YES;
 }
 
@@ -182,13 +184,14 @@ static void request_check(const tr_http_t *h, struct MHD_Connection *connection,
 #define HEADER(name) h->mhd.lookup_connection_value(connection, MHD_HEADER_KIND, name)
     const char *length = HEADER("Content-Length"), *chunks = HEADER("Transfer-Encoding");
     const bool is_open = h->params.open_path && strcmp(url, h->params.open_path) == 0;
-    header_count_t count = {0, 0};
+    header_count_t count = {0};
     int64_t bytes = 0;
     h->mhd.get_connection_values(connection, MHD_HEADER_KIND, request_count, &count);
     r->is_post = h->params.body_bytes > 0 && strcmp(method, "POST") == 0;
     r->has_body = (length && strcmp(length, "0") != 0) || chunks;
     if (count.lengths > 1 || (length && chunks))
         request_refuse(r, 400, "expected one Content-Length, or Transfer-Encoding: chunked");
+    if (count.is_wrong) request_refuse(r, 400, "expected names of header fields without blanks");
     if (length && (!tr_parse_int(length, &bytes) || bytes < 0))
         request_refuse(r, 400, "Content-Length: expected a number of bytes");
     if (count.headers > MOST_HEADERS) request_refuse(r, 431, "expected at most 100 header fields");
@@ -237,8 +240,8 @@ static enum MHD_Result http_on_request(void *self, struct MHD_Connection *connec
         if (tr_alloc(sizeof *r, "a request", &r) != TR_OK) return MHD_NO;
         *state = r;
         request_check(h, connection, url, method, r);
-        /* Answered before its body comes, which ends the connection. */
-        if (r->refused != 413 && r->refused != 405) return MHD_YES;
+        /* Answered before its body comes, which ends the connection: nothing behind it is read. */
+        if (r->refused != 400 && r->refused != 413 && r->refused != 405) return MHD_YES;
     } else if (*upload_bytes > 0) {
         if (r->body.length + *upload_bytes > h->params.body_bytes)
             request_refuse(r, 413, "the body is larger than this server reads");

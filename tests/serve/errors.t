@@ -75,9 +75,25 @@ END
 ok $? "400, 401, 404, 405, 413, 415, 421"
 
 python <<'END'
-import socket
+import re, socket
 from client import *
 token = "Authorization: Bearer " + open("token").read().strip() + "\r\n"
+
+
+def replies(head, body):
+    """The statuses of all replies, until the server closes."""
+    s, got = socket.create_connection(place(), timeout=20), b""
+    s.sendall(("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" + token + head +
+               "\r\n").encode() + body + b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+    while True:
+        try:
+            part = s.recv(65536)
+        except ConnectionResetError:
+            break
+        if not part: break
+        got += part
+    s.close()
+    return re.findall(r"HTTP/1\.1 (\d+)", got.decode())
 
 
 def raw(head, body=b""):
@@ -96,6 +112,11 @@ assert raw(size, body) == "200"
 assert raw("Transfer-Encoding: chunked\r\n", b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)) == "200"
 assert raw(size + size, body) == "400" and raw(size + "Content-Length: 5\r\n", body) == "400"
 assert raw("Content-Length: %d\r\n" % (1 << 30)) == "413"
+got = replies(size, body); assert got == ["200", "200"], got
+# What is behind a body of doubtful length is no request.
+got = replies("Content-Length: 5\r\nContent-Length: 50\r\n", b"hello"); assert got == ["400"], got
+got = replies("Content-Length : 5\r\n", b"hello"); assert got == ["400"], got
+got = replies(size + "Transfer-Encoding: chunked\r\n", b"0\r\n\r\n"); assert got == ["400"], got
 assert raw("".join("X-%d: 1\r\n" % i for i in range(200)) + size, body) == "431"
 END
 ok $? "a length twice, 1 GB, 200 header fields"

@@ -102,6 +102,11 @@ static tr_status_t bench_generate_time_batch(bench_generate_t *b, int which) {
         for (int64_t k = 0; k < stats.steps && status == TR_OK; k++)
             status = tr_vec_push(&token, stats.step_sec[k]);
     }
+    if (status == TR_OK && token.count == 0)
+        status = TR_FAIL(TR_ERR_CONFIG,
+                         "--prompt %lld: expected room for two tokens behind the prompts in the "
+                         "context of the model, found less: set it lower",
+                         (long long)b->o->prompt);
     if (status == TR_OK) {
         bench_generate_percentiles(first, RUNS, r->first_sec);
         bench_generate_percentiles(token.data, (int64_t)token.count, r->token_sec);
