@@ -9,6 +9,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -167,6 +168,36 @@ int64_t tr_free_bytes(const char *dir) {
     if (statvfs(dir, &fs) != 0 || fs.f_blocks == 0) return INT64_MAX;
     return __builtin_mul_overflow((int64_t)fs.f_bavail, (int64_t)fs.f_frsize, &bytes) ? INT64_MAX
                                                                                       : bytes;
+}
+
+bool tr_path_ends_in(const char *path, const char *ending) {
+    const size_t length = strlen(path), count = strlen(ending);
+    return length > count && strcasecmp(path + length - count, ending) == 0;
+}
+
+bool tr_is_folder(const char *path) {
+    struct stat found;
+    return stat(path, &found) == 0 && S_ISDIR(found.st_mode);
+}
+
+static int entry_is_shown(const struct dirent *entry) {
+    return entry->d_name[0] != '.';
+}
+
+static int entry_by_bytes(const struct dirent **a, const struct dirent **b) {
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+tr_status_t tr_entries_read(const char *folder, tr_entries_t *out) {
+    out->count = scandir(folder, &out->entry, entry_is_shown, entry_by_bytes);
+    if (out->count >= 0) return TR_OK;
+    *out = (tr_entries_t){0};
+    return tr_io_fail("read the folder", folder, errno);
+}
+
+void tr_entries_free(tr_entries_t *entries) {
+    for (int i = 0; i < entries->count; i++) free(entries->entry[i]);
+    free(entries->entry);
 }
 
 tr_status_t tr_check_regular(const char *in, const char *because) {

@@ -14,6 +14,18 @@ tr_status_t tr_io_fail(const char *verb, const char *path, int errno_value);
 tr_status_t tr_path_join(const char *dir, const char *name, char out[4096]);
 /* Fills `path` with dir/name. Returns whether it exists. */
 bool tr_exists_in(const char *dir, const char *name, char path[4096]);
+/* Whether something stands before `ending` in the path, such as ".csv"; case does not matter. */
+bool tr_path_ends_in(const char *path, const char *ending);
+/* Whether there is a folder, or a link to one. */
+bool tr_is_folder(const char *path);
+/* What is in a folder: names in order of their bytes, without those that begin with a dot. */
+typedef struct {
+    struct dirent **entry; /* [count] */
+    int count;
+} tr_entries_t;
+/* Free *out with tr_entries_free. TR_ERR_*: it cannot be read, and *out is empty. */
+tr_status_t tr_entries_read(const char *folder, tr_entries_t *out);
+void tr_entries_free(tr_entries_t *entries);
 /* TR_ERR_NOINPUT if `in` is a folder, a pipe or a device, with the reason `because`. A file that is
  * not there is left to the caller. */
 tr_status_t tr_check_regular(const char *in, const char *because);

@@ -41,10 +41,8 @@ void cmd_say_error(tr_status_t status);
  * after installing the handlers if the command trains. */
 void cmd_train_signals(bool trains);
 
-/* Whether `path` is a folder given instead of a configuration file: a run folder, its checkpoints/
- * or a checkpoint. */
-bool cmd_is_folder(const char *path);
-/* Writes the path of such a folder's configuration, RUN/config.ini. Otherwise, or if there is none,
+/* If `path` is a folder given instead of a configuration file (a run folder, its checkpoints/ or a
+ * checkpoint), writes the path of its configuration, RUN/config.ini. Otherwise, or if there is none,
  * writes `path` and returns false. */
 bool cmd_config_path(const char *path, char out[4096]);
 /* Loads and checks the configuration from a file (NULL: none), the environment and settings

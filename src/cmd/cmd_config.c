@@ -1,6 +1,7 @@
 /* Loading a command's configuration: file, environment, command line. */
 #include "cmd.h"
 #include "weights/huggingface.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "model/model.h"
 #include "trainer/session.h"
@@ -14,16 +15,11 @@
 
 extern char **environ;
 
-bool cmd_is_folder(const char *path) {
-    struct stat info;
-    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
-}
-
 bool cmd_config_path(const char *path, char out[4096]) {
     static const char *const places[] = {"config.ini", "../config.ini", "../../config.ini"};
     char folder[PATH_MAX], found[PATH_MAX + 32];
     snprintf(out, 4096, "%s", path);
-    if (!cmd_is_folder(path) || !realpath(path, folder)) return false;
+    if (!tr_is_folder(path) || !realpath(path, folder)) return false;
     for (size_t i = 0; i < TR_COUNT(places); i++) {
         snprintf(found, sizeof found, "%s/%s", folder, places[i]);
         if (access(found, F_OK) != 0) continue;

@@ -286,7 +286,7 @@ static const cmd_option_t options[] = {
                    "Selects the random numbers."),
     CMD_OPTION_INT(generate_options_t, rows, "--batch", "N", NULL, 1, 4096,
                    "Texts at once, by default up to 16."),
-    CMD_OPTION_ENUM(generate_options_t, type, "--weights", "fp32", "fp32|bf16|fp16",
+    CMD_OPTION_ENUM(generate_options_t, type, "--weights", "fp32", CMD_WEIGHT_TYPES,
                     "The type in which matrices are held. bf16 and fp16 take half the memory and "
                     "read half as many bytes for each token."),
     CMD_OPTION_JSON(generate_options_t,

@@ -161,12 +161,11 @@ static tr_status_t serve_listen(serve_t *p) {
 }
 
 static void serve_print_texts(const serve_t *p) {
-    static const char *const weight_types[] = {"fp32", "bf16", "fp16"};
     const tr_session_t *s = p->trained.s;
     const tr_memory_plan_t memory = tr_graph_memory(s->g);
     char weights[32], caches[32], rest[32];
     printf("model    %s: %s, %.1f M parameters in %s, %s\n", p->name, s->model.type,
-           (double)s->parameters / 1e6, weight_types[p->o->type], p->trained.weights_path);
+           (double)s->parameters / 1e6, cmd_weight_type(p->o->type), p->trained.weights_path);
     printf("device   %s\n", s->device->description);
     printf("memory   weights %s, caches %s (%lld slots of %lld tokens), work %s\n",
            tr_format_bytes((double)(memory.params + memory.copies), weights),
@@ -324,7 +323,7 @@ static const cmd_option_t options[] = {
     CMD_OPTION_DURATION(serve_options_t, drain_sec, "--drain", "SEC", "75s", 0, 86400,
                         "Time that requests have to end after the signals TERM, INT or HUP. A "
                         "second signal ends them."),
-    CMD_OPTION_ENUM(serve_options_t, type, "--weights", "fp32", "fp32|bf16|fp16",
+    CMD_OPTION_ENUM(serve_options_t, type, "--weights", "fp32", CMD_WEIGHT_TYPES,
                     "The type in which matrices are held. bf16 and fp16 take half the memory and "
                     "read half as many bytes for each token."),
 };

@@ -56,7 +56,7 @@ static tr_status_t train_load(tr_world_t *world, const train_options_t *o, char 
     char *first[] = {dir};
     cmd_words_t all;
     tr_snprintf(path, 4096, "%s", o->path);
-    if (!cmd_is_folder(o->path)) return cmd_config_load_all(world, path, o->settings, out);
+    if (!tr_is_folder(o->path)) return cmd_config_load_all(world, path, o->settings, out);
     tr_snprintf(dir, sizeof dir, "run.dir=%s", o->path);
     TR_TRY(tr_path_join(o->path, "config.ini", path));
     if (tr_world_info(world)->rank == 0 && access(path, F_OK) != 0)

@@ -5,6 +5,12 @@
 #include "cmd.h"
 #include "infer/trained.h"
 
+/* The option --weights, and the name of its value: a tr_dtype_t of the weights. */
+#define CMD_WEIGHT_TYPES "fp32|bf16|fp16"
+static inline const char *cmd_weight_type(int type) {
+    return type == TR_BF16 ? "bf16" : type == TR_F16 ? "fp16" : "fp32";
+}
+
 typedef struct {
     const char *config, *weights; /* paths; config NULL: that of the weights' run */
     cmd_words_t settings;

@@ -1,5 +1,6 @@
 /* The parser of command lines, and the usage lines: both follow from the rows of options.h. */
 #include "cmd.h"
+#include "base/file.h"
 #include "config/field.h"
 
 #include <stdlib.h>
@@ -124,7 +125,7 @@ static tr_status_t options_take_word(const cmd_command_t *command, char **argv, 
         const bool is_setting = strchr(word, '=') != NULL,
                    is_alone = k == 0; /* without a file before it, a word is no setting */
         if ((argument->kind == CMD_OPTIONAL && is_setting) ||
-            (argument->kind == CMD_NOT_FOLDER && cmd_is_folder(word)) ||
+            (argument->kind == CMD_NOT_FOLDER && tr_is_folder(word)) ||
             (argument->kind == CMD_SETTINGS && is_alone && !is_setting))
             continue;
         if (argument->kind == CMD_NOT_FOLDER && access(word, F_OK) != 0)

@@ -10,7 +10,6 @@
 #include <libgen.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 #include <unistd.h>
 
 struct cmd_predictions_file {
@@ -22,15 +21,10 @@ struct cmd_predictions_file {
     int prediction, probability; /* arrays of the writer */
 };
 
-static bool path_ends_in(const char *path, const char *end) {
-    const size_t length = strlen(path), count = strlen(end);
-    return length > count && strcasecmp(path + length - count, end) == 0;
-}
-
 tr_status_t cmd_predictions_check(const char *path) {
     static const char *const endings[] = {".csv", ".h5", ".hdf5", ".he5"};
     for (size_t i = 0; i < TR_COUNT(endings); i++)
-        if (path_ends_in(path, endings[i])) return TR_OK;
+        if (tr_path_ends_in(path, endings[i])) return TR_OK;
     return TR_FAIL(
         TR_ERR_USAGE,
         "the predictions cannot be written to '%s': expected a name that ends in .csv or "
@@ -219,8 +213,8 @@ tr_status_t cmd_predictions_create(const char *path, bool force, const cmd_predi
     f->what = *what;
     tr_status_t status = tr_strdup(path, &f->path);
     if (status == TR_OK)
-        status = (path_ends_in(path, ".csv") ? predictions_create_csv
-                                             : predictions_create_hdf5)(f, force);
+        status = (tr_path_ends_in(path, ".csv") ? predictions_create_csv
+                                                : predictions_create_hdf5)(f, force);
     if (status != TR_OK) cmd_predictions_destroy(&f);
     *out = f;
     return status;

@@ -1,6 +1,7 @@
 /* The columns of a table as JSON: in the attribute `columns` of imported tables, and in checkpoints. */
 #include "columns.h"
 #include "base/json_text.h"
+#include "shared.h"
 #include "base/mem.h"
 
 #include <jansson.h>
@@ -43,20 +44,6 @@ tr_status_t tr_columns_to_json(const tr_columns_t *columns, char **out) {
     return status;
 }
 
-static tr_status_t columns_json_read_names(const json_t *array, const char *origin,
-                                           tr_names_t *out) {
-    const size_t count = json_array_size(array);
-    *out = (tr_names_t){.from = origin};
-    if (count == 0) return TR_OK;
-    TR_TRY(tr_alloc(count * sizeof *out->name, "names", &out->name));
-    for (size_t i = 0; i < count; i++) {
-        const char *name = json_string_value(json_array_get(array, i));
-        TR_TRY(tr_strdup(name ? name : "", &out->name[i]));
-        out->count++;
-    }
-    return TR_OK;
-}
-
 static tr_status_t columns_json_read_input(const json_t *input, const char *origin,
                                            tr_columns_t *columns) {
     const char *name = json_string_value(json_object_get(input, "name")),
@@ -74,7 +61,7 @@ static tr_status_t columns_json_read_input(const json_t *input, const char *orig
     c->fill = json_number_value(json_object_get(input, "fill"));
     c->indicator = json_is_true(json_object_get(input, "indicator"));
     TR_TRY(tr_strdup(name, &c->name));
-    return columns_json_read_names(json_object_get(input, "categories"), origin, &c->categories);
+    return tr_names_from_json(json_object_get(input, "categories"), origin, &c->categories);
 }
 
 tr_status_t tr_columns_from_json(const char *text, const char *origin, tr_columns_t *out) {
@@ -98,7 +85,7 @@ tr_status_t tr_columns_from_json(const char *text, const char *origin, tr_column
     for (size_t i = 0; status == TR_OK && i < json_array_size(inputs); i++)
         status = columns_json_read_input(json_array_get(inputs, i), origin, out);
     if (status == TR_OK)
-        status = columns_json_read_names(json_object_get(object, "targets"), origin, &out->targets);
+        status = tr_names_from_json(json_object_get(object, "targets"), origin, &out->targets);
     if (status == TR_OK && id) status = tr_strdup(id, &out->id);
     json_decref(object);
     return status;

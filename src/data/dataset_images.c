@@ -8,12 +8,9 @@
 #include "trainer/log.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
-#include <sys/stat.h>
 
 #define LIST_BYTES ((int64_t)1 << 30)
 #define DEPTH      4 /* folders in folders */
@@ -28,14 +25,8 @@ typedef struct {
 
 static const char *const text_name[] = {"file"};
 
-static bool is_folder(const char *path) {
-    struct stat found;
-    return stat(path, &found) == 0 && S_ISDIR(found.st_mode);
-}
-
 bool tr_images_are_named(const char *path) {
-    const size_t length = strlen(path);
-    return is_folder(path) || (length > 4 && strcasecmp(path + length - 4, ".txt") == 0);
+    return tr_is_folder(path) || tr_path_ends_in(path, ".txt");
 }
 
 static void close_images(tr_dataset_t *dataset) {
@@ -58,29 +49,18 @@ static tr_status_t images_add(images_t *self, const char *path) {
     return status;
 }
 
-static int entry_is_shown(const struct dirent *entry) {
-    return entry->d_name[0] != '.';
-}
-
-static int entry_by_bytes(const struct dirent **a, const struct dirent **b) {
-    return strcmp((*a)->d_name, (*b)->d_name);
-}
-
 static tr_status_t images_list_folder(images_t *self, const char *folder, int depth) {
-    struct dirent **entry = NULL;
+    tr_entries_t entries = {0};
     char path[4096];
-    tr_status_t status = TR_OK;
-    const int count = scandir(folder, &entry, entry_is_shown, entry_by_bytes);
-    if (count < 0) return tr_io_fail("read the folder", folder, errno);
-    for (int i = 0; i < count; i++) {
-        if (status == TR_OK) status = tr_path_join(folder, entry[i]->d_name, path);
-        if (status == TR_OK && is_folder(path) && depth < DEPTH)
+    tr_status_t status = tr_entries_read(folder, &entries);
+    for (int i = 0; i < entries.count && status == TR_OK; i++) {
+        status = tr_path_join(folder, entries.entry[i]->d_name, path);
+        if (status == TR_OK && tr_is_folder(path) && depth < DEPTH)
             status = images_list_folder(self, path, depth + 1);
         else if (status == TR_OK && tr_image_is_named(path))
             status = images_add(self, path);
-        free(entry[i]);
     }
-    free(entry);
+    tr_entries_free(&entries);
     return status;
 }
 
@@ -102,7 +82,7 @@ static tr_status_t images_list_lines(images_t *self, const char *list) {
 }
 
 static tr_status_t images_list(images_t *self) {
-    if (is_folder(self->root)) {
+    if (tr_is_folder(self->root)) {
         TR_TRY(images_list_folder(self, self->root, 0));
     } else {
         TR_TRY(images_list_lines(self, self->root));
@@ -193,7 +173,7 @@ static tr_status_t images_describe(images_t *self, const tr_preprocess_t *traine
                                    bool inputs_only) {
     tr_dataset_info_t *info = &self->base.info;
     const tr_names_t *classes = &trained->names[TR_NAMES_CLASSES];
-    const bool is_list = !is_folder(self->root);
+    const bool is_list = !tr_is_folder(self->root);
     const size_t folder =
         is_list ? (size_t)(tr_file_name(self->root) - self->root) : strlen(self->root);
     char shape[96];

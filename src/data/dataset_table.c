@@ -3,11 +3,11 @@
 #include "columns.h"
 #include "preprocess.h"
 #include "shared.h"
+#include "base/file.h"
 #include "base/mem.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 
 typedef struct {
@@ -26,11 +26,8 @@ typedef struct {
 
 bool tr_table_is_named(const char *path) {
     static const char *const endings[] = {".csv", ".tsv", ".csv.gz", ".tsv.gz"};
-    const size_t length = strlen(path);
-    for (size_t i = 0; i < TR_COUNT(endings); i++) {
-        const size_t end = strlen(endings[i]);
-        if (length > end && strcasecmp(path + length - end, endings[i]) == 0) return true;
-    }
+    for (size_t i = 0; i < TR_COUNT(endings); i++)
+        if (tr_path_ends_in(path, endings[i])) return true;
     return false;
 }
 

@@ -1,6 +1,7 @@
 /* Names of classes and inputs. Data that give one index different names are refused. */
 #include "shared.h"
 #include "base/mem.h"
+#include <jansson.h>
 #include <string.h>
 
 #define SAID      12 /* names of a list in a message */
@@ -33,6 +34,19 @@ tr_status_t tr_names_copy(const tr_names_t *names, const char *from, tr_names_t 
     TR_TRY(tr_alloc((size_t)names->count * sizeof *out->name, "names", &out->name));
     out->count = names->count;
     for (int64_t i = 0; i < names->count; i++) TR_TRY(tr_strdup(names->name[i], &out->name[i]));
+    return TR_OK;
+}
+
+tr_status_t tr_names_from_json(const json_t *array, const char *from, tr_names_t *out) {
+    const size_t count = json_array_size(array);
+    *out = (tr_names_t){.from = from};
+    if (count == 0) return TR_OK;
+    TR_TRY(tr_alloc(count * sizeof *out->name, "names", &out->name));
+    out->count = (int64_t)count;
+    for (size_t i = 0; i < count; i++) {
+        const char *name = json_string_value(json_array_get(array, i));
+        TR_TRY(tr_strdup(name ? name : "", &out->name[i]));
+    }
     return TR_OK;
 }
 

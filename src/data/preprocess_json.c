@@ -1,5 +1,6 @@
 /* Preprocessing as JSON in checkpoints, and the differences between two. */
 #include "preprocess.h"
+#include "shared.h"
 #include "base/mem.h"
 
 #include <jansson.h>
@@ -132,20 +133,6 @@ static tr_status_t read_normalize(const json_t *data, int first, const char *ori
     return TR_OK;
 }
 
-static tr_status_t preprocess_json_read_names(const json_t *array, const char *origin,
-                                              tr_names_t *out) {
-    const size_t count = json_array_size(array);
-    *out = (tr_names_t){.from = origin};
-    if (count == 0) return TR_OK;
-    TR_TRY(tr_alloc(count * sizeof *out->name, "names", &out->name));
-    out->count = (int64_t)count;
-    for (size_t i = 0; i < count; i++) {
-        const char *name = json_string_value(json_array_get(array, i));
-        TR_TRY(tr_strdup(name ? name : "", &out->name[i]));
-    }
-    return TR_OK;
-}
-
 static tr_dtype_t dtype_of(const char *name) {
     int type = 0;
     while (name && type < TR_DTYPE_COUNT && strcmp(name, tr_dtype_name((tr_dtype_t)type)) != 0)
@@ -224,8 +211,8 @@ static tr_status_t read_members(const json_t *data, const char *origin, tr_prepr
     TR_TRY(read_normalize(data, 0, origin, &p->input));
     TR_TRY(read_normalize(data, 2, origin, &p->target));
     for (int list = 0; list < TR_NAMES_LISTS; list++)
-        TR_TRY(preprocess_json_read_names(json_object_get(data, tr_names_key(list)), p->origin,
-                                          &p->names[list]));
+        TR_TRY(tr_names_from_json(json_object_get(data, tr_names_key(list)), p->origin,
+                                  &p->names[list]));
     return TR_OK;
 }
 

@@ -21,6 +21,10 @@ static inline bool tr_is_divisor(float std) {
 /* "28x28x1" as a shape; `key` is named in the error. */
 tr_status_t tr_data_parse_shape(const char *key, const char *text, tr_shape_t *out);
 
+/* *out has the strings of a JSON array, none of another value; it names `from`, borrowed, as their
+ * source. Free *out also after an error. */
+struct json_t;
+tr_status_t tr_names_from_json(const struct json_t *array, const char *from, tr_names_t *out);
 /* Appends the names, separated by commas; only the first ones if there are many. */
 void tr_names_say(const char *const *name, int64_t count, tr_str_t *out);
 

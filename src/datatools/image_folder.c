@@ -6,63 +6,29 @@
 #include "base/str.h"
 
 #include <dirent.h>
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-
-/* The names in a folder, sorted by bytes, without hidden ones. */
-typedef struct {
-    struct dirent **entry;
-    int count;
-} names_t;
-
-static int name_is_shown(const struct dirent *entry) {
-    return entry->d_name[0] != '.';
-}
-
-static int name_by_bytes(const struct dirent **a, const struct dirent **b) {
-    return strcmp((*a)->d_name, (*b)->d_name);
-}
-
-static tr_status_t names_read(const char *folder, names_t *out) {
-    out->count = scandir(folder, &out->entry, name_is_shown, name_by_bytes);
-    if (out->count >= 0) return TR_OK;
-    *out = (names_t){0};
-    return tr_io_fail("read the folder", folder, errno);
-}
-
-static void names_free(names_t *names) {
-    for (int i = 0; i < names->count; i++) free(names->entry[i]);
-    free(names->entry);
-}
-
-static bool is_folder(const char *path) {
-    struct stat found;
-    return stat(path, &found) == 0 && S_ISDIR(found.st_mode);
-}
 
 /* -- one class --------------------------------------------------------------------------------- */
 
 static tr_status_t pictures_add_files(const char *folder, int label, tr_pictures_t *out,
                                       int group) {
-    names_t names = {0};
+    tr_entries_t names = {0};
     char path[4096] = "", other[4096] = "";
     int64_t others = 0;
     const size_t before = out->group[group].count;
-    tr_status_t status = names_read(folder, &names);
+    tr_status_t status = tr_entries_read(folder, &names);
     for (int i = 0; i < names.count && status == TR_OK; i++) {
         tr_picture_t picture = {.label = label};
         status = tr_path_join(folder, names.entry[i]->d_name, path);
         if (status != TR_OK) break;
-        if (!tr_image_is_named(path) || is_folder(path)) {
+        if (!tr_image_is_named(path) || tr_is_folder(path)) {
             if (others++ == 0) memcpy(other, path, sizeof other);
             continue;
         }
         status = tr_strdup(path, &picture.path);
         if (status == TR_OK) status = tr_vec_push(&out->group[group], picture);
     }
-    names_free(&names);
+    tr_entries_free(&names);
     TR_TRY(status);
     if (others > 0)
         TR_WARN("'%s': left out %lld entries that are not .jpg, .jpeg or .png files, such as '%s'",
@@ -78,13 +44,13 @@ static tr_status_t pictures_add_files(const char *folder, int label, tr_pictures
 
 /* The folder of a group: every folder in it is a class, which must also be in the training data. */
 static tr_status_t pictures_add_group(const char *folder, tr_pictures_t *out, int group) {
-    names_t names = {0};
+    tr_entries_t names = {0};
     char path[4096];
-    tr_status_t status = names_read(folder, &names);
+    tr_status_t status = tr_entries_read(folder, &names);
     for (int i = 0; i < names.count && status == TR_OK; i++) {
         const char *name = names.entry[i]->d_name;
         status = tr_path_join(folder, name, path);
-        if (status != TR_OK || !is_folder(path)) continue;
+        if (status != TR_OK || !tr_is_folder(path)) continue;
         const int classes = (int)out->class_name.count;
         int label = 0;
         while (label < classes && strcmp(out->class_name.data[label], name) != 0) label++;
@@ -98,7 +64,7 @@ static tr_status_t pictures_add_group(const char *folder, tr_pictures_t *out, in
         }
         if (status == TR_OK) status = pictures_add_files(path, label, out, group);
     }
-    names_free(&names);
+    tr_entries_free(&names);
     TR_TRY(status);
     if (out->group[group].count > 0) return TR_OK;
     return TR_FAIL(TR_ERR_DATA, "'%s' has no folders. Expected a folder per class with its images.",
@@ -107,13 +73,13 @@ static tr_status_t pictures_add_group(const char *folder, tr_pictures_t *out, in
 
 /* Whether `path` is a folder with folders in it: a group, not a class. */
 static bool folder_has_folders(const char *path) {
-    names_t names = {0};
+    tr_entries_t names = {0};
     char inner[4096];
     bool found = false;
-    if (!is_folder(path) || names_read(path, &names) != TR_OK) return false;
+    if (!tr_is_folder(path) || tr_entries_read(path, &names) != TR_OK) return false;
     for (int i = 0; i < names.count && !found; i++)
-        found = tr_path_join(path, names.entry[i]->d_name, inner) == TR_OK && is_folder(inner);
-    names_free(&names);
+        found = tr_path_join(path, names.entry[i]->d_name, inner) == TR_OK && tr_is_folder(inner);
+    tr_entries_free(&names);
     return found;
 }
 

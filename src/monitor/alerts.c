@@ -32,6 +32,10 @@ static const struct {
     {"cpu_util", "cpu_util", OF_VALUE},
 };
 
+static bool reference_is_measured(reference_t of) {
+    return of == OF_MEDIAN || of == OF_LOWEST;
+}
+
 enum { MOST_RULES = 16, HISTORY = 256 };
 
 typedef struct {
@@ -83,9 +87,9 @@ static tr_status_t rule_parse(const char *text, rule_t *rule) {
         if (strcmp(name, known[i].name) == 0) rule->metric = (int)i;
     if (rule->metric < 0) return rule_fail(text, form);
     const reference_t of = known[rule->metric].of;
-    if (*unit == 'x' && of != OF_MEDIAN && of != OF_LOWEST)
+    if (*unit == 'x' && !reference_is_measured(of))
         return rule_fail(text, "a value without x, which has no reference");
-    if (!*unit && (of == OF_MEDIAN || of == OF_LOWEST))
+    if (!*unit && reference_is_measured(of))
         return rule_fail(text, "% or x after the number: of the median throughput of this session, "
                                "or the lowest mean loss");
     strcpy(rule->text, text);
@@ -165,7 +169,7 @@ static bool rule_judge(rule_t *r, double window_sec, tr_alert_t *out) {
                  100 * value);
     else
         snprintf(out->words, sizeof out->words, "%s is %.4g%s", known[r->metric].name, value,
-                 strchr(r->text, 'x') && (of == OF_MEDIAN || of == OF_LOWEST) ? "x" : "");
+                 strchr(r->text, 'x') && reference_is_measured(of) ? "x" : "");
     const size_t used = strlen(out->words);
     snprintf(out->words + used, sizeof out->words - used, "%s (mean of %.3g s)",
              of == OF_MEDIAN   ? " of its median"

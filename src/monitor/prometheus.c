@@ -6,7 +6,7 @@
 tr_prometheus_t tr_prometheus_new(const char *run, const char *job, const char *host) {
     tr_prometheus_t p = {.run = run, .job = job, .host = host};
     for (int i = 0; i < TR_METRIC_COUNT; i++) p.value[i] = NAN;
-    p.step = p.steps = p.epoch = p.samples_per_step = p.unix_time = NAN;
+    p.step = p.steps = p.epoch = p.unix_time = NAN;
     return p;
 }
 
@@ -23,8 +23,7 @@ void tr_prometheus_take(tr_prometheus_t *p, const json_t *line) {
     prometheus_take_number(line, "unix_time", &p->unix_time);
 }
 
-/* A label may have any character; three of them are escaped. */
-static void prometheus_label(tr_str_t *out, const char *name, const char *value) {
+void tr_prometheus_label(tr_str_t *out, const char *name, const char *value) {
     tr_str_printf(out, "%s=\"", name);
     for (; *value; value++) {
         if (*value == '\n')
@@ -40,9 +39,9 @@ static void prometheus_metric(const tr_prometheus_t *p, tr_str_t *out, const cha
     if (!isfinite(value)) return;
     tr_str_printf(out, "# HELP trainer_%s %s\n# TYPE trainer_%s %s\ntrainer_%s{", name, help, name,
                   type, name);
-    prometheus_label(out, "run", p->run);
-    prometheus_label(out, ",job", p->job);
-    prometheus_label(out, ",host", p->host);
+    tr_prometheus_label(out, "run", p->run);
+    tr_prometheus_label(out, ",job", p->job);
+    tr_prometheus_label(out, ",host", p->host);
     tr_str_printf(out, "} %.15g\n", value);
 }
 

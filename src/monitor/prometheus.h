@@ -11,13 +11,15 @@
 typedef struct {
     const char *run, *job, *host; /* labels; borrowed */
     double value[TR_METRIC_COUNT];
-    double step, steps, epoch, samples_per_step, unix_time;
+    double step, steps, epoch, unix_time;
     int64_t lines_lost;
 } tr_prometheus_t;
 
 tr_prometheus_t tr_prometheus_new(const char *run, const char *job, const char *host);
 /* Takes what a line of metrics.jsonl has. */
 void tr_prometheus_take(tr_prometheus_t *p, const json_t *line);
+/* Appends NAME="VALUE"; a value may have any character, of which three are escaped. */
+void tr_prometheus_label(tr_str_t *out, const char *name, const char *value);
 void tr_prometheus_compose(const tr_prometheus_t *p, tr_str_t *out);
 
 #endif

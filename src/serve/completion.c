@@ -117,6 +117,17 @@ json_t *tr_completion_prompt_text(const tr_completion_t *c, const tr_choice_t *c
     return result;
 }
 
+json_t *tr_completion_with_prompt(const tr_completion_t *c, const tr_choice_t *choice,
+                                  const char *bytes, size_t count) {
+    json_t *whole = tr_completion_prompt_text(c, choice);
+    tr_str_t text = {0};
+    tr_str_append_bytes(&text, json_string_value(whole), json_string_length(whole));
+    if (count > 0) tr_str_append_bytes(&text, bytes, count);
+    json_string_setn(whole, text.text ? text.text : "", text.length);
+    tr_str_free(&text);
+    return whole;
+}
+
 /* -- settings ---------------------------------------------------------------------------------- */
 
 static tr_status_t completion_add_stop(tr_completion_t *c, const json_t *stop) {

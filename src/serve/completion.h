@@ -49,6 +49,9 @@ tr_status_t tr_completion_read(const tr_text_model_t *model, json_t *request, tr
 tr_status_t tr_completion_set_prompts(tr_completion_t *c, const char *field, const json_t *prompt);
 /* The text of the prompt of a choice. New reference. */
 json_t *tr_completion_prompt_text(const tr_completion_t *c, const tr_choice_t *choice);
+/* The same with `count` bytes of the text behind it. New reference. */
+json_t *tr_completion_with_prompt(const tr_completion_t *c, const tr_choice_t *choice,
+                                  const char *bytes, size_t count);
 void tr_completion_free(tr_completion_t *c);
 /* A seed that is exact in every JSON reader: below 2^53. */
 uint64_t tr_draw_seed(void);

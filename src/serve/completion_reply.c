@@ -77,17 +77,10 @@ static json_t *choice_logprobs(const tr_completion_t *c, const tr_choice_t *choi
 static json_t *choice_compose(const tr_completion_t *c, const tr_choice_t *choice,
                               const tr_sent_t *sent) {
     const tr_str_t *text = &choice->out.text;
-    json_t *shown =
-        json_stringn(text->text ? text->text + sent->text : "", text->length - sent->text);
-    if (c->echo && !sent->has_begun) {
-        tr_str_t both = {0};
-        json_t *prompt = tr_completion_prompt_text(c, choice);
-        tr_str_append_bytes(&both, json_string_value(prompt), json_string_length(prompt));
-        tr_str_append_bytes(&both, json_string_value(shown), json_string_length(shown));
-        json_string_setn(shown, both.text ? both.text : "", both.length);
-        tr_str_free(&both);
-        json_decref(prompt);
-    }
+    const char *bytes = text->text ? text->text + sent->text : "";
+    const size_t count = text->length - sent->text;
+    json_t *shown = c->echo && !sent->has_begun ? tr_completion_with_prompt(c, choice, bytes, count)
+                                                : json_stringn(bytes, count);
     return json_pack(
         "{s:I, s:o, s:o, s:s?}", "index", (json_int_t)choice->text.index, "text", shown, "logprobs",
         c->logprobs < 0 ? json_null()

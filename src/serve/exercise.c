@@ -70,17 +70,6 @@ static tr_status_t exercise_read(const tr_text_model_t *model, json_t *request,
     return TR_OK;
 }
 
-static json_t *exercise_text(const tr_completion_t *c, const tr_choice_t *choice) {
-    json_t *prompt = tr_completion_prompt_text(c, choice);
-    tr_str_t text = {0};
-    tr_str_append_bytes(&text, json_string_value(prompt), json_string_length(prompt));
-    tr_str_append_bytes(&text, choice->out.text.text ? choice->out.text.text : "",
-                        choice->out.text.length);
-    json_string_setn(prompt, text.text ? text.text : "", text.length);
-    tr_str_free(&text);
-    return prompt;
-}
-
 static json_t *exercise_compose(const tr_completion_t *c, const tr_device_t *device, double sec) {
     const bool is_one = json_object_get(c->request, "prompt") != NULL;
     tr_gpu_sample_t gpu;
@@ -89,7 +78,8 @@ static json_t *exercise_compose(const tr_completion_t *c, const tr_device_t *dev
     for (size_t i = 0; i < c->generation.count; i++) {
         const tr_choice_t *choice = &c->generation.choices[i];
         json_array_append_new(prompts, tr_completion_prompt_text(c, choice));
-        json_array_append_new(texts, exercise_text(c, choice));
+        json_array_append_new(texts, tr_completion_with_prompt(c, choice, choice->out.text.text,
+                                                               choice->out.text.length));
         tokens += (double)choice->tokens.count;
     }
     json_t *object = json_pack(

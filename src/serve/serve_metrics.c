@@ -1,6 +1,7 @@
 /* Counts what the server does. */
 #include "serve_metrics.h"
 
+#include "monitor/prometheus.h"
 #include <string.h>
 
 /* Upper ends of the buckets in seconds, powers of two from 1 ms. */
@@ -72,14 +73,9 @@ static family_t family_begin(tr_str_t *out, const char *model, const char *name,
 
 /* suffix "_bucket"; label ",le=\"1\"". */
 static void family_sample(const family_t *f, const char *suffix, const char *label, double value) {
-    tr_str_printf(f->out, "trainer_%s%s{model_name=\"", f->name, suffix);
-    for (const char *at = f->model; *at; at++) {
-        if (*at == '\n')
-            tr_str_append(f->out, "\\n");
-        else
-            tr_str_printf(f->out, *at == '"' || *at == '\\' ? "\\%c" : "%c", *at);
-    }
-    tr_str_printf(f->out, "\"%s} %.15g\n", label, value);
+    tr_str_printf(f->out, "trainer_%s%s{", f->name, suffix);
+    tr_prometheus_label(f->out, "model_name", f->model);
+    tr_str_printf(f->out, "%s} %.15g\n", label, value);
 }
 
 static void metrics_number(const tr_serve_metrics_t *m, tr_str_t *out, const char *name,

@@ -119,15 +119,23 @@ static tr_status_t loop_after_step(loop_t *l) {
     return is_best && l->saving.settings.best ? loop_save(l, true) : TR_OK;
 }
 
+/* Calls the profiler, whose time is not part of a step. */
+static tr_status_t loop_profile(loop_t *l, tr_status_t (*call)(tr_profiler_t *, int64_t),
+                                int64_t step) {
+    if (!l->profiler) return TR_OK;
+    const double start = tr_clock_sec();
+    const tr_status_t status = call(l->profiler, step);
+    l->metrics.window.since += tr_clock_sec() - start;
+    return status;
+}
+
 /* Counts a step whose outcome is known. */
 static tr_status_t loop_step_done(loop_t *l, const tr_step_outcome_t *o) {
     const int64_t step = l->state.step;
     TR_TRY(tr_loop_check_finite(l, o));
     TR_TRY(tr_metrics_step(&l->metrics, step, tr_schedule_lr(l->schedule, step), o));
     tr_loop_state_step_done(&l->state, loop_valid_due(l, step + 1));
-    const double start = tr_clock_sec();
-    TR_TRY(tr_profiler_after(l->profiler, step + 1));
-    l->metrics.window.since += tr_clock_sec() - start; /* the profile is not part of a step */
+    TR_TRY(loop_profile(l, tr_profiler_after, step + 1));
     l->stop = l->stop || o->stop;
     return TR_OK;
 }
@@ -144,9 +152,7 @@ static tr_status_t loop_step(loop_t *l, int64_t step, bool *out_stopped) {
         l->saving.is_due = loop_save_due(l, l->state.step + 1);
         may_save = l->saving.is_due || tr_loop_state_save_pending(&l->state);
     }
-    const double begin = tr_clock_sec();
-    TR_TRY(tr_profiler_before(l->profiler, step + 1));
-    l->metrics.window.since += tr_clock_sec() - begin;
+    TR_TRY(loop_profile(l, tr_profiler_before, step + 1));
     tr_watchdog_phase(l->world, TR_PHASE_STEP, step + 1);
     TR_TRY(tr_train_step_begin(l->train_step, step, tr_schedule_lr(l->schedule, step),
                                tr_signals_pending() != 0, may_save, &o));
@@ -245,7 +251,8 @@ tr_status_t tr_train(const tr_config_t *config, tr_world_t *world,
     tr_telemetry_stop(&l.telemetry);
     tr_metrics_close(&l.metrics); /* frees the terminal for the error */
     tr_server_stop(&l.server);
-    if (!tr_recorder_stop(&l.recorder, !is_good)) l.run = NULL, l.board = NULL; /* the thread uses them */
+    if (!tr_recorder_stop(&l.recorder, !is_good))
+        l.run = NULL, l.board = NULL; /* the thread uses them */
     tr_board_close(&l.board);
     /* A rank that failed alone returns at once: its peers wait in a collective, and only the caller
      * can end them. */

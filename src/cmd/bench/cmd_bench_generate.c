@@ -14,9 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const weight_types[] = {
-    [TR_F32] = "fp32", [TR_BF16] = "bf16", [TR_F16] = "fp16"};
-
 enum { WARM = 3, RUNS = 10, BATCHES = 5, BATCH_MAX = 64 };
 
 typedef struct {
@@ -173,7 +170,7 @@ static void bench_generate_print(const bench_generate_t *b) {
     char text[32];
     double sum = 0;
     printf("%s, %.1f M parameters, weights in %s, %d thread%s on %s\n", s->model.type,
-           (double)s->parameters / 1e6, weight_types[b->o->type], s->device->threads,
+           (double)s->parameters / 1e6, cmd_weight_type(b->o->type), s->device->threads,
            s->device->threads > 1 ? "s" : "", s->device->description);
     printf("prompts of %lld tokens, %lld new tokens, %d runs", (long long)b->o->prompt,
            (long long)b->o->tokens, RUNS);
@@ -223,7 +220,7 @@ static tr_status_t bench_generate_write_json(const bench_generate_t *b) {
     return cmd_json_write(
         json_pack("{s:s, s:s, s:i, s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:o}", "version", cmd_version,
                   "device", s->device->description, "threads", s->device->threads, "weights",
-                  weight_types[b->o->type], "parameters", (json_int_t)s->parameters, "prompt",
+                  cmd_weight_type(b->o->type), "parameters", (json_int_t)s->parameters, "prompt",
                   (json_int_t)b->o->prompt, "tokens", (json_int_t)b->o->tokens, "load_sec",
                   b->load_sec, "resident_bytes", b->resident_bytes, "read_bytes_per_sec",
                   b->limit_bytes, "rows", rows),
@@ -269,7 +266,7 @@ static const cmd_option_t options[] = {
                    "The tokens of each prompt."),
     CMD_OPTION_INT(bench_generate_options_t, tokens, "--tokens", "N", "16", 2, CMD_NO_LIMIT,
                    "The tokens of each run."),
-    CMD_OPTION_ENUM(bench_generate_options_t, type, "--weights", "fp32", "fp32|bf16|fp16",
+    CMD_OPTION_ENUM(bench_generate_options_t, type, "--weights", "fp32", CMD_WEIGHT_TYPES,
                     "The type in which the weights are read."),
     CMD_OPTION_JSON(bench_generate_options_t, BENCH_JSON),
 };
