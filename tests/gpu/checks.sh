@@ -65,13 +65,28 @@ same_loss() { # CONFIG STEPS TOLERANCE SETTING...
     train "$config" cpu cpu train.steps="$steps" "$@" && train "$config" cuda cuda train.steps="$steps" "$@" &&
         near cpu cuda "$tolerance"
 }
-same_gpt() {
+text_data() { # the settings of a run on a text of numbers, in $text_settings
     text=$work/text.h5
+    text_settings="data.format=hdf5 data.train=$text:train data.valid= train.valid_every=0 schedule.warmup=0 $small_gpt"
     [ -e "$text" ] || { seq 4000 >"$work/text.txt" && until_deadline "$build/trainer" import text "$work/text.txt" \
-        "$text" --tokenizer bytes --valid-fraction 0; } || return 1
+        "$text" --tokenizer bytes --valid-fraction 0; }
+}
+same_gpt() {
     # shellcheck disable=SC2086
-    same_loss gpt_tiny 10 1e-3 data.format=hdf5 data.train="$text:train" data.valid= train.valid_every=0 \
-        schedule.warmup=0 $small_gpt
+    text_data && same_loss gpt_tiny 10 1e-3 $text_settings
+}
+# A model that the CPU trained continues a text with the same tokens on both devices.
+same_text() {
+    rm -rf "$work/texts"
+    # shellcheck disable=SC2086
+    text_data && train gpt_tiny cpu texts train.steps=20 $text_settings || return
+    for device in cpu cuda; do
+        until_deadline "$build/trainer" generate "$work/texts" --prompt 12 --prompt 2 --tokens 24 --temperature 0 device=$device \
+            >"$work/$device.text" 2>"$work/$device.log" || { cat "$work/$device.log"; return 1; }
+    done
+    cat "$work/cpu.text" "$work/cuda.text" "$work/cuda.log"
+    result "$(grep -o '[0-9.]* tokens/s' "$work/cuda.log" | tail -n 1)"
+    [ -s "$work/cpu.text" ] && cmp "$work/cpu.text" "$work/cuda.text"
 }
 # CONFIG STEPS SETTING...: steps that were captured, and steps that run op by op
 same_captured() {
