@@ -45,7 +45,7 @@ struct tr_http {
     library_t mhd;
     struct MHD_Daemon *daemon;
     tr_http_params_t params;
-    char *token;
+    char *token, too_large[64]; /* why a body is refused */
     tr_http_clients_t clients;
     int listen_fd, stop_fd, port;
     pthread_t thread;
@@ -197,15 +197,18 @@ static void request_check(const tr_http_t *h, struct MHD_Connection *connection,
     if (count.headers > MOST_HEADERS) request_refuse(r, 431, "expected at most 100 header fields");
     if (h->params.own_hosts_only && !tr_http_is_own_host(HEADER("Host")))
         request_refuse(r, 421,
-                       "Host: expected localhost, an address in numbers, or the name of this "
+                       "Host: expected localhost, a numeric IP address, or the name of this "
                        "machine; behind a proxy, let it send Host: localhost");
     if (h->token && !is_open && !tr_http_has_token(HEADER("Authorization"), h->token))
-        request_refuse(r, 401, "expected the header Authorization: Bearer TOKEN");
+        request_refuse(r, 401,
+                       HEADER("Authorization")
+                           ? "Authorization: the token is wrong"
+                           : "expected the header Authorization: Bearer TOKEN");
     if (!r->is_post && strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0)
         request_refuse(r, 405, "this method is not supported");
     if (!r->is_post && r->has_body) request_refuse(r, 413, "expected no body with this method");
     if (r->is_post && bytes > (int64_t)h->params.body_bytes)
-        request_refuse(r, 413, "the body is larger than this server reads");
+        request_refuse(r, 413, h->too_large);
 #undef HEADER
 }
 
@@ -221,7 +224,8 @@ static void request_answer(tr_http_t *h, const request_t *r, const char *url, co
     if (reply->status == 200)
         h->params.handler(h->params.self, &request, reply);
     else if (h->params.refuse)
-        h->params.refuse(reply, r->refused ? r->why : "not enough memory");
+        h->params.refuse(h->params.self, &request, reply,
+                         r->refused ? r->why : "not enough memory");
     if (reply->body.length == 0 && reply->status != 200)
         tr_str_printf(&reply->body, "%d\n", reply->status);
     if (reply->body.status != TR_OK) reply->status = 500;
@@ -244,7 +248,7 @@ static enum MHD_Result http_on_request(void *self, struct MHD_Connection *connec
         if (r->refused != 400 && r->refused != 413 && r->refused != 405) return MHD_YES;
     } else if (*upload_bytes > 0) {
         if (r->body.length + *upload_bytes > h->params.body_bytes)
-            request_refuse(r, 413, "the body is larger than this server reads");
+            request_refuse(r, 413, h->too_large);
         if (!r->refused) tr_str_append_bytes(&r->body, upload, *upload_bytes);
         *upload_bytes = 0;
         return MHD_YES;
@@ -329,6 +333,8 @@ tr_status_t tr_http_start(const tr_http_params_t *params, tr_http_t **out) {
                                      params->answer_sec > 0 ? params->answer_sec : ANSWER_SEC),
                 failed);
     TR_TRY_GOTO(http_load(&h->mhd), failed);
+    tr_snprintf(h->too_large, sizeof h->too_large, "expected a body of at most %zu bytes",
+                params->body_bytes);
     if (params->token) TR_TRY_GOTO(tr_strdup(params->token, &h->token), failed);
     TR_TRY_GOTO(tr_http_listen(params->address, params->port, &h->listen_fd, &h->port), failed);
     h->stop_fd = eventfd(0, EFD_CLOEXEC);

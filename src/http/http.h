@@ -42,8 +42,10 @@ typedef struct {
 /* Answers a request. Called by several threads at a time; may wait. */
 typedef void (*tr_http_handler_fn)(void *self, const tr_http_request_t *request,
                                    tr_http_reply_t *reply);
-/* Composes a reply without handler: what the server itself refuses with reply->status. */
-typedef void (*tr_http_refuse_fn)(tr_http_reply_t *reply, const char *why);
+/* Composes a reply without handler: what the server itself refuses with reply->status. The request
+ * may have no body yet. */
+typedef void (*tr_http_refuse_fn)(void *self, const tr_http_request_t *request,
+                                  tr_http_reply_t *reply, const char *why);
 
 typedef struct {
     const char *address; /* "127.0.0.1", "0.0.0.0", "::1" */

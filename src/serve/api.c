@@ -32,9 +32,31 @@ static void reply_json(tr_http_reply_t *reply, json_t *object) {
     free(text);
 }
 
-static void reply_error(tr_http_reply_t *reply, const char *why) {
+static void reply_error(const tr_http_request_t *request, tr_http_reply_t *reply,
+                        const char *why) {
     if (reply->status == 429 || reply->status == 503) reply->retry_sec = RETRY_SEC;
-    reply_json(reply, tr_error_json(reply->status, why));
+    reply_json(reply, tr_is_exercise(request->path) ? tr_exercise_error(why)
+                                                    : tr_error_json(reply->status, why));
+}
+
+/* A stream logs its own end. A path may have any bytes. */
+static void log_post(const tr_http_request_t *request, const tr_http_reply_t *reply,
+                     double begin_sec) {
+    char path[128], took[32];
+    if (request->method[0] != 'P' || reply->stream.read) return;
+    tr_snprintf(path, sizeof path, "%s", request->path);
+    for (char *at = path; *at; at++)
+        if (*at < '!' || *at > '~') *at = '?';
+    TR_INFO("POST %s: %d, %s", path, reply->status,
+            tr_format_duration(tr_clock_sec() - begin_sec, took));
+}
+
+/* What the server of HTTP refuses. */
+static void api_refuse(void *self, const tr_http_request_t *request, tr_http_reply_t *reply,
+                       const char *why) {
+    (void)self;
+    reply_error(request, reply, why);
+    log_post(request, reply, tr_clock_sec());
 }
 
 /* An error of this thread as a refusal. */
@@ -143,8 +165,6 @@ static void answer_generate(const tr_api_model_t *m, const tr_http_request_t *re
                             tr_http_reply_t *reply, char why[512]) {
     tr_exercise_generate(m->engine, m->texts, m->device, request, reply, why);
     reply->type = "application/json";
-    if (reply->status != 200 && reply->status < 429) /* the form that its clients expect */
-        reply_json(reply, json_pack("{s:o}", "error", tr_json_text(why, strlen(why))));
 }
 
 /* -- every model ------------------------------------------------------------------------------- */
@@ -249,7 +269,7 @@ static void api_answer(void *self, const tr_http_request_t *request, tr_http_rep
     tr_api_t *api = self;
     const tr_api_model_t *m = atomic_load(&api->model);
     const double begin = tr_clock_sec();
-    char why[512] = "the model is being loaded", took[32];
+    char why[512] = "the model is being loaded";
     if (strcmp(request->path, "/health") == 0) {
         answer_health(m, reply);
         return;
@@ -259,12 +279,9 @@ static void api_answer(void *self, const tr_http_request_t *request, tr_http_rep
         answer(m, request, reply, why);
     else if (!m)
         reply->status = 503;
-    if (reply->status != 200 && reply->body.length == 0) reply_error(reply, why);
+    if (reply->status != 200 && reply->body.length == 0) reply_error(request, reply, why);
     if (m && (reply->status == 429 || reply->status == 503)) tr_serve_metrics_refused(m->metrics);
-    if (request->method[0] == 'P' && reply->status != TR_CLIENT_LEFT)
-        TR_INFO("POST %.100s: %d, %s%s", request->path, reply->status,
-                tr_format_duration(tr_clock_sec() - begin, took),
-                reply->stream.read ? ", streams" : "");
+    log_post(request, reply, begin);
 }
 
 /* -- life -------------------------------------------------------------------------------------- */
@@ -281,7 +298,7 @@ tr_status_t tr_api_start(const tr_api_params_t *params, tr_api_t **out) {
                                    .answer_sec = NO_LIMIT,
                                    .body_bytes = TR_PREDICT_BYTES,
                                    .own_hosts_only = true,
-                                   .refuse = reply_error,
+                                   .refuse = api_refuse,
                                    .handler = api_answer,
                                    .self = api};
     const tr_status_t status = tr_http_start(&http, &api->http);

@@ -1,7 +1,9 @@
 /* Composes completions: whole, or as server-sent events. */
 #include "completion.h"
 
+#include "base/clock.h"
 #include "base/mem.h"
+#include "trainer/log.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -169,7 +171,11 @@ static bool stream_read(void *self, tr_str_t *out) {
 
 static void stream_close(void *self) {
     tr_completion_t *c = self;
-    tr_job_close(&c->engine->queue, &c->generation.job);
+    tr_job_t *job = &c->generation.job;
+    char took[32];
+    tr_job_close(&c->engine->queue, job);
+    TR_INFO("POST /v1/completions: %d, %s, streamed", job->status,
+            tr_format_duration(tr_clock_sec() - job->since_sec, took));
     tr_completion_free(c);
     tr_free(&c);
 }

@@ -1,4 +1,4 @@
-/* The API of lessons. */
+/* The API used in courses. */
 #include "exercise.h"
 
 #include "base/clock.h"
@@ -22,6 +22,14 @@ static bool device_sample(const tr_device_t *device, tr_gpu_sample_t *out) {
     for (size_t i = 0; device->capability > 0 && i < count; i++)
         if (list[i]->sample && list[i]->sample(device->bus_id, out, 1) > 0) return true;
     return false;
+}
+
+bool tr_is_exercise(const char *path) {
+    return strcmp(path, "/generate") == 0 || strcmp(path, "/info") == 0;
+}
+
+json_t *tr_exercise_error(const char *message) {
+    return json_pack("{s:o}", "error", tr_json_text(message, strlen(message)));
 }
 
 json_t *tr_exercise_info(const tr_device_t *device, const char *model) {

@@ -123,6 +123,11 @@ ok $? "a length twice, 1 GB, 200 header fields"
 ends 0
 ok $? "and the server still ends as it should"
 
+mkdir half empty && cp "$golden/config.json" half && call 66 serve half && names err 'error & model.safetensors' &&
+    call 66 serve empty && names err 'error & empty & config.ini' && call 66 generate half --prompt a &&
+    names err 'error & model.safetensors' && call 66 serve none && names err 'none: No such file' &&
+    call 66 serve half/config.json && names err 'half/config.json'
+ok $? "a path that is no model: what is missing"
 call 2 serve "$golden" --host 0.0.0.0 && names err 'error & --host 0.0.0.0 & --token-file' &&
     call 2 serve && call 66 serve none && call 2 serve "$golden" --slots 0 && call 78 serve "$golden" --host 192.0.2.1 \
     --token-file token && printf 'short\n' >short && chmod 600 short && call 78 serve "$golden" --token-file short &&

@@ -37,11 +37,15 @@ second.close()
 until(lambda: running() == 0, "all have left")
 assert metric("generation_tokens_total") < 4 * 16000 and metric_of("request_success_total", "abort") == 4
 assert metric("requests_refused_total") == 1
+def logged(line): return sum(l.startswith(line) for l in open("address.out"))
+until(lambda: logged("POST /v1/completions: 499") == 4, "each of the clients that left has a line")
+assert logged("POST /v1/completions: 429") == 1
 # a client that reads nothing: its text is kept, and ends
 deaf = begin(**{**long, "max_tokens": 300}, stream=True)
 until(lambda: metric_of("request_success_total", '"length"') == 1, "the text of a client that reads nothing ends")
 assert complete(prompt="a", max_tokens=3, temperature=0)["usage"]["completion_tokens"] == 3
 deaf.close()
+until(lambda: sum("streamed" in l for l in open("address.out")) == 2, "a stream has a line at its end")
 END
 ok $? "clients that leave free their slots and places; 429; one that reads nothing"
 python <<'END'

@@ -96,7 +96,8 @@ for body in (b"", b"\x93NUMPY", npy(x)[:-1], npy(x) + b"0", npy(x, order="True")
 refused(415, ["application/x-npy"], b"1", {"Content-Type": "text/plain"})
 refused(413, [], None, {"Content-Type": "application/x-npy", "Content-Length": str(17 << 20)})
 refused(404, ["/predict"], {"prompt": "a"}, path="/v1/completions")
-refused(404, ["/predict"], {"prompt": "a"}, path="/generate")
+status, answer, _ = ask("POST", "/generate", {"prompt": "a"}, file="kinds.at")
+assert status == 404 and "/predict" in answer["error"], (status, answer)
 assert ask("GET", "/v1/models", file="kinds.at")[1]["data"][0]["id"] == "kinds"
 assert "/predict" in ask("GET", "/", file="kinds.at")[1] and ask("GET", "/info", file="kinds.at")[1]["model"] == "kinds"
 END

@@ -132,6 +132,11 @@ assert both["prompt"] == ["a", "the"] and len(both["generated_text"]) == 2
 for wrong in ({"prompt": ""}, {}, {"prompts": []}, {"prompt": "a", "max_length": 1}):
     status, error, _ = ask("POST", "/generate", wrong)
     assert status == 400 and isinstance(error["error"], str), (status, error)
+for status, method, path, headers in [(405, "GET", "/generate", {}), (405, "POST", "/info", {}),
+                                      (415, "POST", "/generate", {"Content-Type": "text/plain"}),
+                                      (421, "POST", "/generate", {"Host": "evil.example"})]:
+    got, error, _ = ask(method, path, "{}" if method == "POST" else None, headers)
+    assert got == status and isinstance(error["error"], str), (got, error)
 info = ask("GET", "/info")[1]
 assert info["device"] == "cpu" and info["cuda_available"] is False and info["model"] == "plain"
 END

@@ -44,7 +44,9 @@ static void answer(void *self, const tr_http_request_t *request, tr_http_reply_t
     }
 }
 
-static void refuse(tr_http_reply_t *reply, const char *why) {
+static void refuse(void *self, const tr_http_request_t *request, tr_http_reply_t *reply,
+                   const char *why) {
+    (void)self, (void)request;
     tr_str_printf(&reply->body, "refused: %s", why);
 }
 
