@@ -2,10 +2,35 @@
 #include "open_trained.h"
 #include "weights/huggingface.h"
 #include "trainer/log.h"
+#include "base/file.h"
 #include "base/mem.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
+
+/* Says what the path of a model lacks. */
+static tr_status_t trained_fail(const char *path) {
+    char file[4096];
+    if (access(path, F_OK) != 0)
+        return TR_FAIL(tr_status_of_errno(errno), "cannot read %s: %s", path, strerror(errno));
+    if (!tr_is_folder(path))
+        return TR_FAIL(TR_ERR_NOINPUT,
+                       "%s is a file: expected the folder of a run, of a checkpoint, or of Hugging "
+                       "Face's GPT-2",
+                       path);
+    if (tr_exists_in(path, "config.json", file))
+        return TR_FAIL(TR_ERR_NOINPUT,
+                       "%s has config.json, but no model.safetensors and no "
+                       "model.safetensors.index.json: copy the weights to it",
+                       path);
+    return TR_FAIL(TR_ERR_NOINPUT,
+                   "%s: expected a run or a checkpoint in its run's folder (config.ini), or a "
+                   "folder of Hugging Face's GPT-2 (config.json, model.safetensors), found none of "
+                   "these files",
+                   path);
+}
 
 tr_status_t cmd_trained_config(tr_world_t *world, const cmd_trained_params_t *params,
                                tr_config_t **out) {
@@ -23,10 +48,7 @@ tr_status_t cmd_trained_config(tr_world_t *world, const cmd_trained_params_t *pa
     }
     const bool found = cmd_config_path(params->config ? params->config : params->weights, config);
     if (!found && !params->config && tr_world_info(world)->rank == 0)
-        return TR_FAIL(
-            TR_ERR_NOINPUT,
-            "%s is not a run folder: it has no config.ini. Name a configuration file before it",
-            params->weights);
+        return trained_fail(params->weights);
     return cmd_config_load_all(world, config, params->settings, out);
 }
 
