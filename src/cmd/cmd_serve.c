@@ -32,6 +32,8 @@ typedef struct {
     tr_world_t *world;
     tr_config_t *config;
     char name[256];
+    const char *host; /* a numeric IP address */
+    bool makes_token;
     tr_api_t *api;
     tr_api_model_t model;
     tr_serve_metrics_t metrics;
@@ -147,14 +149,15 @@ static bool is_loopback(const char *host) {
 static tr_status_t serve_listen(serve_t *p) {
     const serve_options_t *o = p->o;
     tr_str_t token = {0};
-    if (!is_loopback(o->host) && !o->token_file)
+    if (!is_loopback(p->host) && !o->token_file)
         return TR_FAIL(TR_ERR_USAGE,
                        "--host %s: other machines can reach this address: give --token-file, or "
                        "use 127.0.0.1 and a tunnel of ssh",
                        o->host);
+    p->makes_token = o->token_file && access(o->token_file, F_OK) != 0;
     if (o->token_file) TR_TRY(tr_token_read("--token-file", o->token_file, true, &token));
     const tr_api_params_t params = {
-        .address = o->host, .port = (int)o->port, .token = token.text, .waiting = o->waiting};
+        .address = p->host, .port = (int)o->port, .token = token.text, .waiting = o->waiting};
     const tr_status_t status = tr_api_start(&params, &p->api);
     tr_str_free(&token);
     return status;
@@ -186,7 +189,7 @@ static void serve_print_predictor(const serve_t *p) {
 
 /* Where others reach the server: its address, or for all addresses the name of this node. */
 static void serve_url(const serve_t *p, char url[320]) {
-    const char *host = p->o->host;
+    const char *host = p->host;
     char node[256] = "";
     gethostname(node, sizeof node - 1);
     if (strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0) host = node;
@@ -201,6 +204,9 @@ static tr_status_t serve_announce(const serve_t *p) {
         serve_print_texts(p);
     else
         serve_print_predictor(p);
+    if (p->o->token_file)
+        printf("token    required, in %s%s\n", p->o->token_file,
+               p->makes_token ? " (a new file)" : "");
     printf("address  %sready\n", url);
     fflush(stdout);
     return p->o->address_file ? tr_replace_file(p->o->address_file, url, strlen(url)) : TR_OK;
@@ -223,7 +229,8 @@ static void *serve_watch(void *self) {
     uint64_t asked = 0, count;
     while (read(asked_fd, &count, sizeof count) == sizeof count && count < WATCH_ENDS) {
         asked += count;
-        if (asked == 1) TR_INFO("asked to end: requests have %g s", p->o->drain_sec);
+        if (asked == 1)
+            TR_INFO("shutting down: running requests have %g s to finish", p->o->drain_sec);
         tr_api_drain(&p->model, asked == 1 ? p->o->drain_sec : 0);
     }
     return NULL;
@@ -270,7 +277,9 @@ static tr_status_t serve_name(const serve_options_t *o, char name[256]) {
 
 static tr_status_t serve_run(void *options) {
     const serve_options_t *o = options;
-    serve_t p = {.o = o, .model = {.version = cmd_version}};
+    serve_t p = {.o = o,
+                 .host = strcmp(o->host, "localhost") == 0 ? "127.0.0.1" : o->host,
+                 .model = {.version = cmd_version}};
     tr_status_t status;
     if (tr_launch_tasks() > 1)
         return TR_FAIL(TR_ERR_USAGE,
@@ -301,13 +310,14 @@ static const cmd_argument_t arguments[] = {
 static const cmd_option_t options[] = {
     CMD_OPTION_INT(serve_options_t, port, "--port", "N", "8080", 0, 65535,
                    "The port; 0 takes a free one."),
-    CMD_OPTION_TEXT(serve_options_t, host, "--host", "ADDRESS", "127.0.0.1",
-                    "The address to listen at, in numbers. Addresses that other machines reach "
-                    "require --token-file."),
+    CMD_OPTION_TEXT(
+        serve_options_t, host, "--host", "ADDRESS", "127.0.0.1",
+        "The numeric IP address to listen at, or localhost. Addresses that other machines "
+        "reach require --token-file."),
     CMD_OPTION_TEXT(
         serve_options_t, token_file, "--token-file", "FILE", NULL,
         "Requires the token in FILE of every request but GET /health, as Authorization: "
-        "Bearer TOKEN. A missing file is made, with a random token."),
+        "Bearer TOKEN. A missing file is created, with a random token."),
     CMD_OPTION_TEXT(serve_options_t, address_file, "--address-file", "FILE", NULL,
                     "Writes the address to FILE when the server is ready, and removes it at the "
                     "end."),

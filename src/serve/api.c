@@ -32,8 +32,7 @@ static void reply_json(tr_http_reply_t *reply, json_t *object) {
     free(text);
 }
 
-static void reply_error(const tr_http_request_t *request, tr_http_reply_t *reply,
-                        const char *why) {
+static void reply_error(const tr_http_request_t *request, tr_http_reply_t *reply, const char *why) {
     if (reply->status == 429 || reply->status == 503) reply->retry_sec = RETRY_SEC;
     reply_json(reply, tr_is_exercise(request->path) ? tr_exercise_error(why)
                                                     : tr_error_json(reply->status, why));
@@ -99,14 +98,22 @@ static void answer_completions(const tr_api_model_t *m, const tr_http_request_t 
     tr_free(&c);
 }
 
+#define MODELS "/v1/models"
+
 static void answer_models(const tr_api_model_t *m, const tr_http_request_t *request,
                           tr_http_reply_t *reply, char why[512]) {
+    const char *name = request->path + strlen(MODELS); /* "/NAME", or "": a list of all */
+    if (name[0] && strcmp(name + 1, m->name) != 0) {
+        reply->status = 404;
+        tr_snprintf(why, 512, "model: expected %s, which this server has, found %.200s", m->name,
+                    name + 1);
+        return;
+    }
     json_t *model = json_pack("{s:s, s:s, s:I, s:s}", "id", m->name, "object", "model", "created",
                               (json_int_t)0, "owned_by", "trainer");
-    (void)request, (void)why;
     if (m->texts)
         json_object_set_new(model, "max_model_len", json_integer((json_int_t)m->texts->context));
-    reply_json(reply, json_pack("{s:s, s:[o]}", "object", "list", "data", model));
+    reply_json(reply, name[0] ? model : json_pack("{s:s, s:[o]}", "object", "list", "data", model));
 }
 
 static tr_status_t tokenize(const tr_text_model_t *texts, const json_t *object, json_t **out) {
@@ -214,7 +221,8 @@ static const struct {
     {"/", "GET", FOR_ALL, answer_page},
     {"/metrics", "GET", FOR_ALL, answer_metrics},
     {"/info", "GET", FOR_ALL, answer_info},
-    {"/v1/models", "GET", FOR_ALL, answer_models},
+    {MODELS, "GET", FOR_ALL, answer_models},
+    {MODELS "/", "GET", FOR_ALL, answer_models}, /* and a name */
     {"/v1/completions", "POST", FOR_TEXTS, answer_completions},
     {"/generate", "POST", FOR_TEXTS, answer_generate},
     {"/tokenize", "POST", FOR_TEXTS, answer_tokens},
@@ -235,18 +243,23 @@ static bool type_is_accepted(const tr_http_request_t *request, route_for_t what)
                                         type_is(request, "application/octet-stream")));
 }
 
+static bool route_is(const char *route, const char *path) {
+    return strcmp(route, path) == 0 ||
+           (strcmp(route, MODELS "/") == 0 && strncmp(route, path, strlen(route)) == 0);
+}
+
 /* Returns the function that answers; NULL: the request is refused, with reply->status and `why`. */
 static answer_fn route_find(const tr_api_model_t *m, const tr_http_request_t *request,
                             tr_http_reply_t *reply, char why[512]) {
     size_t i = 0;
-    while (i < TR_COUNT(routes) && strcmp(routes[i].path, request->path) != 0) i++;
+    while (i < TR_COUNT(routes) && !route_is(routes[i].path, request->path)) i++;
     if (i == TR_COUNT(routes) || (routes[i].what == FOR_TEXTS && !m->engine) ||
         (routes[i].what == FOR_PREDICTIONS && !m->predict)) {
         reply->status = 404;
-        tr_snprintf(why, 512,
-                    "%s: this server has GET / /health /info /metrics /v1/models, POST %s",
-                    i == TR_COUNT(routes) ? "there is no such path" : "not with this model",
-                    m->engine ? "/v1/completions /generate /tokenize /detokenize" : "/predict");
+        tr_snprintf(
+            why, 512, "%s: this server has GET / /health /info /metrics /v1/models, POST %s",
+            i == TR_COUNT(routes) ? "there is no such path" : "this model does not have this path",
+            m->engine ? "/v1/completions /generate /tokenize /detokenize" : "/predict");
     } else if (strcmp(routes[i].method, request->method) != 0) {
         reply->status = 405;
         reply->allow = routes[i].method[0] == 'G' ? "GET, HEAD" : "POST";
@@ -258,7 +271,8 @@ static answer_fn route_find(const tr_api_model_t *m, const tr_http_request_t *re
                     request->type[0] ? request->type : "nothing");
     } else if (routes[i].what != FOR_PREDICTIONS && request->body_bytes > TR_REQUEST_BYTES) {
         reply->status = 413;
-        tr_snprintf(why, 512, "expected a body of at most %d bytes", TR_REQUEST_BYTES);
+        tr_snprintf(why, 512, "expected a body of at most %d bytes, found %zu", TR_REQUEST_BYTES,
+                    request->body_bytes);
     } else {
         return routes[i].answer;
     }

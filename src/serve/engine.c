@@ -141,8 +141,9 @@ tr_status_t tr_text_engine_run(tr_text_engine_t *e) {
     }
     while (e->queue.first)
         engine_finish(e, (tr_generation_t *)e->queue.first, 503,
-                      status == TR_OK ? "the server ends" : tr_error_last()->message);
-    tr_queue_end(&e->queue, status == TR_OK ? "the server ends" : tr_error_last()->message);
+                      status == TR_OK ? "the server is shutting down" : tr_error_last()->message);
+    tr_queue_end(&e->queue,
+                 status == TR_OK ? "the server is shutting down" : tr_error_last()->message);
     pthread_mutex_unlock(&e->queue.lock);
     return status;
 }

@@ -59,7 +59,9 @@ static tr_status_t exercise_read(const tr_text_model_t *model, json_t *request,
     TR_TRY(tr_json_take_real(request, "temperature", 0, 100, &c->sampling.temperature));
     TR_TRY(tr_json_take_int(request, "seed", 0, INT64_MAX, &seed));
     c->sampling.seed = seed >= 0 ? (uint64_t)seed : tr_draw_seed();
-    if (!one == !list) return TR_FAIL(TR_ERR_DATA, "expected one of prompt and prompts");
+    if (!one == !list)
+        return TR_FAIL(TR_ERR_DATA, "expected one of the fields prompt and prompts, found %s",
+                       one ? "both" : "neither");
     if (list && !json_is_array(list)) return tr_json_unexpected("prompts", "a list", list);
     if (one && (!json_is_string(one) || json_string_length(one) == 0))
         return tr_json_unexpected("prompt", "a string that is not empty", one);
@@ -71,9 +73,11 @@ static tr_status_t exercise_read(const tr_text_model_t *model, json_t *request,
             return TR_FAIL(TR_ERR_DATA, "prompts: expected strings that are not empty");
         if (text->most < 1)
             return TR_FAIL(TR_ERR_DATA,
-                           "max_length: expected more than the %zu tokens of the prompt, found "
-                           "%lld",
-                           text->ids.count, (long long)length);
+                           "max_length, which counts the prompt: expected more than its %zu "
+                           "tokens, found %s%lld",
+                           text->ids.count,
+                           json_object_get(request, "max_length") ? "" : "the default, ",
+                           (long long)length);
     }
     return TR_OK;
 }

@@ -19,7 +19,8 @@ static tr_status_t json_check_depth(const char *text, size_t bytes) {
             in_string = !in_string;
         else if (!in_string && (text[i] == '[' || text[i] == '{') && ++depth > TR_JSON_DEPTH)
             return TR_FAIL(TR_ERR_DATA,
-                           "expected at most %d brackets in brackets, found more at byte %zu",
+                           "expected lists and objects nested at most %d deep, found more at byte "
+                           "%zu",
                            TR_JSON_DEPTH, i);
         else if (!in_string && (text[i] == ']' || text[i] == '}'))
             depth--;
@@ -31,7 +32,11 @@ tr_status_t tr_json_request(const char *body, size_t bytes, json_t **out) {
     json_error_t error;
     *out = NULL;
     TR_TRY(json_check_depth(body, bytes));
-    json_t *value = json_loadb(body, bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
+    const size_t flags = JSON_REJECT_DUPLICATES | JSON_DECODE_ANY;
+    json_t *value = json_loadb(body, bytes, flags, &error);
+    /* Integers of more than 64 bits are read as reals: the error is then one of their field. */
+    if (!value && json_error_code(&error) == json_error_numeric_overflow)
+        value = json_loadb(body, bytes, flags | JSON_DECODE_INT_AS_REAL, &error);
     if (!value)
         return TR_FAIL(TR_ERR_DATA, "expected a JSON object, found an error at byte %d: %s",
                        error.position, error.text);
@@ -53,8 +58,11 @@ tr_status_t tr_json_unexpected(const char *field, const char *expected, const js
     char *text = found ? json_dumps(found, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
     const size_t length = text ? strlen(text) : 0,
                  shown = length > SHOWN ? tr_utf8_bytes(text, SHOWN) : length;
-    TR_FAIL(TR_ERR_DATA, "%s: expected %s, found %.*s%s", field, expected, (int)shown,
-            text ? text : "nothing", length > shown ? "..." : "");
+    if (text)
+        TR_FAIL(TR_ERR_DATA, "%s: expected %s, found %.*s%s", field, expected, (int)shown, text,
+                length > shown ? "..." : "");
+    else
+        TR_FAIL(TR_ERR_DATA, "%s: expected %s, found nothing", field, expected);
     free(text);
     return TR_ERR_DATA;
 }
@@ -139,8 +147,15 @@ static tr_status_t json_check_field(const char *name, const json_t *value, const
         return tr_json_unexpected(name, expected, value);
     }
     const char *nearest = tr_nearest(name, known, known_count);
-    return TR_FAIL(TR_ERR_DATA, "%.100s: there is no such field%s%s%s", name,
-                   nearest ? "; did you mean " : "", nearest ? nearest : "", nearest ? "?" : "");
+    if (nearest)
+        return TR_FAIL(TR_ERR_DATA, "%.100s: there is no such field; did you mean %s?", name,
+                       nearest);
+    tr_str_t list = {0};
+    for (size_t i = 0; i < known_count; i++) tr_str_printf(&list, "%s%s", i ? ", " : "", known[i]);
+    TR_FAIL(TR_ERR_DATA, "%.100s: there is no such field; the fields are %s", name,
+            list.text ? list.text : "");
+    tr_str_free(&list);
+    return TR_ERR_DATA;
 }
 
 tr_status_t tr_json_check_fields(const json_t *object, const char *const *known, size_t known_count,

@@ -28,10 +28,11 @@ void tr_predict_close(tr_predict_t *p) {
 tr_status_t tr_predict_run(tr_predict_t *p) {
     tr_status_t status = TR_OK;
     pthread_mutex_lock(&p->queue.lock);
-    while (status == TR_OK && tr_queue_wait(&p->queue)) {
+    while (tr_queue_wait(&p->queue)) {
         prediction_t *prediction = (prediction_t *)p->queue.first;
         tr_job_t *job = &prediction->job;
         if (tr_job_is_left(job)) {
+            tr_serve_metrics_ended(p->metrics, TR_ENDED_ABORT);
             tr_queue_done(&p->queue, job, TR_CLIENT_LEFT, "the client has left");
             continue;
         }
@@ -42,9 +43,13 @@ tr_status_t tr_predict_run(tr_predict_t *p) {
         tr_serve_metrics_samples(p->metrics, prediction->samples.count);
         tr_serve_metrics_time(p->metrics, TR_TIME_REQUEST, tr_clock_sec() - job->since_sec);
         pthread_mutex_lock(&p->queue.lock);
-        if (status == TR_OK) tr_queue_done(&p->queue, job, 200, NULL);
+        if (status != TR_OK) break;
+        tr_serve_metrics_ended(p->metrics, TR_ENDED_STOP);
+        tr_queue_done(&p->queue, job, 200, NULL);
     }
-    tr_queue_end(&p->queue, status == TR_OK ? "the server ends" : tr_error_last()->message);
+    for (int64_t i = 0; i < p->queue.count; i++) tr_serve_metrics_ended(p->metrics, TR_ENDED_ABORT);
+    tr_queue_end(&p->queue,
+                 status == TR_OK ? "the server is shutting down" : tr_error_last()->message);
     pthread_mutex_unlock(&p->queue.lock);
     return status;
 }

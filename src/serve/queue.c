@@ -118,7 +118,7 @@ void tr_queue_drain(tr_queue_t *q, double sec) {
         q->end_sec = end;
     if (q->state == TR_QUEUE_OPEN) {
         q->state = TR_QUEUE_DRAINS;
-        tr_snprintf(q->why, sizeof q->why, "the server ends");
+        tr_snprintf(q->why, sizeof q->why, "the server is shutting down");
     }
     pthread_cond_signal(&q->work);
     pthread_mutex_unlock(&q->lock);

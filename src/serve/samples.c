@@ -52,7 +52,8 @@ static tr_status_t samples_fill(const tr_predictor_info_t *info, const json_t *v
         if (json_is_number(value) &&
             number_store(info->dtype, x, (*at)++, json_number_value(value)))
             return TR_OK;
-        tr_snprintf(expected, sizeof expected, "numbers of type %s", tr_dtype_name(info->dtype));
+        tr_snprintf(expected, sizeof expected, "numbers that %s can hold",
+                    tr_dtype_name(info->dtype));
         return tr_json_unexpected("inputs", expected, value);
     }
     if (!json_is_array(value) || (int64_t)json_array_size(value) != info->shape.dim[dim]) {
@@ -167,8 +168,10 @@ static tr_status_t npy_read_header(const char *body, size_t bytes, tr_dtype_t *o
         if (strncmp(descr, npy_types[i].descr, strlen(npy_types[i].descr)) == 0)
             *out_dtype = npy_types[i].dtype;
     if (*out_dtype == TR_DTYPE_COUNT)
-        return TR_FAIL(TR_ERR_DATA, ".npy: expected the type float32, float64, uint8, int32 or "
-                                    "int64");
+        return TR_FAIL(TR_ERR_DATA,
+                       ".npy: expected the type float32, float64, uint8, int32 or int64 in the "
+                       "byte order of this machine, found %.*s",
+                       descr ? (int)strcspn(descr, ",}") : 7, descr ? descr : "nothing");
     return npy_read_shape(header, out_shape);
 }
 
@@ -193,12 +196,13 @@ tr_status_t tr_samples_of_npy(const tr_predictor_info_t *info, const char *body,
     const int64_t count = out->count * tr_shape_elems(&info->shape);
     const size_t size = tr_dtype_bytes(dtype);
     if (bytes - first != (size_t)count * size)
-        return TR_FAIL(TR_ERR_DATA, ".npy: expected %lld numbers of %zu bytes, found %zu bytes",
-                       (long long)count, size, bytes - first);
+        return TR_FAIL(TR_ERR_DATA,
+                       ".npy: expected %lld numbers of %zu bytes each, %lld bytes, found %zu bytes",
+                       (long long)count, size, (long long)count * (long long)size, bytes - first);
     for (int64_t i = 0; i < count; i++) {
         const double number = number_load(dtype, body + first + (size_t)i * size);
         if (!number_store(info->dtype, out->x, i, number))
-            return TR_FAIL(TR_ERR_DATA, ".npy: expected numbers of type %s, found %g",
+            return TR_FAIL(TR_ERR_DATA, ".npy: expected numbers that %s can hold, found %g",
                            tr_dtype_name(info->dtype), number);
     }
     return TR_OK;

@@ -106,8 +106,8 @@ void tr_serve_metrics_compose(tr_serve_metrics_t *m, const tr_serve_load_t *load
                    (double)load->waiting);
     metrics_number(m, out, "kv_cache_usage_perc", "gauge",
                    "Share of the caches that holds tokens, 0 to 1.", load->cache_share);
-    metrics_number(m, out, "prompt_tokens_total", "counter", "Tokens of prompts.",
-                   (double)m->prompt_tokens);
+    metrics_number(m, out, "prompt_tokens_total", "counter",
+                   "Tokens of prompts, counted for each of the n texts.", (double)m->prompt_tokens);
     metrics_number(m, out, "generation_tokens_total", "counter", "Generated tokens.",
                    (double)m->generated_tokens);
     metrics_number(m, out, "predicted_samples_total", "counter", "Samples of /predict.",
@@ -115,7 +115,7 @@ void tr_serve_metrics_compose(tr_serve_metrics_t *m, const tr_serve_load_t *load
     metrics_number(m, out, "requests_refused_total", "counter",
                    "Requests that were refused with 429 or 503.", (double)m->refused);
     const family_t f = family_begin(out, m->model, "request_success_total", "counter",
-                                    "Requests by the reason for their end.");
+                                    "Requests that ended, by reason; predictions end with stop.");
     for (int i = 0; i < TR_ENDED_COUNT; i++) {
         tr_snprintf(label, sizeof label, ",finished_reason=\"%s\"", reasons[i]);
         family_sample(&f, "", label, (double)m->ended[i]);

@@ -84,12 +84,13 @@ static tr_status_t chars_read(const json_t *object, const char *from, tr_tokeniz
 static tr_status_t chars_fail_unknown(const char *text, int bytes, uint32_t code) {
     if (code >= LONE_BYTE)
         return TR_FAIL(TR_ERR_DATA,
-                       "the byte 0x%02X, which is not valid UTF-8, is not in the vocabulary of "
-                       "chars.",
+                       "the byte 0x%02X, which is not valid UTF-8, is not in the character "
+                       "vocabulary of this model.",
                        (unsigned)(code - LONE_BYTE));
     return TR_FAIL(
         TR_ERR_DATA,
-        "the character '%.*s' (U+%04X) is not in the vocabulary of chars, which only has the "
+        "the character '%.*s' (U+%04X) is not in the character vocabulary of this model, which "
+        "only has the "
         "characters of its training data.",
         bytes, text, (unsigned)code);
 }

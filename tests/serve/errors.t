@@ -5,7 +5,8 @@
 . "${TRAINER_ROOT:?is set by the runner: make test k=serve/errors}/tests/serve/serve.sh"
 need_http
 serve address "$golden" --slots 2 --token-file token threads=1
-[ $? = 0 ] && [ "$(stat -c %a token)" = 600 ] && ! grep -q "$(cat token)" address.out
+[ $? = 0 ] && [ "$(stat -c %a token)" = 600 ] && grep -q "^token .* token (a new file)" address.out &&
+    ! grep -q "$(cat token)" address.out
 ok $? "a token is made, for its owner alone"
 
 python <<'END'
@@ -133,7 +134,8 @@ call 2 serve "$golden" --host 0.0.0.0 && names err 'error & --host 0.0.0.0 & --t
     --token-file token && printf 'short\n' >short && chmod 600 short && call 78 serve "$golden" --token-file short &&
     names err '--token-file & short' && chmod 644 token && call 77 serve "$golden" --token-file token
 ok $? "the command line"
-serve address "$golden" threads=1 && call 78 serve "$golden" --port "$(sed 's/.*://' address)" &&
+serve address "$golden" --host localhost threads=1 && grep -q "^http://127" address &&
+    call 78 serve "$golden" --port "$(sed 's/.*://' address)" &&
     names err 'error & in use'
 ok $? "a port in use"
 echo "1..$n"

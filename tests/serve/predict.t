@@ -67,6 +67,7 @@ assert one["class"] == got["class"][5:6] and one["probability"] == got["probabil
 parts = together([lambda i=i: post("/predict", file="kinds.at", inputs=x[i::8])["probability"] for i in range(8)])
 assert all(parts[i] == got["probability"][i::8] for i in range(8))
 assert metric("predicted_samples_total", "kinds.at") == 4001
+assert metric_of("request_success_total", '"stop"', "kinds.at") == 12
 END
 ok $? "a classifier: the classes, names and probabilities of trainer predict, bit for bit; in parts, together, as .npy"
 python <<'END'
@@ -93,6 +94,7 @@ for body in (b"", b"\x93NUMPY", npy(x)[:-1], npy(x) + b"0", npy(x, order="True")
              npy(x).replace(b"\x01\x00", b"\x09\x00", 1),
              b"\x93NUMPY\x02\x00\xff\xff\xff\xff" + b"x" * 20):
     refused(400, [], body, as_npy)
+refused(400, ["float64", "'<f2'"], npy(x).replace(b"<f4", b"<f2"), as_npy)
 refused(415, ["application/x-npy"], b"1", {"Content-Type": "text/plain"})
 refused(413, [], None, {"Content-Type": "application/x-npy", "Content-Length": str(17 << 20)})
 refused(404, ["/predict"], {"prompt": "a"}, path="/v1/completions")

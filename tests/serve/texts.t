@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # TEST timeout=120
 # trainer serve, texts: as transformers and `trainer generate` have them, the same in a stream, alone and among others,
-# in any slot; n, stop, logprobs, seed, echo; the API of lessons.
+# in any slot; n, stop, logprobs, seed, echo; the API used in courses.
 . "${TRAINER_ROOT:?is set by the runner: make test k=serve/texts}/tests/serve/serve.sh"
 need_http
 serve address "$golden" --slots 3 threads=1
@@ -129,6 +129,8 @@ text = complete(prompt="The run", max_tokens=9, seed=1, temperature=0.7)["choice
 assert got["generated_text"] == "The run" + text
 both = post("/generate", prompts=["a", "the"], seed=1)
 assert both["prompt"] == ["a", "the"] and len(both["generated_text"]) == 2
+status, error, _ = ask("POST", "/generate", {"prompt": "a " * 40})
+assert status == 400 and "max_length" in error["error"] and "default, 50" in error["error"], error
 for wrong in ({"prompt": ""}, {}, {"prompts": []}, {"prompt": "a", "max_length": 1}):
     status, error, _ = ask("POST", "/generate", wrong)
     assert status == 400 and isinstance(error["error"], str), (status, error)
@@ -140,12 +142,15 @@ for status, method, path, headers in [(405, "GET", "/generate", {}), (405, "POST
 info = ask("GET", "/info")[1]
 assert info["device"] == "cpu" and info["cuda_available"] is False and info["model"] == "plain"
 END
-ok $? "the API of lessons: /generate and /info"
+ok $? "the API used in courses: /generate and /info"
 
 python <<'END'
 from client import *
 model = ask("GET", "/v1/models")[1]["data"][0]
 assert model["id"] == "plain" and model["max_model_len"] == 112
+assert ask("GET", "/v1/models/plain")[:2] == (200, model)
+status, answer, _ = ask("GET", "/v1/models/other")
+assert status == 404 and "plain" in answer["error"]["message"] and "other" in answer["error"]["message"]
 assert ask("GET", "/health")[:2] == (200, {"status": "ok"})
 before = metric("generation_tokens_total"), metric("prompt_tokens_total")
 complete(prompt="The run", max_tokens=11, temperature=0)

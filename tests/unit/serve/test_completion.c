@@ -87,7 +87,7 @@ static void errors_name_the_field(void **state) {
     } cases[] = {
         {"JSON", "{"},
         {"the body", "[1]"},
-        {"brackets", "[[[[[[[[[[[[[[[[[[[["},
+        {"at most 16 deep", "[[[[[[[[[[[[[[[[[[[["},
         {"prompt", "{}"},
         {"prompt: expected at most 8 tokens, found 9", "{\"prompt\": \"123456789\"}"},
         {"prompt", "{\"prompt\": [[1], [2, true]]}"},
@@ -97,6 +97,9 @@ static void errors_name_the_field(void **state) {
         {"stop", "{\"prompt\": \"\", \"stop\": [\"1\", \"2\", \"3\", \"4\", \"5\"]}"},
         {"best_of", "{\"prompt\": \"\", \"best_of\": 2}"},
         {"did you mean temperature?", "{\"prompt\": \"\", \"temprature\": 2}"},
+        {"prompt: expected a string, or a list of strings or token ids, found nothing", "{}"},
+        {"seed", "{\"prompt\": \"\", \"seed\": 9223372036854775808}"},
+        {"temperature, top_p", "{\"prompt\": \"\", \"zzz\": 1}"},
         {"echo", "{\"prompt\": \"\", \"echo\": true, \"logprobs\": 1}"},
     };
     (void)state;
