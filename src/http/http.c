@@ -201,14 +201,12 @@ static void request_check(const tr_http_t *h, struct MHD_Connection *connection,
                        "machine; behind a proxy, let it send Host: localhost");
     if (h->token && !is_open && !tr_http_has_token(HEADER("Authorization"), h->token))
         request_refuse(r, 401,
-                       HEADER("Authorization")
-                           ? "Authorization: the token is wrong"
-                           : "expected the header Authorization: Bearer TOKEN");
+                       HEADER("Authorization") ? "Authorization: the token is wrong"
+                                               : "expected the header Authorization: Bearer TOKEN");
     if (!r->is_post && strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0)
         request_refuse(r, 405, "this method is not supported");
     if (!r->is_post && r->has_body) request_refuse(r, 413, "expected no body with this method");
-    if (r->is_post && bytes > (int64_t)h->params.body_bytes)
-        request_refuse(r, 413, h->too_large);
+    if (r->is_post && bytes > (int64_t)h->params.body_bytes) request_refuse(r, 413, h->too_large);
 #undef HEADER
 }
 

@@ -18,8 +18,9 @@ tr_status_t tr_http_listen(const char *address, int port, int *out_fd, int *out_
     snprintf(service, sizeof service, "%d", port);
     const int failed = getaddrinfo(address, service, &hints, &found);
     if (failed)
-        return TR_FAIL(TR_ERR_CONFIG, "expected a numeric IP address, such as 127.0.0.1, found "
-                                      "'%s'",
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "expected a numeric IP address, such as 127.0.0.1, found "
+                       "'%s'",
                        address);
     const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     const int reuse = 1;
