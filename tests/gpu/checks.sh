@@ -81,8 +81,8 @@ same_text() {
     # shellcheck disable=SC2086
     text_data && train gpt_tiny cpu texts train.steps=20 $text_settings || return
     for device in cpu cuda; do
-        until_deadline "$build/trainer" generate "$work/texts" --prompt 12 --prompt 2 --tokens 24 --temperature 0 device=$device \
-            >"$work/$device.text" 2>"$work/$device.log" || { cat "$work/$device.log"; return 1; }
+        until_deadline "$build/trainer" generate "$work/texts" --prompt 12 --prompt 2 --tokens 24 --temperature 0 \
+            device=$device >"$work/$device.text" 2>"$work/$device.log" || { cat "$work/$device.log"; return 1; }
     done
     cat "$work/cpu.text" "$work/cuda.text" "$work/cuda.log"
     result "$(grep -o '[0-9.]* tokens/s' "$work/cuda.log" | tail -n 1)"

@@ -9,7 +9,7 @@ what costs PyTorch time and could be left out is left out. The best variant coun
   --precision P    fp32, tf32, bf16 or fp16      --steps N     timed steps, in five blocks without waits in between; the median block
   --budget S       seconds; variants that no longer fit are named in "skipped"       --dry   eager on the CPU
 
-Prints one JSON line. Exit code 77 where PyTorch is absent.
+Prints a JSON line after each variant: the last one has them all. Exit code 77 where PyTorch is absent.
 """
 import argparse
 import contextlib
@@ -138,7 +138,7 @@ def variants(config):
         return ["eager"]
     names = ["eager", "compile", "compile, graphs", "max-autotune"]
     if config.get("model.type") == "gpt":
-        return ["compile, cuDNN attention", "compile", "max-autotune", "eager"]
+        return ["compile, cuDNN attention", "compile", "eager", "max-autotune"]
     return ["whole step in a graph"] * (arguments.precision != "fp16") + names
 
 
@@ -161,12 +161,19 @@ def main():
             timed[name] = {"step_sec": sec, "first_step_sec": first, "peak_bytes": torch.cuda.max_memory_allocated() if DEVICE == "cuda" else 0}
         except Exception as error:  # a variant that this GPU or this version cannot do
             failed[name] = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        report(config, timed, failed, skipped)
     if not timed:
         sys.exit("peer: no variant ran: " + "; ".join(f"{k}: {v}" for k, v in failed.items()))
+    report(config, timed, failed, skipped)
+
+
+def report(config, timed, failed, skipped):
+    if not timed:
+        return
     best = min(timed, key=lambda name: timed[name]["step_sec"])
     samples = int(config.get("data.batch_size", 128)) * (int(config.get("model.context", 1024)) if config.get("model.type") == "gpt" else 1)
     print(json.dumps({"torch": torch.__version__, "precision": arguments.precision, "variant": best, "step_sec": timed[best]["step_sec"],
-                      "rate": samples / timed[best]["step_sec"], "variants": timed, "failed_variants": failed, "skipped": skipped}))
+                      "rate": samples / timed[best]["step_sec"], "variants": timed, "failed_variants": failed, "skipped": skipped}), flush=True)
 
 
 if __name__ == "__main__":

@@ -127,13 +127,12 @@ static inline D convolve(int direction, const shape_t *s, D x, D w, D y) {
         CONV(FORWARD, FORWARD, X, W, Y), CONV(BACKWARD_DATA, BWD_DATA, DX, W, DY),
         CONV(BACKWARD_FILTER, BWD_FILTER, X, DW, DY)};
     D d = create(names[direction].type), conv = convolution(s);
-    const double one = 1;
-    const float zero = 0; /* float is as good as double here */
+    const float one = 1, zero = 0;
     OK(cudnnBackendSetAttribute(d, names[direction].conv, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &conv));
     OK(cudnnBackendSetAttribute(d, names[direction].x, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &x));
     OK(cudnnBackendSetAttribute(d, names[direction].w, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &w));
     OK(cudnnBackendSetAttribute(d, names[direction].y, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &y));
-    OK(cudnnBackendSetAttribute(d, names[direction].alpha, CUDNN_TYPE_DOUBLE, 1, &one));
+    OK(cudnnBackendSetAttribute(d, names[direction].alpha, CUDNN_TYPE_FLOAT, 1, &one));
     OK(cudnnBackendSetAttribute(d, names[direction].beta, CUDNN_TYPE_FLOAT, 1, &zero));
     OK(cudnnBackendFinalize(d));
     OK(cudnnBackendDestroyDescriptor(conv)); /* the operation holds it */

@@ -261,14 +261,14 @@ static void test_refusals(void **state) {
              y = tensor(FL, 4, yd, true, false);
     D op = create(CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR),
       conv = convolution(&small);
-    const double one = 1;
+    const float one = 1;
     SET(op, OPERATION_CONVOLUTION_FORWARD_CONV_DESC, BACKEND_DESCRIPTOR, 1, &conv);
     SET(op, OPERATION_CONVOLUTION_FORWARD_X, BACKEND_DESCRIPTOR, 1, &x.desc);
     SET(op, OPERATION_CONVOLUTION_FORWARD_W, BACKEND_DESCRIPTOR, 1, &w.desc);
     SET(op, OPERATION_CONVOLUTION_FORWARD_Y, BACKEND_DESCRIPTOR, 1, &y.desc);
-    SET(op, OPERATION_CONVOLUTION_FORWARD_ALPHA, DOUBLE, 1, &one);
+    SET(op, OPERATION_CONVOLUTION_FORWARD_ALPHA, FLOAT, 1, &one);
     assert_true(cudnnBackendFinalize(op) >= CUDNN_STATUS_BAD_PARAM); /* beta is missing */
-    SET(op, OPERATION_CONVOLUTION_FORWARD_BETA, DOUBLE, 1, &one);
+    SET(op, OPERATION_CONVOLUTION_FORWARD_BETA, FLOAT, 1, &one);
     assert_int_equal(cudnnBackendFinalize(op), CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH);
     assert_true(cudnnBackendSetAttribute(op, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1,
                                          &one) != 0);

@@ -1,4 +1,5 @@
-/* MATMUL. cuBLASLt adds the bias and applies RELU; other activations are a pass over the result. */
+/* MATMUL. cuBLASLt adds the bias. Activations are a pass over the result: cuBLASLt's RELU turns NaN
+ * into 0 (seen in bf16 on an H100), which would hide that a run has failed. */
 #include "cuda_product.h"
 #include "base/mem.h"
 
@@ -25,8 +26,7 @@ static cuda_product_t product_of(const tr_kernel_call_t *call) {
                         .batch = 1,
                         .alpha = attr->alpha,
                         .beta = call->adds ? 1 : attr->beta,
-                        .bias = cuda_present(&call->in[2]),
-                        .relu = attr->act == TR_ACT_RELU};
+                        .bias = cuda_present(&call->in[2])};
     for (int i = 0; i < c->ndim - 2; i++) p.batch *= c->dim[i];
     if (b->ndim > 2) p.b_step = p.k * p.n;
     if (b->ndim == 2 && !attr->trans_a) p.m *= p.batch, p.batch = 1;
@@ -70,7 +70,7 @@ CUDA_KERNEL(matmul) {
     TR_TRY(tr_cuda_product_run(device, stream, matmul->plan, call->in[0].data, call->in[1].data,
                                bias, call->out[0].data,
                                scratch ? scratch + matmul->bias_bytes : NULL));
-    if (act == TR_ACT_NONE || act == TR_ACT_RELU) return TR_OK;
+    if (act == TR_ACT_NONE) return TR_OK;
     return tr_cuda_bias_act(device, stream, call->out[0].data, call->out[0].dtype, matmul->rows,
                             matmul->columns, NULL, act);
 }

@@ -88,9 +88,7 @@ static tr_status_t init_desc(const tr_device_t *device, const cuda_product_t *p,
     const cublasOperation_t a = p->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N,
                             b = p->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cublasLtEpilogue_t epilogue =
-        p->bias   ? p->relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS
-        : p->relu ? CUBLASLT_EPILOGUE_RELU
-                  : CUBLASLT_EPILOGUE_DEFAULT;
+        p->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
     const cublasComputeType_t compute =
         p->in == TR_F32 && device->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     LT_TRY(cublasLtMatmulDescInit(desc, compute, CUDA_R_32F));
@@ -218,7 +216,7 @@ static tr_status_t cuda_product_key_of(const tr_device_t *device, const cuda_pro
                                        tr_str_t *key) {
     tr_str_printf(key,
                   "cublasLt %zu product %s%s %s%s m %lld n %lld k %lld batch %lld steps %lld %lld "
-                  "%lld alpha %g beta %g%s%s, timed on %s",
+                  "%lld alpha %g beta %g%s, timed on %s",
                   cublasLtGetVersion(), tr_dtype_name(p->in), device->tf32 ? " tf32" : "",
                   tr_dtype_name(p->out),
                   p->trans_a   ? p->trans_b ? " tt" : " tn"
@@ -226,7 +224,7 @@ static tr_status_t cuda_product_key_of(const tr_device_t *device, const cuda_pro
                                : " nn",
                   (long long)p->m, (long long)p->n, (long long)p->k, (long long)p->batch,
                   (long long)p->b_step, (long long)p->a_row, (long long)p->c_row, (double)p->alpha,
-                  (double)p->beta, p->bias ? " bias" : "", p->relu ? " relu" : "",
+                  (double)p->beta, p->bias ? " bias" : "",
                   device->description);
     return key->status;
 }

@@ -2,7 +2,7 @@
  * Private: products of row-major matrices by cuBLASLt, for MATMUL and for convolutions that are
  * products.
  *
- *     C[i] = act(alpha op(A[i]) op(B[i]) + bias) + beta C[i]        i < batch
+ *     C[i] = alpha op(A[i]) op(B[i]) + bias + beta C[i]        i < batch
  *
  * cuBLASLt has column-major matrices, so it computes the transposed product: its first factor is
  * our B, its second our A, and a row of C is one of its columns.
@@ -20,7 +20,7 @@ typedef struct {
     int64_t b_step;        /* elements from one B to the next; 0: all use the same */
     int64_t a_row, c_row;  /* elements from one row of A or C to the next; 0: no gaps */
     float alpha, beta;
-    bool bias, relu; /* bias (n) of C's type. relu needs beta 0. */
+    bool bias;         /* (n), of C's type */
 } cuda_product_t;
 
 typedef struct cuda_product_plan cuda_product_plan_t;

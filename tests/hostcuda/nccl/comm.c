@@ -228,7 +228,8 @@ EXPORT ncclResult_t ncclCommSplit(ncclComm_t parent, int color, int key, ncclCom
     parent->users++;
     parent->child = comm;
     parent->child_out = out;
-    return settle(parent);
+    const ncclResult_t result = settle(parent);
+    return result == ncclInProgress ? ncclSuccess : result; /* as 2.28 and 2.30 answer */
 }
 
 EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error) {

@@ -1,8 +1,9 @@
 /*
  * Convolutions. cuDNN computes all but the gradients of 1x1 filters that are products: those of the
  * filter, and those of the image that are added to a sum. For
- * bf16 and f16 filter gradients it needs channels in multiples of 8: others are padded, and where
- * that is not possible the gradient is computed in f32. Where cuDNN has no engine that adds the
+ * bf16 and f16 filter gradients it needs channels in multiples of 8: those of the image are padded,
+ * and where that is not possible the gradient is computed in f32. It also takes a gradient of other
+ * numbers of outputs, and its result is wrong (9.14 on an H100). Where cuDNN has no engine that adds the
  * bias, a pass over the result does.
  */
 #include "device/kernel_parts.h"
@@ -222,14 +223,15 @@ static tr_status_t plan_weights(tr_device_t *device, const tr_kernel_call_t *cal
                                         .alpha = 1};
         return tr_cuda_product_plan(device, &product, &conv->product, workspace);
     }
-    if (tr_dtype_is_half(x->dtype) && c.attr->groups == 1 && channels % CHANNEL_PACK != 0) {
+    const bool is_half = tr_dtype_is_half(x->dtype), fits = outputs % CHANNEL_PACK == 0;
+    if (is_half && fits && c.attr->groups == 1 && channels % CHANNEL_PACK != 0) {
         conv->pad_to = (channels + CHANNEL_PACK - 1) / CHANNEL_PACK * CHANNEL_PACK;
         c.x.dim[c.x.ndim - 1] = c.w.dim[c.w.ndim - 1] = conv->pad_to;
         conv->second_at = align_up((size_t)tr_shape_elems(&c.x) * 2);
         conv->workspace_at = conv->second_at + align_up((size_t)tr_shape_elems(&c.w) * 4);
     }
-    TR_TRY(tr_cuda_dnn_plan(device, &c, &conv->dnn, workspace));
-    if (conv->dnn || x->dtype == TR_F32) return conv->dnn ? TR_OK : tr_cuda_conv_fail(what, &c);
+    if (!is_half || fits) TR_TRY(tr_cuda_dnn_plan(device, &c, &conv->dnn, workspace));
+    if (conv->dnn || !is_half) return conv->dnn ? TR_OK : tr_cuda_conv_fail(what, &c);
     conv->pad_to = 0, conv->widened = true;
     conv->second_at = align_up((size_t)tr_shape_elems(&x->shape) * 4);
     conv->workspace_at = conv->second_at + align_up((size_t)tr_shape_elems(&dy->shape) * 4);

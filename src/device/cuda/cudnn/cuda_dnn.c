@@ -141,6 +141,7 @@ tr_status_t tr_cuda_dnn_add(cuda_dnn_plan_t *p, cudnnBackendDescriptorType_t typ
 }
 
 tr_status_t tr_cuda_dnn_apply(cuda_dnn_plan_t *p, const cuda_dnn_pointwise_t *f) {
+    const cudnnNanPropagation_t propagate = CUDNN_PROPAGATE_NAN;
     const bool is_index = f->mode == CUDNN_POINTWISE_GEN_INDEX;
     const cudnnDataType_t compute = is_index ? CUDNN_DATA_INT32 : CUDNN_DATA_FLOAT;
     desc_t how, op;
@@ -149,6 +150,9 @@ tr_status_t tr_cuda_dnn_apply(cuda_dnn_plan_t *p, const cuda_dnn_pointwise_t *f)
     TR_TRY(tr_cuda_dnn_set(how, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &compute));
     if (is_index)
         TR_TRY(tr_cuda_dnn_set(how, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, 1, &f->axis));
+    if (f->mode == CUDNN_POINTWISE_RELU_FWD)
+        TR_TRY(tr_cuda_dnn_set(how, CUDNN_ATTR_POINTWISE_NAN_PROPAGATION, CUDNN_TYPE_NAN_PROPOGATION,
+                               1, &propagate));
     TR_TRY(tr_cuda_dnn_finalize(how));
     TR_TRY(tr_cuda_dnn_add(p, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, &op));
     TR_TRY(tr_cuda_dnn_set_desc(op, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how));

@@ -77,7 +77,7 @@ static const operation_row_t operation_rows[] = {
 static tr_status_t operation(cuda_dnn_plan_t *p, const cuda_dnn_conv_t *conv, desc_t x, desc_t w,
                              desc_t y) {
     const operation_row_t *row = &operation_rows[conv->kind];
-    const double one = 1, zero = 0;
+    const float one = 1, zero = 0; /* of the computation's type: a double is taken, and read as 0 */
     desc_t how, op;
     TR_TRY(convolution(p, conv->attr, &how));
     TR_TRY(tr_cuda_dnn_add(p, row->type, &op));
@@ -85,8 +85,8 @@ static tr_status_t operation(cuda_dnn_plan_t *p, const cuda_dnn_conv_t *conv, de
     TR_TRY(tr_cuda_dnn_set_desc(op, row->x, x));
     TR_TRY(tr_cuda_dnn_set_desc(op, row->w, w));
     TR_TRY(tr_cuda_dnn_set_desc(op, row->y, y));
-    TR_TRY(tr_cuda_dnn_set(op, row->alpha, CUDNN_TYPE_DOUBLE, 1, &one));
-    TR_TRY(tr_cuda_dnn_set(op, row->beta, CUDNN_TYPE_DOUBLE, 1, &zero));
+    TR_TRY(tr_cuda_dnn_set(op, row->alpha, CUDNN_TYPE_FLOAT, 1, &one));
+    TR_TRY(tr_cuda_dnn_set(op, row->beta, CUDNN_TYPE_FLOAT, 1, &zero));
     return tr_cuda_dnn_finalize(op);
 }
 

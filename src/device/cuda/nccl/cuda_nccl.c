@@ -99,6 +99,11 @@ static void pause_poll(void) {
     nanosleep(&nap, NULL);
 }
 
+/* Calls that make an object answer ncclSuccess while they are in progress. */
+static ncclResult_t nccl_begun(ncclResult_t result) {
+    return result == ncclSuccess ? ncclInProgress : result;
+}
+
 /* The result of a call that may still be in progress. */
 static tr_status_t settle(engine_t *e, const group_t *group, ncclResult_t result, const char *call,
                           double timeout_sec) {
@@ -314,8 +319,10 @@ static tr_status_t nccl_split(tr_collectives_t *c, int color, int *out_group) {
     group_t *group = &e->group[e->group_count];
     group->comm = NULL;
     /* The old communicator is in progress, and group->comm is NULL, until the split is complete. */
-    NCCL_TRY(e, all, CommSplit, all->comm, color < 0 ? NCCL_SPLIT_NOCOLOR : color, all->rank,
-             &group->comm, NULL);
+    const ncclResult_t result =
+        e->nccl->CommSplit(all->comm, color < 0 ? NCCL_SPLIT_NOCOLOR : color, all->rank,
+                           &group->comm, NULL);
+    TR_TRY(settle(e, all, nccl_begun(result), "ncclCommSplit", e->timeout_sec));
     if (color < 0) return TR_OK;
     NCCL_TRY(e, group, CommCount, group->comm, &group->size);
     NCCL_TRY(e, group, CommUserRank, group->comm, &group->rank);
@@ -377,9 +384,9 @@ static tr_status_t nccl_share(tr_collectives_t *c, void *data, size_t bytes) {
     const group_t *all = &e->group[TR_GROUP_ALL];
     if (!e->windows || e->window) return TR_OK;
     TR_TRY(tr_cuda_enter(&e->cuda->base));
-    NCCL_TRY(e, all, CommWindowRegister, all->comm, data, bytes, &e->window,
-             NCCL_WIN_COLL_SYMMETRIC);
-    return TR_OK;
+    const ncclResult_t result = e->nccl->CommWindowRegister(all->comm, data, bytes, &e->window,
+                                                            NCCL_WIN_COLL_SYMMETRIC);
+    return settle(e, all, nccl_begun(result), "ncclCommWindowRegister", e->timeout_sec);
 }
 
 /* -- opening and closing ----------------------------------------------------------------------- */
