@@ -8,6 +8,7 @@ what costs PyTorch time and could be left out is left out. The best variant coun
 
   --precision P    fp32, tf32, bf16 or fp16      --steps N     timed steps, in five blocks without waits in between; the median block
   --budget S       seconds; variants that no longer fit are named in "skipped"       --dry   eager on the CPU
+  --only TEXT      the variants whose name begins with TEXT
 
 Prints a JSON line after each variant: the last one has them all. Exit code 77 where PyTorch is absent.
 """
@@ -25,6 +26,7 @@ parser.add_argument("assignments", nargs="*")
 parser.add_argument("--precision", default="fp32")
 parser.add_argument("--steps", type=int, default=20)
 parser.add_argument("--budget", type=float, default=120)
+parser.add_argument("--only", default="")
 parser.add_argument("--dry", action="store_true")
 arguments = parser.parse_intermixed_args()
 began = time.time()
@@ -148,7 +150,7 @@ def main():
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
     torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark = tf32, True
     timed, failed, skipped = {}, {}, []
-    for name in variants(config):
+    for name in filter(lambda name: name.startswith(arguments.only), variants(config)):
         if time.time() - began > arguments.budget:
             skipped.append(name)
             continue

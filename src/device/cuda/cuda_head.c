@@ -13,7 +13,12 @@
 enum { MEMORY_PARTS = 32, LOGIT_BYTES = 6, SCRATCH_ALIGN = 256 };
 #define MAX_SLICE_ELEMS ((int64_t)1 << 29) /* more do not make it faster */
 
-/* logits = x w^T, dx = dlogits w, dw (+)= dlogits^T x. NULL: not needed. */
+/* The products of dlogits run along the tokens, and cuBLASLt is slow where those are no whole packs of
+ * 16 bytes: the few tokens beyond them, as of GPT-2's 50257, have products of their own. They come
+ * first, so that the large product rounds dx last. */
+enum { TOKENS_BEYOND, TOKENS_WHOLE, TOKEN_PARTS };
+
+/* logits = x w^T, dx (+)= dlogits w, dw (+)= dlogits^T x. NULL: not needed. */
 typedef struct {
     cuda_product_plan_t *logits, *dx, *dw;
 } products_t;
@@ -21,8 +26,16 @@ typedef struct {
 typedef struct {
     tr_head_slices_t slices;
     size_t workspace_bytes; /* of scratch, after the logits */
-    products_t products[TR_HEAD_PLACES];
+    products_t products[TR_HEAD_PLACES][TOKEN_PARTS];
 } head_t;
+
+static int64_t head_first_token(const tr_head_slices_t *s, int part) {
+    return part == TOKENS_WHOLE ? 0 : s->tokens / TR_CUDA_HEAD_PACK * TR_CUDA_HEAD_PACK;
+}
+static int64_t head_token_count(const tr_head_slices_t *s, int part) {
+    const int64_t whole = head_first_token(s, TOKENS_BEYOND);
+    return part == TOKENS_WHOLE ? whole : s->tokens - whole;
+}
 
 static tr_status_t plan_product(tr_device_t *device, head_t *h, cuda_product_t product,
                                 cuda_product_plan_t **out) {
@@ -34,15 +47,17 @@ static tr_status_t plan_product(tr_device_t *device, head_t *h, cuda_product_t p
     return TR_OK;
 }
 
-static tr_status_t plan_place(tr_device_t *device, head_t *h, int place, int64_t rows) {
+static tr_status_t plan_part(tr_device_t *device, head_t *h, int place, int part, int64_t rows) {
     const tr_head_slices_t *s = &h->slices;
-    products_t *p = &h->products[place];
+    const int64_t tokens = head_token_count(s, part);
+    products_t *p = &h->products[place][part];
+    if (tokens == 0) return TR_OK;
     TR_TRY(plan_product(device, h,
                         (cuda_product_t){.in = s->dtype,
                                          .out = TR_F32,
                                          .trans_b = true,
                                          .m = rows,
-                                         .n = s->tokens,
+                                         .n = tokens,
                                          .k = s->width,
                                          .c_row = s->stride},
                         &p->logits));
@@ -52,15 +67,17 @@ static tr_status_t plan_place(tr_device_t *device, head_t *h, int place, int64_t
                                              .out = s->dtype,
                                              .m = rows,
                                              .n = s->width,
-                                             .k = s->tokens,
-                                             .a_row = s->stride},
+                                             .k = tokens,
+                                             .a_row = s->stride,
+                                             .beta = part == TOKENS_WHOLE &&
+                                                     head_token_count(s, TOKENS_BEYOND) > 0},
                             &p->dx));
     if (!s->has_dw) return TR_OK;
     return plan_product(device, h,
                         (cuda_product_t){.in = s->dtype,
                                          .out = TR_F32,
                                          .trans_a = true,
-                                         .m = s->tokens,
+                                         .m = tokens,
                                          .n = s->width,
                                          .k = rows,
                                          .a_row = s->stride,
@@ -71,10 +88,11 @@ static tr_status_t plan_place(tr_device_t *device, head_t *h, int place, int64_t
 CUDA_KERNEL_RELEASE(head_loss) {
     head_t *h = state;
     (void)device;
-    for (int place = 0; h && place < TR_HEAD_PLACES; place++) {
-        tr_cuda_product_release(&h->products[place].logits);
-        tr_cuda_product_release(&h->products[place].dx);
-        tr_cuda_product_release(&h->products[place].dw);
+    for (int i = 0; h && i < TR_HEAD_PLACES * TOKEN_PARTS; i++) {
+        products_t *p = &h->products[i / TOKEN_PARTS][i % TOKEN_PARTS];
+        tr_cuda_product_release(&p->logits);
+        tr_cuda_product_release(&p->dx);
+        tr_cuda_product_release(&p->dw);
     }
     tr_free(&h);
 }
@@ -98,9 +116,10 @@ CUDA_KERNEL_PREPARE(head_loss) {
     TR_TRY(head_slice_elems(device, &slice_elems));
     TR_TRY(tr_alloc(sizeof *h, "a head", &h));
     h->slices = tr_head_slices(call, slice_elems, SCRATCH_ALIGN);
-    for (int place = 0; place < TR_HEAD_PLACES && status == TR_OK; place++) {
+    for (int i = 0; i < TR_HEAD_PLACES * TOKEN_PARTS && status == TR_OK; i++) {
+        const int place = i / TOKEN_PARTS;
         const int64_t rows = tr_head_place_rows(&h->slices, place);
-        if (rows > 0) status = plan_place(device, h, place, rows);
+        if (rows > 0) status = plan_part(device, h, place, i % TOKEN_PARTS, rows);
     }
     if (status != TR_OK) {
         tr_cuda_head_loss_release(device, h);
@@ -114,15 +133,22 @@ CUDA_KERNEL_PREPARE(head_loss) {
 static tr_status_t cuda_head_run_slice(tr_device_t *device, tr_stream_t *stream, const head_t *h,
                                        const tr_kernel_call_t *call, int64_t i) {
     const tr_head_slices_t *s = &h->slices;
-    const products_t *p = &h->products[tr_head_place(s, i)];
+    const products_t *parts = h->products[tr_head_place(s, i)];
     const int64_t first = i * s->slice;
-    const size_t row_bytes = (size_t)s->width * tr_dtype_bytes(s->dtype);
-    char *logits = call->scratch, *narrow = logits + s->logits_bytes,
+    const size_t bytes = tr_dtype_bytes(s->dtype), row_bytes = (size_t)s->width * bytes;
+    char *scratch = call->scratch, *narrow = scratch + s->logits_bytes,
          *workspace = narrow + s->narrow_bytes;
-    void *grad = !p->dx && !p->dw ? NULL : s->narrow_bytes ? narrow : logits;
-    const void *x = (const char *)call->in[TR_HEAD_X].data + (size_t)first * row_bytes,
+    float *logits = call->scratch;
+    char *grad = !s->has_dx && !s->has_dw ? NULL : s->narrow_bytes ? narrow : scratch;
+    const char *x = (const char *)call->in[TR_HEAD_X].data + (size_t)first * row_bytes,
                *w = call->in[TR_HEAD_W].data;
-    TR_TRY(tr_cuda_product_run(device, stream, p->logits, x, w, NULL, logits, workspace));
+    for (int part = 0; part < TOKEN_PARTS; part++) {
+        const int64_t token = head_first_token(s, part);
+        if (parts[part].logits)
+            TR_TRY(tr_cuda_product_run(device, stream, parts[part].logits, x,
+                                       w + (size_t)token * row_bytes, NULL, logits + token,
+                                       workspace));
+    }
     const cuda_head_rows_t rows = {.first = first,
                                    .count = tr_head_slice_rows(s, i),
                                    .per_sample = s->rows / call->in[TR_HEAD_WEIGHT].shape.dim[0],
@@ -136,14 +162,22 @@ static tr_status_t cuda_head_run_slice(tr_device_t *device, tr_stream_t *stream,
                                                 : NULL,
                                    .loss = call->out[TR_HEAD_LOSS].data,
                                    .counted = call->out[TR_HEAD_COUNT].data};
-    TR_TRY(tr_cuda_head_rows(stream, &rows, (float *)logits, grad, s->dtype));
-    if (p->dx) {
-        char *dx = (char *)call->out[TR_HEAD_DX].data + (size_t)first * row_bytes;
-        TR_TRY(tr_cuda_product_run(device, stream, p->dx, grad, w, NULL, dx, workspace));
+    TR_TRY(tr_cuda_head_rows(stream, &rows, logits, grad, s->dtype));
+    for (int part = 0; part < TOKEN_PARTS; part++) {
+        const products_t *p = &parts[part];
+        const size_t token = (size_t)head_first_token(s, part);
+        const char *own = grad + token * bytes;
+        if (p->dx) {
+            char *dx = (char *)call->out[TR_HEAD_DX].data + (size_t)first * row_bytes;
+            TR_TRY(tr_cuda_product_run(device, stream, p->dx, own, w + token * row_bytes, NULL, dx,
+                                       workspace));
+        }
+        if (p->dw) {
+            float *dw = (float *)call->out[TR_HEAD_DW].data + token * (size_t)s->width;
+            TR_TRY(tr_cuda_product_run(device, stream, p->dw, own, x, NULL, dw, workspace));
+        }
     }
-    if (!p->dw) return TR_OK;
-    return tr_cuda_product_run(device, stream, p->dw, grad, x, NULL, call->out[TR_HEAD_DW].data,
-                               workspace);
+    return TR_OK;
 }
 
 CUDA_KERNEL(head_loss) {

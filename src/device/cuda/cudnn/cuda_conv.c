@@ -16,14 +16,15 @@
 /* bf16 and f16 filter gradients need channels in multiples of this. */
 #define CHANNEL_PACK 8
 
-/* Scratch begins with copies of inputs: one at 0, one at `second_at`; then comes the workspace. */
+/* Scratch begins with copies of inputs: one at 0, one at `second_at`; then come a copy of the bias and
+ * the workspace. */
 typedef struct {
     cuda_dnn_plan_t *dnn;         /* or */
     cuda_product_plan_t *product; /* dw (K, C) = dy^T (K, R) x (R, C) */
     bool fused;                   /* bias and relu are inside */
-    int64_t pad_to; /* filter gradient: channels of the copies of x and dw; 0: no copies */
-    bool widened;   /* filter gradient: f32 copies of x and dy */
-    size_t second_at, workspace_at;
+    int64_t pad_to;               /* channels of the copies of x and the filters; 0: no copies */
+    bool widened;                 /* filter gradient: f32 copies of x and dy */
+    size_t second_at, bias_at, workspace_at;
 } conv_t;
 
 static size_t align_up(size_t bytes) {
@@ -68,6 +69,23 @@ void tr_cuda_conv_describe(const void *state, char *text, size_t text_bytes) {
 
 /* -- forward ----------------------------------------------------------------------------------- */
 
+/* Gives c copies of x and its filters whose channels are whole packs. */
+static void conv_pad(conv_t *conv, cuda_dnn_conv_t *c, size_t filter_bytes) {
+    int64_t *channels = &c->x.dim[c->x.ndim - 1];
+    conv->pad_to = (*channels + CHANNEL_PACK - 1) / CHANNEL_PACK * CHANNEL_PACK;
+    *channels = c->w.dim[c->w.ndim - 1] = conv->pad_to;
+    conv->second_at = align_up((size_t)tr_shape_elems(&c->x) * 2);
+    conv->workspace_at = conv->second_at + align_up((size_t)tr_shape_elems(&c->w) * filter_bytes);
+}
+
+/* The products of colours and the like are faster on padded copies: on an H100 1.9 ms instead of 3.1
+ * for the first layer of ResNet-50, but 0.09 instead of 0.02 for the one channel of mnist_cnn. */
+static bool conv_forward_pads(const cuda_dnn_conv_t *c) {
+    const int64_t channels = c->x.dim[c->x.ndim - 1];
+    return tr_dtype_is_half(c->dtype) && c->attr->groups == 1 && channels >= 3 &&
+           channels % CHANNEL_PACK != 0;
+}
+
 /* With bias and relu inside, else without. */
 static tr_status_t plan_forward(tr_device_t *device, const tr_kernel_call_t *call, conv_t *conv,
                                 size_t *workspace) {
@@ -80,6 +98,7 @@ static tr_status_t plan_forward(tr_device_t *device, const tr_kernel_call_t *cal
                          .dtype = call->in[0].dtype,
                          .bias = cuda_present(&call->in[2]),
                          .relu = attr->act == TR_ACT_RELU};
+    if (conv_forward_pads(&c)) conv_pad(conv, &c, 2);
     if (c.bias || c.relu) {
         TR_TRY(tr_cuda_dnn_plan(device, &c, &conv->dnn, workspace));
         conv->fused = conv->dnn != NULL;
@@ -95,16 +114,23 @@ CUDA_KERNEL_PREPARE(conv_fwd) {
     tr_status_t status = TR_OK;
     TR_TRY(tr_alloc(sizeof *conv, "a convolution", &conv));
     TR_TRY_GOTO(plan_forward(device, call, conv, &workspace), fail);
+    conv->bias_at = conv->workspace_at;
     if (conv->fused && cuda_present(&call->in[2]) && !cuda_bias_copy(call) &&
         tr_dtype_is_half(call->out[0].dtype))
-        conv->workspace_at =
-            align_up((size_t)call->in[2].shape.dim[0] * 2); /* a rounded copy of the bias */
+        conv->workspace_at += align_up((size_t)call->in[2].shape.dim[0] * 2); /* rounded */
     *out_state = conv;
     *out_scratch_bytes = conv->workspace_at + workspace;
     return TR_OK;
 fail:
     conv_release(&conv);
     return status;
+}
+
+static tr_status_t conv_copy_padded(tr_device_t *device, tr_stream_t *stream, const tr_view_t *view,
+                                    void *copy, int64_t pad_to) {
+    const int64_t channels = view->shape.dim[view->shape.ndim - 1];
+    return tr_cuda_pad_columns(device, stream, view->data, copy, view->dtype,
+                               tr_shape_elems(&view->shape) / channels, channels, pad_to);
 }
 
 CUDA_KERNEL(conv_fwd) {
@@ -118,9 +144,14 @@ CUDA_KERNEL(conv_fwd) {
     cuda_dnn_data_t data = {
         .x = call->in[0].data, .w = call->in[1].data, .bias = bias, .y = y->data};
     if (cuda_bias_copy(call)) data.bias = cuda_bias_copy(call)->data;
-    if (conv->workspace_at) {
-        TR_TRY(tr_cuda_narrow(device, stream, bias, scratch, y->dtype, columns));
-        data.bias = scratch;
+    if (conv->workspace_at > conv->bias_at) {
+        data.bias = scratch + conv->bias_at;
+        TR_TRY(tr_cuda_narrow(device, stream, bias, data.bias, y->dtype, columns));
+    }
+    if (conv->pad_to) {
+        data.x = scratch, data.w = scratch + conv->second_at;
+        TR_TRY(conv_copy_padded(device, stream, &call->in[0], data.x, conv->pad_to));
+        TR_TRY(conv_copy_padded(device, stream, &call->in[1], data.w, conv->pad_to));
     }
     TR_TRY(tr_cuda_dnn_run(device, stream, conv->dnn, &data,
                            scratch ? scratch + conv->workspace_at : NULL));
@@ -224,12 +255,8 @@ static tr_status_t plan_weights(tr_device_t *device, const tr_kernel_call_t *cal
         return tr_cuda_product_plan(device, &product, &conv->product, workspace);
     }
     const bool is_half = tr_dtype_is_half(x->dtype), fits = outputs % CHANNEL_PACK == 0;
-    if (is_half && fits && c.attr->groups == 1 && channels % CHANNEL_PACK != 0) {
-        conv->pad_to = (channels + CHANNEL_PACK - 1) / CHANNEL_PACK * CHANNEL_PACK;
-        c.x.dim[c.x.ndim - 1] = c.w.dim[c.w.ndim - 1] = conv->pad_to;
-        conv->second_at = align_up((size_t)tr_shape_elems(&c.x) * 2);
-        conv->workspace_at = conv->second_at + align_up((size_t)tr_shape_elems(&c.w) * 4);
-    }
+    if (is_half && fits && c.attr->groups == 1 && channels % CHANNEL_PACK != 0)
+        conv_pad(conv, &c, 4);
     if (!is_half || fits) TR_TRY(tr_cuda_dnn_plan(device, &c, &conv->dnn, workspace));
     if (conv->dnn || !is_half) return conv->dnn ? TR_OK : tr_cuda_conv_fail(what, &c);
     conv->pad_to = 0, conv->widened = true;
@@ -262,13 +289,12 @@ fail:
 
 static tr_status_t padded_weights(tr_device_t *device, tr_stream_t *stream,
                                   const tr_kernel_call_t *call, const conv_t *conv) {
-    const tr_view_t *x = &call->in[0], *dw = &call->out[0];
-    const int64_t channels = x->shape.dim[x->shape.ndim - 1];
+    const tr_view_t *dw = &call->out[0];
+    const int64_t channels = dw->shape.dim[dw->shape.ndim - 1];
     char *scratch = call->scratch;
     const cuda_dnn_data_t data = {
         .x = scratch, .w = scratch + conv->second_at, .y = call->in[1].data};
-    TR_TRY(tr_cuda_pad_columns(device, stream, x->data, data.x, x->dtype,
-                               tr_shape_elems(&x->shape) / channels, channels, conv->pad_to));
+    TR_TRY(conv_copy_padded(device, stream, &call->in[0], data.x, conv->pad_to));
     TR_TRY(tr_cuda_dnn_run(device, stream, conv->dnn, &data, scratch + conv->workspace_at));
     return tr_cuda_pad_columns(device, stream, data.w, dw->data, TR_F32,
                                tr_shape_elems(&dw->shape) / channels, conv->pad_to, channels);

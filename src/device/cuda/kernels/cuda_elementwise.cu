@@ -367,22 +367,27 @@ tr_status_t tr_cuda_bias_act(tr_device_t *device, tr_stream_t *stream, void *y, 
     });
 }
 
-template <typename T>
+template <typename T, int N>
 static __global__ void __launch_bounds__(THREADS)
-    pad_kernel(const T *x, T *y, int64_t n, int64_t from, int64_t to) {
-    for (int64_t i = global_thread(); i < n; i += global_threads()) {
-        const int64_t row = i / to, column = i % to;
-        y[i] = column < from ? x[row * from + column] : from_float<T>(0.0f);
+    pad_kernel(const T *x, T *y, int64_t rows, int64_t from, int64_t to) {
+    const int64_t packs = to / N;
+    for (int64_t i = global_thread(); i < rows * packs; i += global_threads()) {
+        const int64_t row = i / packs, column = i % packs * N;
+        float v[N];
+        for (int k = 0; k < N; k++)
+            v[k] = column + k < from ? to_float(x[row * from + column + k]) : 0.0f;
+        store(y + row * to + column, true, v);
     }
 }
 
 tr_status_t tr_cuda_pad_columns(tr_device_t *device, tr_stream_t *stream, const void *x, void *y,
                                 tr_dtype_t dtype, int64_t rows, int64_t from, int64_t to) {
-    const int64_t n = rows * to;
-    const unsigned blocks = cuda_blocks(n, THREADS, tr_cuda_grid_limit(device));
-    CUDA_BY_TYPE(
-        dtype, T,
-        CUDA_LAUNCH((pad_kernel<T>), blocks, THREADS, stream, (const T *)x, (T *)y, n, from, to));
+    CUDA_BY_TYPE(dtype, T, {
+        CUDA_BY_PACK(cuda_aligned(y) && to % CUDA_PACK(T) == 0, T, N,
+                     CUDA_LAUNCH((pad_kernel<T, N>),
+                                 cuda_blocks(rows * to / N, THREADS, tr_cuda_grid_limit(device)),
+                                 THREADS, stream, (const T *)x, (T *)y, rows, from, to));
+    });
     return TR_OK;
 }
 
