@@ -119,8 +119,8 @@ same_on_two_ranks() { # CONFIG STEPS TOLERANCE SETTING...
     train "$config" cuda one train.steps="$steps" "$@" &&
         with_ranks cuda.share=yes train "$config" cuda two train.steps="$steps" "$@" && near one two "$tolerance"
 }
-# CONFIG STEPS SETTING...: plans made as on a machine without this GPU are accepted, and give the bits of plans made
-# here
+# CONFIG STEPS SETTING...: plans made as on a machine without this GPU are accepted; some have other engines than plans
+# made here, so the bits may differ
 same_planned() {
     config=$1; steps=$2; shift 2
     gpu=$("$root/tests/gpu/gpu-name" "$build/trainer" 2>&1) || { echo "$gpu"; return 77; }
@@ -129,7 +129,7 @@ same_planned() {
         data.format=synthetic data.synthetic_samples=512 "$@" &&
         train "$config" cuda there train.steps="$steps" cuda.plan_cache="$work/plans" "$@" >"$work/there.log" 2>&1 &&
         ! grep 'cuda\.plan_cache' "$work/there.log" && train "$config" cuda here train.steps="$steps" "$@" &&
-        same_weights here there
+        near here there 1e-3
 }
 
 # -- NCCL
