@@ -125,7 +125,7 @@ static __device__ void add_rows(const T *dx, const found_t *sorted, int count, f
  * those of each id at once.
  */
 template <typename T, int N>
-static __global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS, 4)
     token_gradient_kernel(const T *dx, ids_t ids, float *dwte, int64_t rows, int64_t vocabulary,
                           int64_t width, bool add) {
     __shared__ found_t found[SCAN_ROWS], sorted[SCAN_ROWS];
