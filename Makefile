@@ -10,6 +10,7 @@
 #   make lint            floors and names                                       make format        what you changed, by clang-format
 #   make reference       the pages of docs/ that the program itself writes: config, layers, commands, bad-input
 #   make install         PREFIX (default /usr/local), DESTDIR                   make uninstall
+#   make labs            the lab pages of docs/labs, with points                make dist         a tarball of the last commit
 #   make configure NAME=VALUE ...   keeps settings in config.mk; an empty value forgets one
 #
 # Settings: command line, environment, or config.mk. CC CFLAGS CPPFLAGS LDFLAGS LDLIBS NVCCFLAGS are yours; ours are added to them.
@@ -133,7 +134,7 @@ stack_usage := -fstack-usage
 # A file that changes only when its content does: what depends on it is rebuilt when flags, version or the list of sources change.
 keep     = @$(shell mkdir -p $(@D))$(file >$@.new,$(1))cmp -s $@.new $@ && rm -f $@.new || mv -f $@.new $@
 
-.PHONY: all help demo test test-all fuzz test-programs bench deps info lint reference install uninstall configure format clean distclean kernel-resources FORCE
+.PHONY: all help demo dist labs test test-all fuzz test-programs bench deps info lint reference install uninstall configure format clean distclean kernel-resources FORCE
 ifeq ($(missing),)
 all: $(O)/trainer $(cuda_lib) $(cuda_stub)
 test-programs: $(O)/libfail.so $(O)/libsecond.so $(replay_x) $(if $(k),$(foreach x,$(unit_x),$(if $(findstring $(k),$(x)),$(x))),$(unit_x))
@@ -166,6 +167,8 @@ fuzz:
 	@FUZZ_SEC='$(or $(FUZZ_SEC),60)' MAKE='$(MAKE)' tools/run-fuzz $(O) $(k) || [ $$? = 77 ]
 test-all:
 	@MAKE='$(MAKE)' MPIEXEC='$(MPIEXEC)' tools/test-all $(O)
+# The lab pages, with points: docs/labs/README.md.
+labs: all ; @tools/labs -O $(O)
 deps: ; @tools/install-deps
 
 $(O)/trainer: $(cmd_o) $(O)/libtrainer.a $(O)/objects.stamp
@@ -257,6 +260,7 @@ print-%: ; @echo '$* = $($*)'
 dest       := $(DESTDIR)$(PREFIX)
 module_dir := $(dest)/share/modulefiles/trainer
 completion := $(dest)/share/bash-completion/completions/trainer
+man_dir    := $(dest)/share/man
 fill        = sed -e 's|@PREFIX@|$(abspath $(PREFIX))|g' -e 's|@VERSION@|$(version)|g' -e 's|@CFLAGS@|$(strip $(other_cflags))|g' -e 's|@LIBS@|$(strip $(libs) $(LDFLAGS) $(LDLIBS))|g'
 ifeq ($(missing),)
 install: all
@@ -271,15 +275,23 @@ install: all
 	$(if $(wildcard examples/*),install -d $(dest)/share/trainer/examples && install -m 644 $(wildcard examples/*) $(dest)/share/trainer/examples)
 	$(if $(wildcard slurm/*),install -d $(dest)/share/trainer/slurm && cp -R $(wildcard slurm/*) $(dest)/share/trainer/slurm)
 	install -d $(dir $(completion)) && $(O)/trainer completion bash >$(completion)
+	rm -rf $(O)/man && mkdir $(O)/man && tools/make-man $(O)/trainer $(O)/man
+	install -d $(man_dir)/man1 $(man_dir)/man5 && install -m 644 $(O)/man/*.1 $(man_dir)/man1 && install -m 644 $(O)/man/*.5 $(man_dir)/man5
 	$(fill) tools/trainer.pc.in >$(dest)/lib/pkgconfig/trainer.pc
 	$(fill) tools/modulefile.in >$(module_dir)/$(version)
 endif
 uninstall:
-	rm -f $(dest)/bin/trainer $(dest)/lib/libtrainer.a $(dest)/lib/libtrainer_cuda.so $(dest)/lib/pkgconfig/trainer.pc $(completion)
+	rm -f $(dest)/bin/trainer $(dest)/lib/libtrainer.a $(dest)/lib/libtrainer_cuda.so $(dest)/lib/pkgconfig/trainer.pc $(completion) \
+	    $(man_dir)/man1/trainer.1 $(man_dir)/man1/trainer-*.1 $(man_dir)/man5/trainer.ini.5
 	rm -rf $(dest)/include/trainer $(dest)/include/trainer.h $(dest)/share/trainer $(dest)/lib/trainer-cuda-stub $(module_dir)
-	@rmdir $(dest)/share/modulefiles $(dest)/share/bash-completion/completions $(dest)/share/bash-completion $(dest)/lib/pkgconfig 2>/dev/null || true
+	@rmdir $(man_dir)/man1 $(man_dir)/man5 $(man_dir) $(dest)/share/modulefiles $(dest)/share/bash-completion/completions $(dest)/share/bash-completion $(dest)/lib/pkgconfig 2>/dev/null || true
 # The usual folders of a prefix that holds nothing else; /usr/local has more than these, also where it is empty.
 	@[ "$$(cd $(dest) 2>/dev/null && echo $$(find . -maxdepth 2 | sort))" != ". ./bin ./include ./lib ./share" ] || rmdir $(addprefix $(dest)/,bin include lib share) $(dest)
+
+# A tarball of the last commit, which builds without git. The same commit gives the same bytes.
+dist:
+	git archive --format=tar --prefix=trainer-$(number)/ HEAD | gzip -9n >trainer-$(number).tar.gz
+	@ls -l trainer-$(number).tar.gz
 
 # -- info ---------------------------------------------------------------------------------------------------------------
 # $(call macro,HEADER,FLAGS,EXPRESSION): what the header's macros in EXPRESSION stand for.

@@ -105,9 +105,10 @@ run install O=b DESTDIR="$PWD/root" PREFIX=/opt/t &&
     [ -f $p/include/trainer/status.h ] && [ -f $p/share/trainer/configs/x.ini ] &&
     [ -f $p/share/trainer/slurm/y.sh ] && [ -s $p/share/bash-completion/completions/trainer ] &&
     grep -q '/opt/t/bin' $p/share/modulefiles/trainer/1.2.4 &&
+    [ -s $p/share/man/man1/trainer.1 ] && [ -s $p/share/man/man5/trainer.ini.5 ] &&
     grep -q '^Version: 1.2.4' $p/lib/pkgconfig/trainer.pc &&
     ! grep -q '@[A-Z]*@' $p/lib/pkgconfig/trainer.pc $p/share/modulefiles/trainer/1.2.4
-ok $? "install: program, library, headers, samples, pkg-config, module file and completion"
+ok $? "install: program, library, headers, samples, pkg-config, module file, man pages and completion"
 
 printf 'int tr_a(void);\nint main(void) { return tr_a(); }\n' >user.c
 export PKG_CONFIG_PATH=$PWD/root/opt/t/lib/pkgconfig
