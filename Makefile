@@ -104,7 +104,7 @@ version := $(or $(number),0)$(if $(commit),+$(subst -,.,$(commit)))
 warn    := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wno-unused-parameter $(if $(filter 1,$(WERROR)),-Werror)
 san     := $(SAN:%=-fsanitize=%) $(if $(SAN),-fno-omit-frame-pointer)
 cflags   = -std=gnu11 -fPIC -fno-common -ffp-contract=off -fno-math-errno -fno-trapping-math -fopenmp -MMD -MP -Iinclude -Isrc -D_GNU_SOURCE $(warn) $(OPT) $(ARCH) $(san) \
-           $(mpi_cflags) $(hdf5_cflags) $(dnnl_cflags) $(other_cflags) $(CPPFLAGS) $(CFLAGS)
+           -ffile-prefix-map=$(CURDIR)=. $(mpi_cflags) $(hdf5_cflags) $(dnnl_cflags) $(other_cflags) $(CPPFLAGS) $(CFLAGS)
 libs     = $(san) -fopenmp $(mpi_libs) $(hdf5_libs) $(dnnl_libs) $(other_libs) -ldl -lm -lpthread
 
 # -- sources: a new file in a known folder needs no edit here ----------------------------------------------------------
@@ -237,7 +237,7 @@ $(O)/objects.stamp: FORCE ; $(call keep,$(lib_c) | $(cmd_c) | $(help_c))
 define version_h
 #define TR_VERSION       "$(version)"
 #define TR_BUILD_CC      "$(CC)"
-#define TR_BUILD_FLAGS   "$(subst ",,$(strip $(OPT) $(ARCH) $(san) $(CPPFLAGS) $(CFLAGS)))"
+#define TR_BUILD_FLAGS   "$(subst ",,$(strip $(OPT) $(ARCH) $(san) $(filter-out -ffile-prefix-map=%,$(CPPFLAGS) $(CFLAGS))))"
 endef
 
 reference: all $(O)/tests/cli/make_bad_input
