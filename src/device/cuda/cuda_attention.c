@@ -1,7 +1,7 @@
 /*
- * Attention in bf16 and fp16 without dropout and without kept probabilities: by cuDNN where it has
- * an engine for the sizes and the GPU, else by cuBLASLt's products where memory allows. All other
- * by kernels of our own, which are slow.
+ * Attention in bf16 and fp16 without kept probabilities: by cuDNN where there is no dropout and it
+ * has an engine for the sizes and the GPU, else by cuBLASLt's products where memory allows. All
+ * other by kernels of our own, which are slow.
  */
 #include "cuda_plain_attention.h"
 #include "trainer/log.h"
@@ -27,13 +27,9 @@ static void warn_slow(const char *why, const cuda_dnn_attention_t *a) {
             (long long)a->heads, (long long)a->size, tr_dtype_name(a->dtype), why);
 }
 
-/* Why cuDNN is not asked, or NULL. */
-static const char *find_obstacle(const tr_kernel_call_t *call, const cuda_dnn_attention_t *a,
-                                 bool kept, int ids) {
-    const tr_attention_attr_t *attr = call->attr;
+/* Why no library is asked, or NULL. */
+static const char *find_obstacle(const cuda_dnn_attention_t *a, bool kept) {
     if (a->dtype == TR_F32) return "cuDNN's attention has no f32; set precision = auto";
-    if (attr->p > 0 && cuda_present(&call->in[ids]))
-        return "cuDNN's attention is used without dropout only; set model.dropout = 0";
     if (kept) return "it keeps its probabilities; set model.attention = flash";
     if (a->heads * a->size % 8 != 0) return "a row of q is no multiple of 16 bytes";
     return NULL;
@@ -43,9 +39,11 @@ static const char *find_obstacle(const tr_kernel_call_t *call, const cuda_dnn_at
  * tensors of a graph have. */
 static tr_status_t prepare_both(tr_device_t *device, const tr_kernel_call_t *call,
                                 const char *obstacle, attention_t *a, size_t *out_scratch_bytes) {
+    const int ids = a->shape.backward ? BWD_IDS : FWD_IDS;
+    const bool drops = cuda_attention_dropout_of(call, ids).factor != 0;
     void *none = NULL;
     size_t own = 0, library = 0;
-    if (!obstacle) TR_TRY(tr_cuda_dnn_attention_plan(device, &a->shape, &a->dnn));
+    if (!obstacle && !drops) TR_TRY(tr_cuda_dnn_attention_plan(device, &a->shape, &a->dnn));
     if (!obstacle && !a->dnn)
         TR_TRY(tr_cuda_plain_attention_plan(device, &a->shape, &a->plain, &library));
     const tr_status_t status = a->shape.backward
@@ -53,7 +51,11 @@ static tr_status_t prepare_both(tr_device_t *device, const tr_kernel_call_t *cal
                                    : tr_cuda_own_attention_fwd_prepare(device, call, &none, &own);
     if (a->dnn) library = tr_cuda_dnn_workspace(a->dnn);
     if (!a->dnn && !a->plain && status == TR_OK)
-        warn_slow(obstacle ? obstacle : "cuDNN has no deterministic engine for it", &a->shape);
+        warn_slow(obstacle ? obstacle
+                  : drops  ? "the scores of one sample take more than 1 GiB, and cuDNN's attention "
+                             "is used without dropout only; set model.dropout = 0"
+                           : "cuDNN has no deterministic engine for it",
+                  &a->shape);
     *out_scratch_bytes = library > own ? library : own;
     if ((!a->dnn && !a->plain) || status == TR_OK) return status;
     tr_error_clear(); /* heads that are too large for our kernels */
@@ -92,14 +94,13 @@ static cuda_dnn_attention_t shape_of(const tr_kernel_call_t *call, const tr_view
 
 CUDA_KERNEL_PREPARE(attention_fwd) {
     const cuda_dnn_attention_t shape = shape_of(call, &call->in[FWD_QKV], false);
-    const char *obstacle =
-        find_obstacle(call, &shape, cuda_present(&call->out[FWD_KEPT_OUT]), FWD_IDS);
+    const char *obstacle = find_obstacle(&shape, cuda_present(&call->out[FWD_KEPT_OUT]));
     return attention_prepare(device, call, &shape, obstacle, out_state, out_scratch_bytes);
 }
 
 CUDA_KERNEL_PREPARE(attention_bwd) {
     const cuda_dnn_attention_t shape = shape_of(call, &call->in[BWD_QKV], true);
-    const char *obstacle = find_obstacle(call, &shape, cuda_present(&call->in[BWD_KEPT]), BWD_IDS);
+    const char *obstacle = find_obstacle(&shape, cuda_present(&call->in[BWD_KEPT]));
     return attention_prepare(device, call, &shape, obstacle, out_state, out_scratch_bytes);
 }
 
@@ -111,10 +112,16 @@ CUDA_KERNEL_RELEASE(attention) {
     tr_free(&a);
 }
 
-static tr_status_t attention_run(tr_device_t *device, tr_stream_t *stream, const attention_t *a,
-                                 const cuda_dnn_attention_data_t *data, void *scratch) {
-    return a->dnn ? tr_cuda_dnn_attention_run(device, stream, a->dnn, &a->shape, data, scratch)
-                  : tr_cuda_plain_attention_run(device, stream, a->plain, data, scratch);
+static tr_status_t attention_run(tr_device_t *device, tr_stream_t *stream,
+                                 const tr_kernel_call_t *call,
+                                 const cuda_dnn_attention_data_t *data) {
+    const attention_t *a = call->state;
+    const cuda_attention_dropout_t dropout =
+        cuda_attention_dropout_of(call, a->shape.backward ? BWD_IDS : FWD_IDS);
+    return a->dnn
+               ? tr_cuda_dnn_attention_run(device, stream, a->dnn, &a->shape, data, call->scratch)
+               : tr_cuda_plain_attention_run(device, stream, a->plain, data, &dropout,
+                                             call->scratch);
 }
 
 static bool attention_is_library(const attention_t *a, const cuda_dnn_attention_data_t *data) {
@@ -126,7 +133,7 @@ CUDA_KERNEL(attention_fwd) {
     const cuda_dnn_attention_data_t data = {
         .qkv = call->in[FWD_QKV].data, .y = call->out[0].data, .lse = call->out[1].data};
     if (!attention_is_library(a, &data)) return tr_cuda_own_attention_fwd(device, stream, call);
-    return attention_run(device, stream, a, &data, call->scratch);
+    return attention_run(device, stream, call, &data);
 }
 
 CUDA_KERNEL(attention_bwd) {
@@ -137,7 +144,7 @@ CUDA_KERNEL(attention_bwd) {
                                             .dy = call->in[BWD_DY].data,
                                             .dqkv = call->out[0].data};
     if (!attention_is_library(a, &data)) return tr_cuda_own_attention_bwd(device, stream, call);
-    return attention_run(device, stream, a, &data, call->scratch);
+    return attention_run(device, stream, call, &data);
 }
 
 void tr_cuda_attention_describe(const void *state, char *text, size_t text_bytes) {

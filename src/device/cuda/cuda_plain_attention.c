@@ -5,20 +5,23 @@
 #include "base/mem.h"
 #include <math.h>
 
+/* One sample may take the one; several at a time, the other. */
 #define SCRATCH_LIMIT ((size_t)1 << 30)
+#define GROUP_LIMIT   ((size_t)1 << 29)
 
 struct cuda_plain_attention {
     cuda_dnn_attention_t shape;
+    int64_t group; /* samples at a time, a divisor of all */
     /* (T, T) = (T, D) (D, T)    (T, D) = (T, T) (T, D)    the same with the left one transposed */
     cuda_product_plan_t *scores, *apply, *turned;
     size_t workspace;
 };
 
-/* The scratch memory, of one sample: matrices of all heads. */
+/* The scratch memory, of a group of G samples: matrices of all heads. */
 typedef struct {
-    char *qkv, *dy;          /* split; (3, H, T, D) and (H, T, D) */
+    char *qkv, *dy;          /* split; (3, G, H, T, D) and (G, H, T, D) */
     char *results;           /* split: y, or dq, dk, dv */
-    float *scores, *dshares; /* (H, T, T) */
+    float *scores, *dshares; /* (G, H, T, T) */
     char *shares, *dscores;  /* likewise, of the type of q */
     char *workspace;
 } scratch_t;
@@ -33,8 +36,8 @@ static void *take(char **at, size_t bytes) {
 static size_t divide(const cuda_plain_attention_t *a, void *memory, scratch_t *out) {
     const cuda_dnn_attention_t *s = &a->shape;
     const size_t size = tr_dtype_bytes(s->dtype),
-                 one = (size_t)(s->heads * s->steps * s->size) * size,
-                 square = (size_t)(s->heads * s->steps * s->steps);
+                 one = (size_t)(a->group * s->heads * s->steps * s->size) * size,
+                 square = (size_t)(a->group * s->heads * s->steps * s->steps);
     char *at = memory;
     out->qkv = take(&at, 3 * one);
     out->dy = take(&at, s->backward ? one : 0);
@@ -65,7 +68,7 @@ static tr_status_t plan_products(tr_device_t *device, cuda_plain_attention_t *a)
                                    .m = s->steps,
                                    .n = s->steps,
                                    .k = s->size,
-                                   .batch = s->heads,
+                                   .batch = a->group * s->heads,
                                    .b_step = s->steps * s->size,
                                    .alpha = 1};
     cuda_product_t apply = scores;
@@ -87,6 +90,10 @@ tr_status_t tr_cuda_plain_attention_plan(tr_device_t *device, const cuda_dnn_att
     *out = NULL;
     TR_TRY(tr_alloc(sizeof *a, "attention", &a));
     a->shape = *attention;
+    a->group = attention->samples;
+    while (a->group > 1 &&
+           (attention->samples % a->group != 0 || divide(a, NULL, &scratch) > GROUP_LIMIT))
+        a->group--;
     const tr_status_t status = plan_products(device, a);
     const size_t bytes = divide(a, NULL, &scratch);
     if (status != TR_OK || bytes > SCRATCH_LIMIT)
@@ -107,32 +114,34 @@ void tr_cuda_plain_attention_release(cuda_plain_attention_t **plan) {
 
 /* -- runs -------------------------------------------------------------------------------------- */
 
-/* What one sample's products need. */
+/* What the products of a group need. */
 typedef struct {
     tr_device_t *device;
     tr_stream_t *stream;
     const cuda_plain_attention_t *a;
     scratch_t at;
     cuda_heads_t qkv, one; /* three parts; one */
+    cuda_attention_dropout_t dropout;
     char *q, *k, *v;
     float scale;
-} sample_t;
+} group_t;
 
-static tr_status_t multiply(const sample_t *s, cuda_product_plan_t *plan, const void *a,
+static tr_status_t multiply(const group_t *s, cuda_product_plan_t *plan, const void *a,
                             const void *b, void *c) {
     return tr_cuda_product_run(s->device, s->stream, plan, a, b, NULL, c, s->at.workspace);
 }
 
-static tr_status_t sample_forward(const sample_t *s, void *y, float *lse) {
+static tr_status_t group_forward(const group_t *s, void *y, float *lse) {
     const cuda_plain_attention_t *a = s->a;
     TR_TRY(multiply(s, a->scores, s->q, s->k, s->at.scores));
-    TR_TRY(tr_cuda_causal_softmax(s->stream, &s->one, s->scale, s->at.scores, s->at.shares, lse));
+    TR_TRY(tr_cuda_causal_softmax(s->stream, &s->one, s->scale, &s->dropout, s->at.scores,
+                                  s->at.shares, lse));
     TR_TRY(multiply(s, a->apply, s->at.shares, s->v, s->at.results));
     return tr_cuda_heads_merge(s->device, s->stream, &s->one, s->at.results, y);
 }
 
 /* dv = shares^T dy    dk = dscores^T q    dq = dscores k */
-static tr_status_t sample_backward(const sample_t *s, const void *dy, const void *y,
+static tr_status_t group_backward(const group_t *s, const void *dy, const void *y,
                                    const float *lse, void *dqkv) {
     const cuda_plain_attention_t *a = s->a;
     const size_t one = (size_t)(s->k - s->q);
@@ -140,7 +149,7 @@ static tr_status_t sample_backward(const sample_t *s, const void *dy, const void
     TR_TRY(tr_cuda_heads_split(s->device, s->stream, &s->one, dy, s->at.dy));
     TR_TRY(multiply(s, a->scores, s->q, s->k, s->at.scores));
     TR_TRY(multiply(s, a->scores, s->at.dy, s->v, s->at.dshares));
-    TR_TRY(tr_cuda_causal_softmax_bwd(s->stream, &s->one, s->scale, &rows, s->at.dy, y,
+    TR_TRY(tr_cuda_causal_softmax_bwd(s->stream, &s->one, s->scale, &s->dropout, &rows, s->at.dy, y,
                                       s->at.shares, s->at.dscores));
     TR_TRY(multiply(s, a->apply, s->at.dscores, s->k, s->at.results));
     TR_TRY(multiply(s, a->turned, s->at.dscores, s->q, s->at.results + one));
@@ -150,26 +159,28 @@ static tr_status_t sample_backward(const sample_t *s, const void *dy, const void
 
 tr_status_t tr_cuda_plain_attention_run(tr_device_t *device, tr_stream_t *stream,
                                         const cuda_plain_attention_t *plan,
-                                        const cuda_dnn_attention_data_t *data, void *scratch) {
+                                        const cuda_dnn_attention_data_t *data,
+                                        const cuda_attention_dropout_t *dropout, void *scratch) {
     const cuda_dnn_attention_t *shape = &plan->shape;
-    const size_t one =
-        (size_t)(shape->heads * shape->steps * shape->size) * tr_dtype_bytes(shape->dtype);
-    sample_t s = {.device = device,
-                  .stream = stream,
-                  .a = plan,
-                  .qkv = {3, shape->heads, shape->steps, shape->size, shape->dtype},
-                  .one = {1, shape->heads, shape->steps, shape->size, shape->dtype},
-                  .scale = (float)(1 / sqrt((double)shape->size))};
-    (void)divide(plan, scratch, &s.at);
-    s.q = s.at.qkv, s.k = s.q + one, s.v = s.k + one;
-    for (size_t i = 0; i < (size_t)shape->samples; i++) {
-        float *lse = (float *)data->lse + i * (size_t)(shape->heads * shape->steps);
-        TR_TRY(
-            tr_cuda_heads_split(device, stream, &s.qkv, (char *)data->qkv + 3 * i * one, s.at.qkv));
-        TR_TRY(shape->backward
-                   ? sample_backward(&s, (char *)data->dy + i * one, (char *)data->y + i * one, lse,
-                                     (char *)data->dqkv + 3 * i * one)
-                   : sample_forward(&s, (char *)data->y + i * one, lse));
+    const int64_t group = plan->group, rows = group * shape->heads * shape->steps;
+    const size_t one = (size_t)(rows * shape->size) * tr_dtype_bytes(shape->dtype);
+    group_t g = {.device = device,
+                 .stream = stream,
+                 .a = plan,
+                 .qkv = {group, 3, shape->heads, shape->steps, shape->size, shape->dtype},
+                 .one = {group, 1, shape->heads, shape->steps, shape->size, shape->dtype},
+                 .dropout = *dropout,
+                 .scale = (float)(1 / sqrt((double)shape->size))};
+    (void)divide(plan, scratch, &g.at);
+    g.q = g.at.qkv, g.k = g.q + one, g.v = g.k + one;
+    for (int64_t i = 0; i < shape->samples / group; i++) {
+        float *lse = (float *)data->lse + i * rows;
+        char *y = (char *)data->y + (size_t)i * one, *qkv = (char *)data->qkv + 3 * (size_t)i * one;
+        if (dropout->sample_id) g.dropout.sample_id = dropout->sample_id + i * group;
+        TR_TRY(tr_cuda_heads_split(device, stream, &g.qkv, qkv, g.at.qkv));
+        TR_TRY(shape->backward ? group_backward(&g, (char *)data->dy + (size_t)i * one, y, lse,
+                                                (char *)data->dqkv + 3 * (size_t)i * one)
+                               : group_forward(&g, y, lse));
     }
     return TR_OK;
 }

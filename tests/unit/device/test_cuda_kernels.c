@@ -566,31 +566,32 @@ static void test_norms(void **state) {
     }
 }
 
-/* Heads of every size of tile, with and without what is optional. */
+/* Heads of every size of tile; with dropout, and with kept probabilities too. Rows of scores are whole
+ * packs of keys, or not. */
 static void test_attention(void **state) {
-    static const int64_t sizes[] = {3, 64, 100, 200};
+    enum { PLAIN, DROPS, KEEPS };
+    static const int64_t sizes[] = {3, 64, 100, 200}, steps[] = {71, 40, 19, 19};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        for (int full = 0; full < 2; full++) {
-            const int64_t b = 2, t = i == 0 ? 71 : 19, h = 2, d = sizes[i], c = h * d;
-            const tr_attention_attr_t attr = {2, full ? 0.3f : 0.0f, 4};
-            const tensor_t absent = ABSENT_;
-            check(&(case_t){
-                "ATTENTION_FWD",
-                TR_K_ATTENTION_FWD,
-                &attr,
-                3,
-                3,
-                {X(b, t, 3 * c), full ? (tensor_t)ID(b) : absent, full ? (tensor_t)STEP_ : absent},
-                {Y(b, t, c), G(b, h, t), full ? (tensor_t)G(b, h, t, t) : absent},
-                1e-4});
+        for (int way = PLAIN; way <= KEEPS; way++) {
+            const int64_t b = 2, t = steps[i], h = 2, d = sizes[i], c = h * d;
+            const tr_attention_attr_t attr = {2, way >= DROPS ? 0.3f : 0.0f, 4};
+            const tensor_t absent = ABSENT_, ids = way >= DROPS ? (tensor_t)ID(b) : absent,
+                           step = way >= DROPS ? (tensor_t)STEP_ : absent;
+            check(&(case_t){"ATTENTION_FWD",
+                            TR_K_ATTENTION_FWD,
+                            &attr,
+                            3,
+                            3,
+                            {X(b, t, 3 * c), ids, step},
+                            {Y(b, t, c), G(b, h, t), way == KEEPS ? (tensor_t)G(b, h, t, t) : absent},
+                            1e-4});
             check(&(case_t){"ATTENTION_BWD",
                             TR_K_ATTENTION_BWD,
                             &attr,
                             7,
                             1,
                             {X(b, t, c), X(b, t, 3 * c), X(b, t, c), P(b, h, t),
-                             full ? (tensor_t)F(b, h, t, t) : absent,
-                             full ? (tensor_t)ID(b) : absent, full ? (tensor_t)STEP_ : absent},
+                             way == KEEPS ? (tensor_t)F(b, h, t, t) : absent, ids, step},
                             {Y(b, t, 3 * c)},
                             1e-3});
         }

@@ -49,7 +49,7 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, TILE == 8 ? 5 : 8)
             sum[me] = total;
         }
         __syncthreads();
-        if (a.sample_id) {
+        if (a.dropout.sample_id) {
             for (int i = me; i < TILE * TILE; i += ATTENTION_THREADS) {
                 const int r = i / TILE, c = i % TILE;
                 if (key + c <= first + r)

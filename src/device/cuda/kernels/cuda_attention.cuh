@@ -9,8 +9,7 @@
 #ifndef TR_DEVICE_CUDA_KERNELS_CUDA_ATTENTION_CUH
 #define TR_DEVICE_CUDA_KERNELS_CUDA_ATTENTION_CUH
 
-#include "cuda_types.cuh"
-#include "base/rng.h"
+#include "cuda_dropout.cuh"
 
 enum { ATTENTION_THREADS = 128, SHARED_FLOATS = 48 * 256 };
 
@@ -18,10 +17,7 @@ typedef struct {
     int64_t steps, heads, size; /* T, H, D */
     int64_t row;                /* elements from one token's q to the next one's: 3 C */
     float scale;
-    const int64_t *sample_id; /* NULL: no dropout */
-    const tr_step_t *step;
-    uint32_t stream, least; /* of dropout: words below `least` are dropped */
-    float factor;
+    cuda_attention_dropout_t dropout;
 } attention_t;
 
 /* ids: the index of in?: sample_id; the step block follows it. */
@@ -35,12 +31,7 @@ static inline attention_t attention_of(const tr_kernel_call_t *call, const tr_vi
     a.row = qkv->shape.dim[2];
     a.size = a.row / 3 / a.heads;
     a.scale = (float)(1 / sqrt((double)a.size));
-    if (attr->p == 0.0f || !cuda_present(&call->in[ids])) return a;
-    a.sample_id = (const int64_t *)call->in[ids].data;
-    a.step = (const tr_step_t *)call->in[ids + 1].data;
-    a.stream = attr->stream;
-    a.least = (uint32_t)((double)attr->p * 4294967296.0);
-    a.factor = (float)(1 / (1 - (double)attr->p));
+    a.dropout = cuda_attention_dropout_of(call, ids);
     return a;
 }
 
@@ -60,15 +51,10 @@ static inline tr_status_t attention_fail(int64_t size) {
                    (long long)size);
 }
 
-/* What dropout multiplies the probability of query t and key u with; kernels.h defines it. */
+/* What dropout multiplies the probability of query t and key u with. */
 static __device__ __forceinline__ float attention_dropout(const attention_t &a, int64_t sample,
                                                           int64_t head, int64_t t, int64_t u) {
-    if (!a.sample_id) return 1.0f;
-    const int64_t element = (head * a.steps + t) * a.steps + u;
-    const tr_rng_block_t words = tr_philox(tr_philox_key(a.step->seed, TR_RNG_DROPOUT, a.stream),
-                                           (uint64_t)a.sample_id[sample],
-                                           (uint64_t)a.step->step << 32 | (uint64_t)element / 4);
-    return words.v[element % 4] >= a.least ? a.factor : 0.0f;
+    return dropout_factor(a.dropout, sample, (head * a.steps + t) * a.steps + u);
 }
 
 /* Rows [first, first + TILE) of T tokens to shared memory, D + 1 floats a row; 0 beyond the last.
