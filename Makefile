@@ -9,7 +9,7 @@
 #   make info            what was found, where, in which version
 #   make lint            floors and names                                       make format        what you changed, by clang-format
 #   make reference       the pages of docs/ that the program itself writes: config, layers, commands, bad-input
-#   make install         PREFIX (default /usr/local), DESTDIR                   make uninstall
+#   make install         PREFIX (default /usr/local), LIBDIR, DESTDIR                   make uninstall
 #   make labs            the lab pages of docs/labs, with points                make dist         a tarball of the last commit
 #   make configure NAME=VALUE ...   keeps settings in config.mk; an empty value forgets one
 #
@@ -261,12 +261,14 @@ dest       := $(DESTDIR)$(PREFIX)
 module_dir := $(dest)/share/modulefiles/trainer
 completion := $(dest)/share/bash-completion/completions/trainer
 man_dir    := $(dest)/share/man
-fill        = sed -e 's|@PREFIX@|$(abspath $(PREFIX))|g' -e 's|@VERSION@|$(version)|g' -e 's|@CFLAGS@|$(strip $(other_cflags))|g' -e 's|@LIBS@|$(strip $(libs) $(LDFLAGS) $(LDLIBS))|g'
+# Of the static library and its pkg-config file: LIBDIR=lib/x86_64-linux-gnu, for example.
+lib_dir    := $(dest)/$(or $(LIBDIR),lib)
+fill        = sed -e 's|@PREFIX@|$(abspath $(PREFIX))|g' -e 's|@VERSION@|$(version)|g' -e 's|@LIBDIR@|$(or $(LIBDIR),lib)|g' -e 's|@CFLAGS@|$(strip $(other_cflags))|g' -e 's|@LIBS@|$(strip $(libs) $(LDFLAGS) $(LDLIBS))|g'
 ifeq ($(missing),)
 install: all
-	install -d $(dest)/bin $(dest)/lib/pkgconfig $(dest)/include/trainer $(dest)/share/trainer/configs $(module_dir)
+	install -d $(dest)/bin $(lib_dir)/pkgconfig $(dest)/include/trainer $(dest)/share/trainer/configs $(module_dir)
 	install -m 755 $(O)/trainer $(dest)/bin/trainer
-	install -m 644 $(O)/libtrainer.a $(dest)/lib/libtrainer.a
+	install -m 644 $(O)/libtrainer.a $(lib_dir)/libtrainer.a
 	$(if $(cuda_lib),install -d $(dest)/lib/trainer-cuda-stub && install -m 755 $(cuda_lib) $(dest)/lib/libtrainer_cuda.so)
 	$(if $(cuda_stub),install -m 755 $(cuda_stub) $(dest)/lib/trainer-cuda-stub/libcuda.so.1)
 	install -m 644 $(wildcard include/trainer/*.h include/trainer/*.def) $(dest)/include/trainer
@@ -277,14 +279,14 @@ install: all
 	install -d $(dir $(completion)) && $(O)/trainer completion bash >$(completion)
 	rm -rf $(O)/man && mkdir $(O)/man && tools/make-man $(O)/trainer $(O)/man
 	install -d $(man_dir)/man1 $(man_dir)/man5 && install -m 644 $(O)/man/*.1 $(man_dir)/man1 && install -m 644 $(O)/man/*.5 $(man_dir)/man5
-	$(fill) tools/trainer.pc.in >$(dest)/lib/pkgconfig/trainer.pc
+	$(fill) tools/trainer.pc.in >$(lib_dir)/pkgconfig/trainer.pc
 	$(fill) tools/modulefile.in >$(module_dir)/$(version)
 endif
 uninstall:
-	rm -f $(dest)/bin/trainer $(dest)/lib/libtrainer.a $(dest)/lib/libtrainer_cuda.so $(dest)/lib/pkgconfig/trainer.pc $(completion) \
+	rm -f $(dest)/bin/trainer $(lib_dir)/libtrainer.a $(dest)/lib/libtrainer_cuda.so $(lib_dir)/pkgconfig/trainer.pc $(completion) \
 	    $(man_dir)/man1/trainer.1 $(man_dir)/man1/trainer-*.1 $(man_dir)/man5/trainer.ini.5
 	rm -rf $(dest)/include/trainer $(dest)/include/trainer.h $(dest)/share/trainer $(dest)/lib/trainer-cuda-stub $(module_dir)
-	@rmdir $(man_dir)/man1 $(man_dir)/man5 $(man_dir) $(dest)/share/modulefiles $(dest)/share/bash-completion/completions $(dest)/share/bash-completion $(dest)/lib/pkgconfig 2>/dev/null || true
+	@rmdir $(man_dir)/man1 $(man_dir)/man5 $(man_dir) $(dest)/share/modulefiles $(dest)/share/bash-completion/completions $(dest)/share/bash-completion $(lib_dir)/pkgconfig 2>/dev/null || true
 # The usual folders of a prefix that holds nothing else; /usr/local has more than these, also where it is empty.
 	@[ "$$(cd $(dest) 2>/dev/null && echo $$(find . -maxdepth 2 | sort))" != ". ./bin ./include ./lib ./share" ] || rmdir $(addprefix $(dest)/,bin include lib share) $(dest)
 
