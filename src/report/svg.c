@@ -11,18 +11,19 @@ enum { MAX_TICKS = 8 };
 /* An axis: values low .. high from pixel `from` to pixel `to`. */
 typedef struct {
     double low, high, from, to;
-    bool is_log;
+    double base; /* of a logarithmic axis, which is marked at its powers; 0: linear */
 } svg_axis_t;
 
 static double svg_at(const svg_axis_t *axis, double value) {
-    const double low = axis->is_log ? log10(axis->low) : axis->low,
-                 high = axis->is_log ? log10(axis->high) : axis->high,
-                 v = axis->is_log ? log10(value) : value;
+    const double low = axis->base > 0 ? log10(axis->low) : axis->low,
+                 high = axis->base > 0 ? log10(axis->high) : axis->high,
+                 v = axis->base > 0 ? log10(value) : value;
     return axis->from + (v - low) / (high - low) * (axis->to - axis->from);
 }
 
 static bool svg_has(const tr_svg_chart_t *chart, double x, double y) {
-    return isfinite(x) && isfinite(y) && (!chart->has_log_y || y > 0);
+    return isfinite(x) && isfinite(y) && (!chart->has_log_x || x > 0) &&
+           (!chart->has_log_y || y > 0);
 }
 
 /* 1, 2 or 5 times a power of ten, so that there are at most MAX_TICKS ticks. */
@@ -35,7 +36,7 @@ static double svg_tick_step(double range) {
 
 /* Widens an axis to whole ticks. */
 static void svg_axis_round(svg_axis_t *axis, bool low_is_fixed, bool high_is_fixed) {
-    if (axis->is_log) {
+    if (axis->base > 0) {
         axis->low = pow(10, floor(log10(axis->low)));
         axis->high = pow(10, ceil(log10(axis->high)));
         if (axis->high <= axis->low) axis->high = 10 * axis->low;
@@ -54,17 +55,19 @@ static void svg_axis_round(svg_axis_t *axis, bool low_is_fixed, bool high_is_fix
 
 /* The next tick behind `value` (NaN: the first); NaN behind the last. */
 static double svg_axis_next(const svg_axis_t *axis, double value) {
-    const double decades = log10(axis->high) - log10(axis->low),
-                 step = axis->is_log ? pow(10, ceil(decades / MAX_TICKS - 1e-9))
-                                     : svg_tick_step(axis->high - axis->low);
+    const bool is_log = axis->base > 0;
+    const double unit = is_log ? log(axis->base) : 1,
+                 powers = (log(axis->high) - log(axis->low)) / unit,
+                 step = is_log ? pow(axis->base, ceil(powers / MAX_TICKS - 1e-9))
+                               : svg_tick_step(axis->high - axis->low);
     double next;
-    if (axis->is_log)
-        next = isnan(value) ? axis->low : value * step;
+    if (is_log)
+        next = isnan(value) ? pow(axis->base, ceil(log(axis->low) / unit - 1e-9)) : value * step;
     else
         next = isnan(value) ? step * ceil(axis->low / step - 1e-9) : value + step;
-    if (!axis->is_log && fabs(next) < 1e-9 * step) next = 0;
+    if (!is_log && fabs(next) < 1e-9 * step) next = 0;
     if (next == value) return NAN; /* the step is below the precision of the values */
-    return next <= axis->high * (1 + 1e-9) + (axis->is_log ? 0 : 1e-9 * step) ? next : NAN;
+    return next <= axis->high * (1 + 1e-9) + (is_log ? 0 : 1e-9 * step) ? next : NAN;
 }
 
 /* "1.2M": there is little room beside an axis. */
@@ -137,25 +140,30 @@ static void svg_draw_series(const tr_svg_chart_t *chart, const tr_svg_series_t *
                           s->color);
 }
 
+/* In a second line where the first is full. */
 static void svg_draw_legend(const tr_svg_series_t *series, size_t count, tr_str_t *out) {
+    enum { LINE = 12 };
     double at = LEFT;
+    int top = 6;
     for (size_t i = 0; i < count; i++) {
         size_t letters = 0;
+        while (series[i].title[letters]) letters++;
+        const double width = 34 + 6.5 * (double)letters;
+        if (at > LEFT && at + width > WIDTH) at = LEFT, top += LINE;
         tr_str_printf(out,
-                      "<rect x='%.1f' y='9' width='14' height='8' fill='%s'/><text x='%.1f' "
-                      "y='17'>",
-                      at, series[i].color, at + 18);
+                      "<rect x='%.1f' y='%d' width='14' height='8' fill='%s'/><text x='%.1f' "
+                      "y='%d'>",
+                      at, top, series[i].color, at + 18, top + 8);
         tr_html_text(out, series[i].title);
         tr_str_append(out, "</text>\n");
-        while (series[i].title[letters]) letters++;
-        at += 34 + 6.5 * (double)letters;
+        at += width;
     }
 }
 
 void tr_svg_draw(const tr_svg_chart_t *chart, const tr_svg_series_t *series, size_t count,
                  tr_str_t *out) {
-    svg_axis_t x = {DBL_MAX, -DBL_MAX, LEFT, WIDTH - RIGHT, false},
-               y = {DBL_MAX, -DBL_MAX, HEIGHT - BOTTOM, TOP, chart->has_log_y};
+    svg_axis_t x = {DBL_MAX, -DBL_MAX, LEFT, WIDTH - RIGHT, chart->has_log_x ? 2 : 0},
+               y = {DBL_MAX, -DBL_MAX, HEIGHT - BOTTOM, TOP, chart->has_log_y ? 10 : 0};
     for (size_t s = 0; s < count; s++)
         for (size_t i = 0; i < series[s].count; i++) {
             const double px = series[s].x[i], py = series[s].y[i];
@@ -168,6 +176,7 @@ void tr_svg_draw(const tr_svg_chart_t *chart, const tr_svg_series_t *series, siz
     if (x.low > x.high) return;
     if (isfinite(chart->y_min)) y.low = chart->y_min;
     if (isfinite(chart->y_max)) y.high = chart->y_max;
+    if (x.low == x.high && x.base > 0) x.low /= 2, x.high *= 2;
     if (x.low == x.high) x.low -= 1, x.high += 1;
     svg_axis_round(&y, isfinite(chart->y_min), isfinite(chart->y_max));
     tr_str_printf(out,
@@ -181,5 +190,19 @@ void tr_svg_draw(const tr_svg_chart_t *chart, const tr_svg_series_t *series, siz
     for (size_t s = 0; s < count; s++)
         if (!series[s].is_area) svg_draw_series(chart, &series[s], &x, &y, out);
     svg_draw_legend(series, count, out);
+    tr_str_append(out, "</svg>\n");
+}
+
+void tr_svg_stack(const tr_str_t *charts, size_t count, tr_str_t *out) {
+    const size_t height = HEIGHT * count;
+    tr_str_printf(out,
+                  "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 %d %zu' width='%d' "
+                  "height='%zu'>\n",
+                  WIDTH, height, WIDTH, height);
+    for (size_t i = 0; i < count; i++) {
+        tr_str_printf(out, "<g transform='translate(0 %zu)'>\n", HEIGHT * i);
+        tr_str_append(out, charts[i].text);
+        tr_str_append(out, "</g>\n");
+    }
     tr_str_append(out, "</svg>\n");
 }

@@ -1,4 +1,4 @@
-/* A line chart as SVG, drawn without another program. A pure function. */
+/* Line charts as SVG, drawn without another program. Pure functions. */
 #ifndef TR_REPORT_SVG_H
 #define TR_REPORT_SVG_H
 
@@ -17,10 +17,13 @@ typedef struct {
     const char *x_label, *y_label;
     double y_min, y_max; /* NaN: by the data */
     bool has_log_y;      /* only values above 0 are drawn */
+    bool has_log_x;      /* the same; marked at powers of 2 */
 } tr_svg_chart_t;
 
 /* Appends "<svg ...</svg>". Nothing if no point can be drawn. */
 void tr_svg_draw(const tr_svg_chart_t *chart, const tr_svg_series_t *series, size_t count,
                  tr_str_t *out);
+/* Appends one image of the `count` charts that tr_svg_draw made, one below the other. */
+void tr_svg_stack(const tr_str_t *charts, size_t count, tr_str_t *out);
 
 #endif

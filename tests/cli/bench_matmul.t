@@ -5,13 +5,23 @@
 bench() { TRAINER_CUDA_LIBRARY=none "$TRAINER" bench matmul "$@" >out 2>&1; }
 
 bench --sizes 8,50 --types fp32 threads=1 --json m.json --svg m.svg &&
-    [ "$(grep -Ec '^fp32 +(8|50) +cpu( +[0-9.]+){3}( +-){4}$' out)" = 2 ]
+    [ "$(grep -Ec '^fp32 +(8|50) +cpu( +[0-9.]+){3} +- +[0-9.]+ KiB( +-){4}$' out)" = 2 ]
 ok $? "a row for each size"
 awk '/^fp32/ { if ($6 <= 0 || $6 > 100.05) exit 1 }' out && [ "$(grep -c '"sec"' m.json)" = 2 ] &&
     ! grep -q '"type": *"bf16"' m.json
 ok $? "shares of the peak; JSON with these types alone"
-if command -v gnuplot >/dev/null; then grep -q "</svg>" m.svg; else grep -q gnuplot out; fi
-ok $? "the plot, or why there is none"
+grep -q "cpu fp32" m.svg && ! grep -q speedup m.svg && [ "$(tail -n 1 m.svg)" = "</svg>" ]
+ok $? "the plot of the rates; without a GPU none of a speedup"
+grep -Eq '"memory_bytes": *[0-9]{3,}' m.json && grep -q '"speedup": *null' m.json
+ok $? "the memory of a product, and no speedup without a GPU"
+# 3 x 65536 x 65536 x 4 bytes = 48 GiB
+if [ "$(awk '/^MemTotal/ { print int($2 / 1048576) }' /proc/meminfo)" -lt 48 ]; then
+    bench --sizes 8,65536 --types fp32 threads=1
+    [ $? = 71 ] && names out "n = 65536" "48.0 GiB" "16.0 GiB" && ! grep -q "^fp32" out
+    ok $? "matrices that are more than the memory are refused"
+else
+    skip "matrices that are more than the memory are refused" "48 GiB of memory"
+fi
 for wrong in "--sizes 50,8" "--sizes 0" "--types fp32,int4" "--max 3"; do
     # shellcheck disable=SC2086
     bench $wrong; [ $? = 2 ] && names out "${wrong%% *}"

@@ -25,10 +25,13 @@ HOSTCUDA_DEVICES=2 fakes "$MPIEXEC" -np 2 "$TRAINER" bench step $mlp --steps 4 d
     grep -Eq '"comm_exposed": *[0-9.e-]+' two.json
 ok $? "with capture = no, too"
 fakes "$TRAINER" bench matmul --sizes 16,33 threads=1 --json matmul.json --svg matmul.svg >out 2>&1 &&
-    [ "$(grep -Ec '^(fp32|tf32|bf16|fp16) +(16|33) +cuda( +[0-9.]+){7}$' out)" = 8 ] &&
+    [ "$(grep -Ec '^(fp32|tf32|bf16|fp16) +(16|33) +cuda( +[0-9.]+){5} +[KM]iB( +[0-9.]+){4}$' out)" = 8 ] &&
     [ "$(grep -Ec '^(fp32|bf16|fp16) .*(n = |every size)' out)" = 9 ] && grep -q '"gpu_faster_from"' matmul.json &&
     grep -Eq '"copy_gbs": *[0-9]' matmul.json && grep -Eq '"pinned_to_sec": *[0-9]' matmul.json
 ok $? "bench matmul: both devices, transfers, the size from which the GPU is faster"
+grep -q "cuda tf32" matmul.svg && grep -q "speedup over the CPU" matmul.svg &&
+    [ "$(grep -Ec '"speedup": *[0-9.]+' matmul.json)" = 8 ] && [ "$(grep -c '"speedup": *null' matmul.json)" = 6 ]
+ok $? "the speedup over the CPU, also plotted"
 if command -v python3 >/dev/null; then
     echo '{"kind": "gpu_bench", "runs": [{"name": "mnist_mlp"}]}' >bench.json
     fakes "$TRAINER_ROOT/tests/gpu/bench" mnist_mlp --dry --build "$BUILD" --out . --python no-python >out 2>&1 &&

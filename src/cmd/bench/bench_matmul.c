@@ -2,13 +2,16 @@
 #include "bench_matmul.h"
 #include "device/plan_cache.h"
 #include "base/clock.h"
+#include "base/host.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/stats.h"
+#include "base/str.h"
 
 #include <math.h>
 #include <string.h>
 
+enum { MATRICES = 3, HOST_MATRICES = 2 /* pinned and pageable */ };
 enum { BLOCKS = 5, WARM = 2, MOST_RUNS = 2000 };
 #define BLOCK_SEC  20e-3
 #define COPY_BYTES ((size_t)256 << 20)
@@ -20,9 +23,10 @@ typedef struct {
     tr_kernel_call_t call;
     tr_matmul_attr_t attr;
     size_t bytes;    /* of one matrix */
+    size_t taken;    /* of the device */
     void *a, *b, *c; /* on the device */
     void *host;      /* what copies use: pinned or pageable */
-    void *pinned, *pageable;
+    void *pinned, *pageable; /* NULL where the device works on host memory */
 } bench_work_t;
 typedef tr_status_t (*bench_work_fn)(bench_work_t *w);
 
@@ -97,6 +101,21 @@ static tr_status_t bench_work_open_memory(bench_work_t *w) {
     return ops->alloc(w->device, w->bytes, 0, &w->b);
 }
 
+static tr_status_t bench_work_fill_operands(bench_work_t *w, tr_dtype_t dtype, int64_t count) {
+    if (w->device->host_visible) {
+        bench_work_fill(w->a, dtype, count);
+        bench_work_fill(w->b, dtype, count);
+        return TR_OK;
+    }
+    TR_TRY(w->device->ops->host_alloc(w->device, w->bytes, &w->pinned));
+    TR_TRY(tr_alloc(w->bytes, "a matrix", &w->pageable));
+    bench_work_fill(w->pinned, dtype, count);
+    memcpy(w->pageable, w->pinned, w->bytes);
+    w->host = w->pinned;
+    TR_TRY(bench_work_copy_to(w));
+    return bench_work_sync(w);
+}
+
 static tr_status_t bench_work_open(bench_work_t *w, tr_dtype_t dtype, int64_t n) {
     const tr_device_ops_t *ops = w->device->ops;
     const tr_view_t matrix = {.dtype = dtype, .shape = TR_SHAPE(n, n)};
@@ -114,17 +133,12 @@ static tr_status_t bench_work_open(bench_work_t *w, tr_dtype_t dtype, int64_t n)
     TR_TRY(tr_plan_get(w->device, TR_K_MATMUL, &w->call, sizeof w->attr, &plan));
     TR_TRY(bench_work_open_memory(w));
     TR_TRY(ops->alloc(w->device, w->bytes, 0, &w->c));
-    TR_TRY(ops->host_alloc(w->device, w->bytes, &w->pinned));
-    TR_TRY(tr_alloc(w->bytes, "a matrix", &w->pageable));
+    w->taken = MATRICES * w->bytes + plan.scratch_bytes;
     if (plan.scratch_bytes > 0)
         TR_TRY(ops->alloc(w->device, plan.scratch_bytes, 0, &w->call.scratch));
     w->call.state = plan.state;
     w->call.in[0].data = w->a, w->call.in[1].data = w->b, w->call.out[0].data = w->c;
-    bench_work_fill(w->pinned, dtype, n * n);
-    memcpy(w->pageable, w->pinned, w->bytes);
-    w->host = w->pinned;
-    TR_TRY(bench_work_copy_to(w));
-    return bench_work_sync(w);
+    return bench_work_fill_operands(w, dtype, n * n);
 }
 
 static void bench_work_close(bench_work_t *w) {
@@ -145,10 +159,30 @@ static tr_status_t bench_work_time_copies(bench_work_t *w, void *host, bench_cop
     return bench_work_time(w, bench_work_copy_from, &out->from_sec);
 }
 
+static tr_status_t bench_product_refuse(const char *where, int64_t n, size_t matrix, int count,
+                                        size_t has) {
+    char need[32], left[32], each[32];
+    return TR_FAIL(TR_ERR_MEMORY,
+                   "a product of n = %lld needs %s on device '%s', which has %s:\n"
+                   "  %d matrices of %s\nUse smaller --sizes, --types bf16 or fp16, or more memory.",
+                   (long long)n, tr_format_bytes((double)count * (double)matrix, need), where,
+                   tr_format_bytes((double)has, left), count, tr_format_bytes((double)matrix, each));
+}
+
+tr_status_t bench_product_check(const tr_device_t *device, tr_dtype_t dtype, int64_t n) {
+    const size_t matrix = (size_t)(n * n) * tr_dtype_bytes(dtype), host = tr_host_memory_bytes();
+    if (device->memory_bytes > 0 && MATRICES * matrix > device->memory_bytes)
+        return bench_product_refuse(device->ops->name, n, matrix, MATRICES, device->memory_bytes);
+    if (!device->host_visible && host > 0 && HOST_MATRICES * matrix > host)
+        return bench_product_refuse("cpu", n, matrix, HOST_MATRICES, host);
+    return TR_OK;
+}
+
 tr_status_t bench_time_product(tr_device_t *device, tr_dtype_t dtype, int64_t n,
                                bench_product_t *out) {
     bench_work_t w = {.device = device};
     tr_status_t status = bench_work_open(&w, dtype, n);
+    out->bytes = w.taken;
     if (status == TR_OK) status = bench_work_time(&w, bench_work_multiply, &out->product_sec);
     if (status == TR_OK) status = bench_work_time_copies(&w, w.pinned, &out->pinned);
     if (status == TR_OK) status = bench_work_time_copies(&w, w.pageable, &out->pageable);

@@ -1,9 +1,9 @@
 /* trainer bench matmul: times matrix products on the CPU and the GPU, with their transfers. */
 #include "bench.h"
 #include "bench_matmul.h"
-#include "report/plot.h"
+#include "bench_plot.h"
+#include "base/mem.h"
 #include "run/run.h"
-#include "trainer/log.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -61,6 +61,15 @@ static double bench_matmul_rate(const bench_matmul_t *b, int d, int t, int i) {
     return 2 * n * n * n / b->cell[d][t][i].product_sec;
 }
 
+/* How many times as fast the GPU is as the CPU; NAN: one of them is not measured. TF32 has no CPU
+ * product of its own and is compared with fp32. */
+static double bench_matmul_speedup(const bench_matmul_t *b, int t, int i) {
+    const int on_cpu = types[t].tf32 ? FP32 : t;
+    return bench_matmul_device(b, 0, on_cpu) && bench_matmul_device(b, 1, t)
+               ? b->cell[0][on_cpu][i].product_sec / b->cell[1][t][i].product_sec
+               : NAN;
+}
+
 /* The size from which on the GPU is faster in every size of the table; 0: in none; -1: not both
  * devices are measured. */
 static int bench_matmul_wins_from(const bench_matmul_t *b, int t, int way) {
@@ -96,7 +105,18 @@ static tr_status_t bench_matmul_open_devices(bench_matmul_t *b, const tr_config_
     return tr_device_open(device_names[1], &(tr_device_params_t){.tf32 = true}, &b->tf32_device);
 }
 
+/* Before anything is allocated. */
+static tr_status_t bench_matmul_check(const bench_matmul_t *b) {
+    const int largest = b->o->sizes.value[b->o->sizes.count - 1];
+    for (int d = 0; d < BENCH_MATMUL_DEVICES; d++)
+        for (int t = 0; t < TYPES; t++)
+            if (bench_matmul_device(b, d, t))
+                TR_TRY(bench_product_check(bench_matmul_device(b, d, t), types[t].dtype, largest));
+    return TR_OK;
+}
+
 static tr_status_t bench_matmul_measure(bench_matmul_t *b) {
+    TR_TRY(bench_matmul_check(b));
     for (int d = 0; d < BENCH_MATMUL_DEVICES; d++)
         for (int t = 0; t < TYPES; t++) {
             tr_device_t *device = bench_matmul_device(b, d, t);
@@ -129,10 +149,11 @@ static void bench_matmul_print_ms(double sec) {
 }
 
 static void bench_matmul_print_rows(const bench_matmul_t *b) {
-    printf("\n%-5s %6s  %-5s %10s %10s %7s %21s %21s\n", "", "", "", "", "", "",
+    char memory[32];
+    printf("\n%-5s %6s  %-5s %10s %10s %7s %8s %10s %21s %21s\n", "", "", "", "", "", "", "", "",
            "pinned transfer, ms", "pageable transfer, ms");
-    printf("%-5s %6s  %-5s %10s %10s %7s %10s %10s %10s %10s\n", "type", "n", "", "ms", "GFLOP/s",
-           "% peak", "to", "from", "to", "from");
+    printf("%-5s %6s  %-5s %10s %10s %7s %8s %10s %10s %10s %10s %10s\n", "type", "n", "", "ms",
+           "GFLOP/s", "% peak", "speedup", "memory", "to", "from", "to", "from");
     for (int t = 0; t < TYPES; t++)
         for (int i = 0; i < b->o->sizes.count; i++)
             for (int d = 0; d < BENCH_MATMUL_DEVICES; d++) {
@@ -142,6 +163,11 @@ static void bench_matmul_print_rows(const bench_matmul_t *b) {
                 printf("%-5s %6d  %-5s", type_names[t], b->o->sizes.value[i], device_names[d]);
                 bench_matmul_print_ms(m->product_sec);
                 printf(" %10.1f %7.1f", rate / 1e9, 100 * rate / b->peak[d][t].flops);
+                if (d == 1 && isfinite(bench_matmul_speedup(b, t, i)))
+                    printf(" %8.2f", bench_matmul_speedup(b, t, i));
+                else
+                    printf(" %8s", "-");
+                printf(" %10s", tr_format_bytes((double)m->bytes, memory));
                 bench_matmul_print_ms(m->pinned.to_sec);
                 bench_matmul_print_ms(m->pinned.from_sec);
                 bench_matmul_print_ms(m->pageable.to_sec);
@@ -152,7 +178,8 @@ static void bench_matmul_print_rows(const bench_matmul_t *b) {
 
 static void bench_matmul_print(const bench_matmul_t *b) {
     bool first = true;
-    printf("C = A B with n x n matrices. Transfers: A and B to the GPU, C from the GPU.\n");
+    printf("C = A B with n x n matrices. Speedup: of the product alone, over the CPU. Transfers: A "
+           "and B to the GPU, C from the GPU.\n");
     for (int d = 0; d < BENCH_MATMUL_DEVICES; d++) {
         if (!b->device[d]) continue;
         printf("%-5s %s", device_names[d], b->device[d]->description);
@@ -202,9 +229,11 @@ static tr_status_t bench_matmul_write_json(const bench_matmul_t *b) {
             const double rate = bench_matmul_rate(b, d, t, i);
             if (!bench_matmul_device(b, d, t)) continue;
             json_array_append_new(
-                rows, json_pack("{s:s, s:i, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "type",
-                                type_names[t], "n", b->o->sizes.value[i], "device", device_names[d],
-                                "sec", tr_json_measured(m->product_sec), "gflops",
+                rows, json_pack("{s:s, s:i, s:s, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+                                "type", type_names[t], "n", b->o->sizes.value[i], "device",
+                                device_names[d], "speedup",
+                                tr_json_measured(d == 1 ? bench_matmul_speedup(b, t, i) : NAN),
+                                "memory_bytes", (json_int_t)m->bytes, "sec", tr_json_measured(m->product_sec), "gflops",
                                 tr_json_measured(rate / 1e9), "share_of_peak",
                                 tr_json_measured(rate / b->peak[d][t].flops), "pinned_to_sec",
                                 tr_json_measured(m->pinned.to_sec), "pinned_from_sec",
@@ -228,43 +257,33 @@ static tr_status_t bench_matmul_write_json(const bench_matmul_t *b) {
 
 /* -- the plot ---------------------------------------------------------------------------------- */
 
-static void bench_matmul_append_script(const bench_matmul_t *b, tr_str_t *s) {
-    tr_str_append(s, "set logscale xy\nset xlabel 'n'\nset ylabel 'GFLOP/s'\n");
+/* charts[0]: the rates, charts[1]: the speedup. */
+static void bench_matmul_fill_charts(const bench_matmul_t *b, bench_chart_t *charts) {
+    const int sizes = b->o->sizes.count;
+    charts[0].chart = (tr_svg_chart_t){"n", "GFLOP/s", NAN, NAN, true, true};
+    charts[1].chart = (tr_svg_chart_t){"n", "speedup over the CPU", NAN, NAN, true, true};
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < sizes; i++)
+            charts[k].x[charts[k].points++] = b->o->sizes.value[i];
     for (int d = 0; d < BENCH_MATMUL_DEVICES; d++)
         for (int t = 0; t < TYPES; t++) {
+            char title[32];
             if (!bench_matmul_device(b, d, t)) continue;
-            tr_str_printf(s, "$%s_%s << EOD\n", device_names[d], type_names[t]);
-            for (int i = 0; i < b->o->sizes.count; i++)
-                tr_str_printf(s, "%d %.6g\n", b->o->sizes.value[i],
-                              bench_matmul_rate(b, d, t, i) / 1e9);
-            tr_str_append(s, "EOD\n");
+            snprintf(title, sizeof title, "%s %s", device_names[d], type_names[t]);
+            bench_curve_t *rate = bench_chart_add(&charts[0], title);
+            for (int i = 0; i < sizes; i++) rate->y[i] = bench_matmul_rate(b, d, t, i) / 1e9;
+            if (d == 0) continue;
+            bench_curve_t *speedup = bench_chart_add(&charts[1], type_names[t]);
+            for (int i = 0; i < sizes; i++) speedup->y[i] = bench_matmul_speedup(b, t, i);
         }
-    const char *between = "plot ";
-    for (int d = 0; d < BENCH_MATMUL_DEVICES; d++)
-        for (int t = 0; t < TYPES; t++) {
-            if (!bench_matmul_device(b, d, t)) continue;
-            tr_str_printf(s, "%s$%s_%s with linespoints pt 7 ps 0.4 lw 2 title '%s %s'", between,
-                          device_names[d], type_names[t], device_names[d], type_names[t]);
-            between = ", ";
-        }
-    tr_str_append(s, "\n");
 }
 
 static tr_status_t bench_matmul_write_svg(const bench_matmul_t *b) {
-    const char *path = b->o->svg;
-    tr_plotter_t plotter = {0};
-    tr_str_t script = {0}, svg = {0};
-    bench_matmul_append_script(b, &script);
-    tr_plot_draw(&plotter, script.text, &svg);
-    tr_str_free(&script);
-    if (plotter.is_off) {
-        TR_WARN("--svg %s: %s", path, plotter.why);
-        return TR_OK;
-    }
-    const tr_status_t status =
-        svg.text ? cmd_text_write("--svg", path, svg.text)
-                 : TR_FAIL(TR_ERR_INTERNAL, "--svg %s: gnuplot drew nothing", path);
-    tr_str_free(&svg);
+    bench_chart_t *charts = NULL;
+    TR_TRY(tr_alloc(2 * sizeof *charts, "the charts", &charts));
+    bench_matmul_fill_charts(b, charts);
+    const tr_status_t status = bench_plot_write(b->o->svg, charts, 2);
+    tr_free(&charts);
     return status;
 }
 
@@ -306,15 +325,15 @@ static const cmd_argument_t arguments[] = {
 
 static const cmd_option_t options[] = {
     CMD_OPTION_NUMBERS(bench_matmul_options_t, sizes, "--sizes", "N,N,...",
-                       "100,128,200,256,400,512,800,1024,1600,2048,3200,4096", 1, 32768,
+                       "100,128,200,256,400,500,512,800,1000,1024,1600,2000,2048,3200,4096", 1,
+                       65536,
                        "The sizes of the matrices, ascending."),
     CMD_OPTION_CHOICES(bench_matmul_options_t, types, "--types", "T,T", "fp32,tf32,bf16,fp16",
                        "fp32|tf32|bf16|fp16", "The types of the matrices."),
     CMD_OPTION_CHOICES(bench_matmul_options_t, devices, "--devices", "D,D", "cpu,cuda", "cpu|cuda",
                        "The devices; those that are not here are left out."),
     CMD_OPTION_JSON(bench_matmul_options_t, BENCH_JSON),
-    CMD_OPTION_TEXT(bench_matmul_options_t, svg, "--svg", "FILE", NULL,
-                    "Draws the rates with gnuplot."),
+    BENCH_SVG(bench_matmul_options_t, "the rates, and below them the speedup, over the size"),
 };
 
 const cmd_command_t bench_matmul = {
@@ -323,8 +342,10 @@ const cmd_command_t bench_matmul = {
         "Times matrix products.\n"
         "It runs alone. It times products of square matrices on the CPU and, where there is one, "
         "on the GPU, by type and size, and the transfers of the operands and of the product, from "
-        "pinned and from pageable memory. It prints GFLOP/s, the share of the peak, and the size "
-        "from which the GPU is faster, transfers counted.",
+        "pinned and from pageable memory. It prints GFLOP/s, the share of the peak, the speedup of "
+        "the GPU over the CPU, the memory taken from the device, and the size from which the GPU "
+        "is faster, transfers counted. Matrices that do not fit in the memory are refused before "
+        "anything is allocated.",
     CMD_ARGUMENTS(bench_matmul_options_t),
     CMD_OPTIONS,
     .run = bench_matmul_run,

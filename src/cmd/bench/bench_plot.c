@@ -1,0 +1,41 @@
+/* Writes the file of --svg of a bench. */
+#include "bench_plot.h"
+#include "base/mem.h"
+#include "cmd/cmd.h"
+
+static const char *const colors[BENCH_PLOT_SERIES] = {"#4878a8", "#d1803a", "#6aa56a", "#5b4bb5",
+                                                      "#b7524f", "#888888", "#3f9fa6", "#c9a227"};
+
+bench_curve_t *bench_chart_add(bench_chart_t *chart, const char *title) {
+    bench_curve_t *curve = &chart->curve[chart->count++];
+    tr_snprintf(curve->title, sizeof curve->title, "%s", title);
+    return curve;
+}
+
+static void bench_chart_draw(const bench_chart_t *chart, tr_str_t *out) {
+    tr_svg_series_t series[BENCH_PLOT_SERIES];
+    for (size_t i = 0; i < chart->count; i++) {
+        const bench_curve_t *curve = &chart->curve[i];
+        series[i] =
+            (tr_svg_series_t){curve->title, colors[i], chart->x, curve->y, chart->points, false};
+    }
+    tr_svg_draw(&chart->chart, series, chart->count, out);
+}
+
+tr_status_t bench_plot_write(const char *path, const bench_chart_t *charts, size_t count) {
+    tr_str_t drawn[BENCH_PLOT_CHARTS] = {{0}}, all = {0};
+    size_t used = 0;
+    tr_status_t status = TR_OK;
+    for (size_t i = 0; i < count; i++) {
+        bench_chart_draw(&charts[i], &drawn[used]);
+        TR_TRY_GOTO(drawn[used].status, done);
+        if (drawn[used].text) used++;
+    }
+    if (used == 0) TR_TRY_GOTO(TR_FAIL(TR_ERR_DATA, "--svg %s: there is no point", path), done);
+    tr_svg_stack(drawn, used, &all);
+    status = all.status == TR_OK ? cmd_text_write("--svg", path, all.text) : all.status;
+done:
+    for (size_t i = 0; i < TR_COUNT(drawn); i++) tr_str_free(&drawn[i]);
+    tr_str_free(&all);
+    return status;
+}
