@@ -18,6 +18,9 @@ INI
 call 0 bench precision net.ini --json a.json optimizer.loss_scale=1073741824 &&
     [ "$(grep -Ec '^(fp32|bf16|fp16) +[0-9.]+ +[0-9.]+ +[0-9.]+ % ' out)" = 3 ]
 ok $? "a row for each type"
+[ "$(grep -Ec '^(bf16|fp16) +[0-9.]+ x +(yes|no) +[0-9.]+ % +(yes|no) +[-+][0-9.]+ % +(yes|no)$' out)" = 2 ] &&
+    grep -q '^bf16, memory: ' out
+ok $? "what each type brings in comparison with fp32"
 
 if command -v python3 >/dev/null; then
     python3 -I -c '
@@ -27,15 +30,26 @@ r = {row["precision"]: row for row in a["rows"]}
 ok = a["kind"] == "precision" and list(r) == ["fp32", "bf16", "fp16"]
 ok = ok and all(x["steps"] == 12 and x["finite"] and x["step_ms"] > 0 for x in r.values())
 ok = ok and r["fp16"]["overflows"] > 0 == r["fp32"]["overflows"]
+near = lambda a, b: abs(a / b - 1) < 1e-6
+for name in "bf16", "fp16":
+    x, base = r[name], r["fp32"]
+    ok = ok and near(x["speedup"], base["step_ms"] / x["step_ms"])
+    ok = ok and near(x["memory_ratio"], x["memory_bytes"] / base["memory_bytes"])
+    ok = ok and abs(x["accuracy_difference"] - (x["accuracy"] - base["accuracy"])) < 1e-9
+    ok = ok and x["met"] == {"speed": x["speedup"] >= 1.8, "memory": x["memory_ratio"] <= 0.55,
+                             "accuracy": abs(x["accuracy_difference"]) < 0.01}
+    ok = ok and set(x["reasons"]) == {goal for goal in x["met"] if not x["met"][goal]}
+# parameters, their gradients and moments stay in fp32
+ok = ok and "fp32" in r["bf16"]["reasons"]["memory"] and "met" not in r["fp32"]
 sys.exit(0 if ok and abs(r["bf16"]["loss"] - r["fp32"]["loss"]) < 0.05 else 1)'
-    ok $? "the JSON form: the same run in each type, and the overflows of fp16"
+    ok $? "the JSON form: the same run in each type, the overflows of fp16, what is met and why not"
 else
     skip "the JSON form" "no python3"
 fi
 "$MPIEXEC" -np 2 "$TRAINER" bench precision net.ini --types fp16,tf32 --steps 3 --json - >out 2>err
 [ "$(grep -o '"precision": *"[a-z0-9]*"' out | grep -o '[a-z]*[0-9]*"$' | paste -sd,)" = 'fp16",tf32"' ] &&
-    grep -q '"steps": *3' out && grep -q '"ranks": *2' out
-ok $? "--types, --steps, on 2 ranks"
+    grep -q '"steps": *3' out && grep -q '"ranks": *2' out && ! grep -q '"met"' out
+ok $? "--types, --steps, on 2 ranks; no comparison without fp32"
 
 call 2 bench precision net.ini --types fp8 && names err --types fp8 &&
     call 2 bench precision &&

@@ -14,6 +14,14 @@
 static const tr_precision_t types[] = {TR_PRECISION_FP32, TR_PRECISION_TF32, TR_PRECISION_BF16,
                                        TR_PRECISION_FP16};
 
+/* What mixed precision is expected to bring, in comparison with fp32: about 2x the speed, about 50 %
+ * of the memory, the accuracy within 1 %. */
+enum { SPEED, MEMORY, ACCURACY, GOALS };
+static const char *const goal_names[GOALS] = {"speed", "memory", "accuracy"};
+#define LEAST_SPEED     1.8
+#define MOST_MEMORY     0.55
+#define MOST_DIFFERENCE 0.01
+
 typedef struct {
     const char *path, *json;
     cmd_words_t settings;
@@ -32,7 +40,8 @@ typedef struct {
     double step_loss; /* training loss of the last finite step */
     tr_eval_outcome_t scores;
     const char *split; /* that scores are of; NULL: there is no data for them */
-    size_t bytes;      /* planned memory per rank */
+    tr_memory_plan_t memory; /* planned, per rank */
+    bool is_fast;            /* the device has products of the type */
 } precision_row_t;
 
 /* -- one type ---------------------------------------------------------------------------------- */
@@ -95,7 +104,11 @@ static tr_status_t bench_precision_measure(precision_run_t *r, tr_world_t *world
     const tr_split_t split = s->dataset[TR_SPLIT_TEST] ? TR_SPLIT_TEST : TR_SPLIT_VALID;
     tr_snprintf(row->device, sizeof row->device, "%s", s->device->description);
     row->batch_size = s->order.batch_size;
-    row->bytes = tr_graph_memory(s->g).total;
+    row->memory = tr_graph_memory(s->g);
+    row->is_fast = row->type == TR_PRECISION_FP32 ||
+                   (row->type == TR_PRECISION_TF32   ? s->device->tf32
+                    : row->type == TR_PRECISION_BF16 ? s->device->fast_bf16
+                                                     : s->device->fast_f16);
     row->split = s->dataset[split] ? tr_split_name(split) : NULL;
     return row->split ? tr_session_evaluate(s, split, NULL, NULL, NULL, &row->scores) : TR_OK;
 }
@@ -126,6 +139,130 @@ done:
     return status;
 }
 
+/* -- in comparison with fp32 ------------------------------------------------------------------- */
+
+static const precision_row_t *bench_precision_fp32(const precision_row_t *rows, int count) {
+    for (int i = 0; i < count; i++)
+        if (rows[i].type == TR_PRECISION_FP32) return &rows[i];
+    return NULL;
+}
+
+/* SPEED: times as fast; MEMORY: share; ACCURACY: difference, of the loss of a model without an
+ * accuracy: relative. NAN: not known. */
+static double bench_precision_ratio(const precision_row_t *r, const precision_row_t *fp32,
+                                    int goal) {
+    if (goal == SPEED) return fp32->step_sec / r->step_sec;
+    if (goal == MEMORY) return (double)r->memory.total / (double)fp32->memory.total;
+    if (!r->split || r->not_finite || fp32->not_finite) return NAN;
+    return isfinite(fp32->scores.accuracy) ? r->scores.accuracy - fp32->scores.accuracy
+                                           : r->scores.loss / fp32->scores.loss - 1;
+}
+
+static bool bench_precision_meets(double ratio, int goal) {
+    return goal == SPEED    ? ratio >= LEAST_SPEED
+           : goal == MEMORY ? ratio <= MOST_MEMORY
+                            : fabs(ratio) < MOST_DIFFERENCE;
+}
+
+static void bench_precision_why_memory(const precision_row_t *r, const precision_row_t *fp32,
+                                       tr_str_t *out) {
+    const tr_memory_plan_t *m = &r->memory;
+    const size_t kept = m->params + m->reduced + m->optim_state + m->model_state;
+    char text[4][32];
+    if (tr_precision_dtype(r->type) == TR_F32) {
+        tr_str_append(out, "it stores everything in fp32");
+        return;
+    }
+    tr_str_printf(out,
+                  "weights, gradients and optimizer state stay in fp32 (%s), and copies of the "
+                  "weights in %s add %s; activations and scratch take %s instead of %s",
+                  tr_format_bytes((double)kept, text[0]), tr_precision_name(r->type),
+                  tr_format_bytes((double)m->copies, text[1]),
+                  tr_format_bytes((double)m->arena, text[2]),
+                  tr_format_bytes((double)fp32->memory.arena, text[3]));
+}
+
+/* Why a goal is not met. */
+static void bench_precision_why(const precision_row_t *r, const precision_row_t *fp32, int goal,
+                                tr_str_t *out) {
+    if (goal == MEMORY)
+        bench_precision_why_memory(r, fp32, out);
+    else if (goal == SPEED && !r->is_fast)
+        tr_str_printf(out,
+                      r->type == TR_PRECISION_TF32
+                          ? "this device has no products of %s: fp32 is used"
+                          : "this device has no products of %s: they are emulated",
+                      tr_precision_name(r->type));
+    else if (goal == SPEED)
+        tr_str_append(out, "only matrix products become faster; bench step shows what else a step "
+                           "takes");
+    else if (r->overflows > 0)
+        tr_str_printf(out, "%lld of %lld steps were skipped because of an overflow",
+                      (long long)r->overflows, (long long)r->steps);
+    else if (!r->split)
+        tr_str_append(out, "there are no test or validation data");
+    else
+        tr_str_printf(out, "after %lld steps; runs with another seed may differ as much",
+                      (long long)r->steps);
+}
+
+static void bench_precision_print_ratios(const precision_row_t *rows, int count) {
+    const precision_row_t *fp32 = bench_precision_fp32(rows, count);
+    if (!fp32 || count < 2) return;
+    printf("\nin comparison with fp32; expected: about 2x the speed (%.1f or more), about 50 %% of "
+           "the memory (%.0f %% or less), %s within %.0f %%\n",
+           LEAST_SPEED, 100 * MOST_MEMORY,
+           isfinite(fp32->scores.accuracy) ? "accuracy" : "loss", 100 * MOST_DIFFERENCE);
+    printf("%-9s %8s %6s %10s %6s %10s %6s\n", "precision", "speed", "met", "memory", "met",
+           isfinite(fp32->scores.accuracy) ? "accuracy" : "loss", "met");
+    for (int i = 0; i < count; i++) {
+        static const char *const formats[GOALS] = {" %6.2f x", " %8.1f %%", " %+8.2f %%"};
+        if (&rows[i] == fp32) continue;
+        printf("%-9s", tr_precision_name(rows[i].type));
+        for (int goal = 0; goal < GOALS; goal++) {
+            const double ratio = bench_precision_ratio(&rows[i], fp32, goal);
+            if (isfinite(ratio))
+                printf(formats[goal], (goal == SPEED ? 1 : 100) * ratio);
+            else
+                printf(" %*s", goal == SPEED ? 8 : 10, "-");
+            printf(" %6s", bench_precision_meets(ratio, goal) ? "yes" : "no");
+        }
+        printf("\n");
+    }
+    for (int i = 0; i < count; i++)
+        for (int goal = 0; goal < GOALS && &rows[i] != fp32; goal++) {
+            tr_str_t why = {0};
+            if (bench_precision_meets(bench_precision_ratio(&rows[i], fp32, goal), goal)) continue;
+            bench_precision_why(&rows[i], fp32, goal, &why);
+            printf("%s, %s: %s\n", tr_precision_name(rows[i].type), goal_names[goal], why.text);
+            tr_str_free(&why);
+        }
+}
+
+/* Adds to the JSON of a row what was expected of it. */
+static void bench_precision_add_ratios(json_t *to, const precision_row_t *r,
+                                       const precision_row_t *fp32) {
+    static const char *const keys[GOALS] = {"speedup", "memory_ratio", "accuracy_difference"};
+    json_t *met = json_object(), *reasons = json_object();
+    if (r != fp32 && !isfinite(fp32->scores.accuracy))
+        json_object_set_new(to, "difference_of", json_string("loss"));
+    for (int goal = 0; goal < GOALS && r != fp32; goal++) {
+        const double ratio = bench_precision_ratio(r, fp32, goal);
+        tr_str_t why = {0};
+        json_object_set_new(to, keys[goal], tr_json_finite(ratio));
+        json_object_set_new(met, goal_names[goal],
+                            json_boolean(bench_precision_meets(ratio, goal)));
+        if (bench_precision_meets(ratio, goal)) continue;
+        bench_precision_why(r, fp32, goal, &why);
+        json_object_set_new(reasons, goal_names[goal], json_string(why.text));
+        tr_str_free(&why);
+    }
+    if (r != fp32) json_object_set(to, "met", met);
+    if (r != fp32) json_object_set(to, "reasons", reasons);
+    json_decref(met);
+    json_decref(reasons);
+}
+
 /* -- results ----------------------------------------------------------------------------------- */
 
 static void bench_precision_print(const bench_precision_options_t *o, const precision_row_t *rows,
@@ -146,16 +283,18 @@ static void bench_precision_print(const bench_precision_options_t *o, const prec
         else
             printf(" %9s", "-");
         printf(" %10.3f %11.1f %10s %9lld\n", r->step_sec * 1e3,
-               (double)r->batch_size / r->step_sec, tr_format_bytes((double)r->bytes, memory),
+               (double)r->batch_size / r->step_sec, tr_format_bytes((double)r->memory.total, memory),
                (long long)r->overflows);
         if (r->not_finite)
             printf("          stopped at step %lld: loss or gradient not finite\n",
                    (long long)r->steps);
     }
+    bench_precision_print_ratios(rows, o->types.count);
 }
 
 static tr_status_t bench_precision_write_json(const bench_precision_options_t *o,
                                               const precision_row_t *rows, int ranks) {
+    const precision_row_t *fp32 = bench_precision_fp32(rows, o->types.count);
     json_t *list = json_array();
     for (int i = 0; i < o->types.count; i++) {
         const precision_row_t *r = &rows[i];
@@ -167,7 +306,8 @@ static tr_status_t bench_precision_write_json(const bench_precision_options_t *o
                             tr_json_finite(r->split ? r->scores.accuracy : NAN), "train_sec",
                             r->train_sec, "step_ms", r->step_sec * 1e3, "samples_per_sec",
                             (double)r->batch_size / r->step_sec, "memory_bytes",
-                            (json_int_t)r->bytes, "overflows", (json_int_t)r->overflows));
+                            (json_int_t)r->memory.total, "overflows", (json_int_t)r->overflows));
+        if (fp32) bench_precision_add_ratios(json_array_get(list, (size_t)i), r, fp32);
     }
     return cmd_json_write(json_pack("{s:s, s:s, s:s, s:i, s:I, s:o, s:o}", "kind", "precision",
                                     "config", o->path, "device", rows[0].device, "ranks", ranks,
@@ -214,7 +354,10 @@ const cmd_command_t bench_precision = {
         "It trains the configuration from the start in each type, for N steps or as long as the "
         "configuration says, without a run folder. It prints the training loss of the last step, "
         "the loss and accuracy on the test or validation data, the median step time, the planned "
-        "memory, and the steps that were skipped because of an overflow.",
+        "memory, and the steps that were skipped because of an overflow. In comparison with fp32 it "
+        "prints how many times as fast a type is, the share of the memory, the difference of the "
+        "accuracy (of a model without an accuracy: of the loss), whether each is what mixed "
+        "precision is expected to bring (about 2x, about 50 %, within 1 %), and why it is not.",
     CMD_ARGUMENTS(bench_precision_options_t),
     CMD_OPTIONS,
     .run = bench_precision_run,
