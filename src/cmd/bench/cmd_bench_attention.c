@@ -1,11 +1,14 @@
 /* trainer bench attention: time and memory of standard and flash attention by the number of tokens.
  */
 #include "bench.h"
+#include "bench_plot.h"
+#include "base/half.h"
 #include "trainer/log.h"
 #include "base/mem.h"
 #include "trainer/ops.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -13,7 +16,7 @@ enum { FIRST_TOKENS = 256, MOST_ROWS = 16, REPEATS = 3 };
 static const char *const method_names[] = {"standard", "flash"};
 
 typedef struct {
-    const char *json;
+    const char *json, *svg;
     cmd_words_t settings;
     int64_t max_tokens;
 } bench_attention_options_t;
@@ -21,7 +24,18 @@ typedef struct {
 typedef struct {
     double forward_sec, backward_sec; /* medians */
     size_t bytes;                     /* of the arena: output, kept activations, scratch */
+    float *output, *gradient; /* [tokens x channels]; [tokens x 3 channels] */
 } attention_cost_t;
+
+/* The largest differences between the values of standard and of flash attention. */
+typedef struct {
+    double output, gradient;
+} attention_difference_t;
+
+typedef struct {
+    tr_tensor_t qkv, y;
+    int program;
+} attention_program_t;
 
 typedef struct {
     tr_device_t *device;
@@ -29,39 +43,81 @@ typedef struct {
     tr_precision_t precision; /* of the products */
     int64_t tokens[MOST_ROWS];
     attention_cost_t cost[MOST_ROWS][2]; /* by method_names */
+    attention_difference_t difference[MOST_ROWS];
     int rows;
 } bench_attention_t;
 
 /* Attention of one sample and its gradient; queries, keys and values are a parameter. */
 static tr_status_t bench_attention_build(tr_graph_t *g, const bench_attention_t *b, int64_t tokens,
-                                         bool is_standard, int *out_program) {
+                                         bool is_standard, attention_program_t *out) {
     const tr_param_spec_t spec = {{TR_INIT_NORMAL, 1}, true, false, 1};
     tr_tensor_t qkv, y, seed;
-    TR_TRY(tr_program_begin(g, "attention", TR_TRAIN, out_program));
-    TR_TRY(tr_param(g, "qkv", &TR_SHAPE(1, tokens, 3 * b->channels), &spec, &qkv));
-    TR_TRY(tr_cast(g, qkv, tr_precision_dtype(b->precision), &qkv));
+    TR_TRY(tr_program_begin(g, "attention", TR_TRAIN, &out->program));
+    TR_TRY(tr_param(g, "qkv", &TR_SHAPE(1, tokens, 3 * b->channels), &spec, &out->qkv));
+    TR_TRY(tr_cast(g, out->qkv, tr_precision_dtype(b->precision), &qkv));
     TR_TRY(tr_attention(g, qkv, (int)b->heads, TR_NONE, 0, is_standard, &y));
+    out->y = y;
+    TR_TRY(tr_keep(g, y));
     TR_TRY(tr_const(g, "seed", &TR_SHAPE(1, tokens, b->channels), 1, &seed));
     TR_TRY(tr_cast(g, seed, tr_precision_dtype(b->precision), &seed));
     TR_TRY(tr_backward(g, y, seed, false));
     return tr_program_end(g);
 }
 
+/* The values of a tensor as f32; *out: tr_free. */
+static tr_status_t bench_attention_read(tr_graph_t *g, tr_tensor_t t, float **out) {
+    const tr_tensor_info_t *info = tr_tensor_info(g, t);
+    const int64_t count = tr_shape_elems(&info->shape);
+    const tr_dtype_t dtype = info->dtype;
+    void *raw = NULL;
+    tr_status_t status = TR_OK;
+    TR_TRY(tr_alloc((size_t)count * sizeof **out, "values of attention", out));
+    TR_TRY(tr_alloc((size_t)count * tr_dtype_bytes(dtype), "values of attention", &raw));
+    TR_TRY_GOTO(tr_tensor_read(g, t, raw), done);
+    for (int64_t i = 0; i < count; i++)
+        (*out)[i] = dtype == TR_F32    ? ((const float *)raw)[i]
+                    : dtype == TR_BF16 ? tr_float_of_bf16(((const uint16_t *)raw)[i])
+                                       : tr_float_of_f16(((const uint16_t *)raw)[i]);
+done:
+    tr_free(&raw);
+    return status;
+}
+
+static double bench_attention_difference(const float *a, const float *b, int64_t count) {
+    double most = 0;
+    for (int64_t i = 0; i < count; i++) most = fmax(most, fabs((double)a[i] - (double)b[i]));
+    return most;
+}
+
+static void bench_attention_compare(bench_attention_t *b, int row) {
+    attention_cost_t *standard = &b->cost[row][0], *flash = &b->cost[row][1];
+    const int64_t count = b->tokens[row] * b->channels;
+    b->difference[row] = (attention_difference_t){
+        bench_attention_difference(standard->output, flash->output, count),
+        bench_attention_difference(standard->gradient, flash->gradient, 3 * count)};
+    for (int method = 0; method < 2; method++) {
+        tr_free(&b->cost[row][method].output);
+        tr_free(&b->cost[row][method].gradient);
+    }
+}
+
 static tr_status_t bench_attention_measure(const bench_attention_t *b, int64_t tokens,
                                            bool is_standard, attention_cost_t *out) {
     tr_graph_t *g = NULL;
     bench_op_t *op = NULL;
-    int program;
+    attention_program_t p;
     tr_status_t status = TR_OK;
     TR_TRY(tr_graph_create(b->device, &g));
-    TR_TRY_GOTO(bench_attention_build(g, b, tokens, is_standard, &program), done);
+    TR_TRY_GOTO(bench_attention_build(g, b, tokens, is_standard, &p), done);
     TR_TRY_GOTO(tr_graph_plan(g, 0), done);
     TR_TRY_GOTO(tr_graph_allocate(g), done);
     TR_TRY_GOTO(tr_graph_init_params(g, 1), done);
-    TR_TRY_GOTO(tr_program_run(g, program, NULL), done); /* warm-up */
-    TR_TRY_GOTO(bench_time_ops(g, program, REPEATS, &op), done);
-    for (int i = 0; i < tr_program_op_count(g, program); i++) {
-        const char *name = tr_program_op(g, program, i)->row->name;
+    TR_TRY_GOTO(tr_program_run(g, p.program, NULL), done); /* warm-up */
+    TR_TRY_GOTO(bench_attention_read(g, p.y, &out->output), done);
+    TR_TRY_GOTO(bench_attention_read(g, tr_gradient(g, p.qkv), &out->gradient), done);
+    TR_TRY_GOTO(bench_time_ops(g, p.program, REPEATS, &op), done);
+    for (int i = 0; i < tr_program_op_count(g, p.program); i++) {
+        const char *name = tr_program_op(g, p.program, i)->row->name;
         if (strcmp(name, "attention") == 0) out->forward_sec = op[i].median_sec;
         if (strcmp(name, "attention_bwd") == 0) out->backward_sec = op[i].median_sec;
     }
@@ -76,21 +132,46 @@ static void bench_attention_print(const bench_attention_t *b) {
     printf("attention of 1 sample, %lld heads of %lld, %s, on %s\n\n", (long long)b->heads,
            (long long)(b->channels / b->heads), tr_precision_name(b->precision),
            b->device->description);
-    printf("%8s %-10s %12s %12s %12s %14s %14s\n", "tokens", "method", "forward ms", "backward ms",
-           "memory", "times faster", "times smaller");
+    printf("%8s %-10s %12s %12s %12s %14s %14s %12s %12s\n", "tokens", "method", "forward ms",
+           "backward ms", "memory", "times faster", "times smaller", "output", "gradient");
     for (int i = 0; i < b->rows; i++) {
         const attention_cost_t *standard = &b->cost[i][0];
         for (int method = 0; method < 2; method++) {
             const attention_cost_t *c = &b->cost[i][method];
             char bytes[32];
-            printf("%8lld %-10s %12.3f %12.3f %12s %14.2f %14.2f\n", (long long)b->tokens[i],
+            printf("%8lld %-10s %12.3f %12.3f %12s %14.2f %14.2f", (long long)b->tokens[i],
                    method_names[method], c->forward_sec * 1e3, c->backward_sec * 1e3,
                    tr_format_bytes((double)c->bytes, bytes),
                    (standard->forward_sec + standard->backward_sec) /
                        (c->forward_sec + c->backward_sec),
                    (double)standard->bytes / (double)c->bytes);
+            if (method == 0)
+                printf(" %12s %12s\n", "-", "-");
+            else
+                printf(" %12.2e %12.2e\n", b->difference[i].output, b->difference[i].gradient);
         }
     }
+    printf("\noutput, gradient: the largest difference from standard attention. Inputs and the "
+           "gradient of the output are of size 1.\n");
+}
+
+static tr_status_t bench_attention_write_svg(const bench_attention_t *b, const char *path) {
+    bench_chart_t charts[] = {
+        {.chart = {"tokens", "forward and backward (ms)", NAN, NAN, true, true}},
+        {.chart = {"tokens", "memory (MiB)", NAN, NAN, true, true}}};
+    for (size_t k = 0; k < TR_COUNT(charts); k++)
+        for (int i = 0; i < b->rows; i++)
+            charts[k].x[charts[k].points++] = (double)b->tokens[i];
+    for (int method = 0; method < 2; method++) {
+        bench_curve_t *time = bench_chart_add(&charts[0], method_names[method]),
+                      *memory = bench_chart_add(&charts[1], method_names[method]);
+        for (int i = 0; i < b->rows; i++) {
+            const attention_cost_t *c = &b->cost[i][method];
+            time->y[i] = 1e3 * (c->forward_sec + c->backward_sec);
+            memory->y[i] = (double)c->bytes / 0x1p20;
+        }
+    }
+    return bench_plot_write(path, charts, TR_COUNT(charts));
 }
 
 static tr_status_t bench_attention_write_json(const bench_attention_t *b, const char *path) {
@@ -98,11 +179,15 @@ static tr_status_t bench_attention_write_json(const bench_attention_t *b, const 
     for (int i = 0; i < b->rows; i++)
         for (int method = 0; method < 2; method++) {
             const attention_cost_t *c = &b->cost[i][method];
-            json_array_append_new(
-                rows, json_pack("{s:I, s:s, s:f, s:f, s:I}", "tokens", (json_int_t)b->tokens[i],
-                                "attention", method_names[method], "forward_ms",
-                                c->forward_sec * 1e3, "backward_ms", c->backward_sec * 1e3,
-                                "memory_bytes", (json_int_t)c->bytes));
+            json_t *row = json_pack("{s:I, s:s, s:f, s:f, s:I}", "tokens", (json_int_t)b->tokens[i],
+                                    "attention", method_names[method], "forward_ms",
+                                    c->forward_sec * 1e3, "backward_ms", c->backward_sec * 1e3,
+                                    "memory_bytes", (json_int_t)c->bytes);
+            if (method == 1)
+                json_object_update_new(
+                    row, json_pack("{s:f, s:f}", "output_difference", b->difference[i].output,
+                                   "gradient_difference", b->difference[i].gradient));
+            json_array_append_new(rows, row);
         }
     return cmd_json_write(
         json_pack("{s:s, s:I, s:I, s:s, s:s, s:i, s:s, s:o}", "kind", "attention", "heads",
@@ -139,10 +224,12 @@ static tr_status_t bench_attention_run(void *options) {
         for (int method = 0; method < 2; method++)
             TR_TRY_GOTO(bench_attention_measure(&b, tokens, method == 0, &b.cost[b.rows][method]),
                         done);
+        bench_attention_compare(&b, b.rows);
     }
     if (info->rank == 0) {
         if (!cmd_json_is_stdout(o->json)) bench_attention_print(&b);
-        if (o->json) status = bench_attention_write_json(&b, o->json);
+        if (o->json) TR_TRY_GOTO(bench_attention_write_json(&b, o->json), done);
+        if (o->svg) TR_TRY_GOTO(bench_attention_write_svg(&b, o->svg), done);
     }
 done:
     tr_device_close(&b.device);
@@ -159,6 +246,7 @@ static const cmd_option_t options[] = {
     CMD_OPTION_INT(bench_attention_options_t, max_tokens, "--max", "T", "4096", FIRST_TOKENS,
                    FIRST_TOKENS << (MOST_ROWS - 1), "The largest number of tokens."),
     CMD_OPTION_JSON(bench_attention_options_t, BENCH_JSON),
+    BENCH_SVG(bench_attention_options_t, "the time and the memory over the tokens"),
 };
 
 const cmd_command_t bench_attention = {
@@ -166,7 +254,8 @@ const cmd_command_t bench_attention = {
     .summary =
         "Times standard and flash attention.\n"
         "It takes one sample with 256 to T tokens, forward and backward, and prints the time and "
-        "the memory that each needs. The heads are those of model.n_head and model.n_embd.",
+        "the memory that each needs, and the largest difference between the outputs and between the "
+        "gradients of the two. The heads are those of model.n_head and model.n_embd.",
     CMD_ARGUMENTS(bench_attention_options_t),
     CMD_OPTIONS,
     .run = bench_attention_run,
