@@ -85,6 +85,26 @@ static void sweep_draw_rate(const tr_sweep_t *sweep, tr_plotter_t *plotter, tr_s
     tr_str_free(&s);
 }
 
+static void point_speedup_columns(const tr_point_t *p, double out[4]) {
+    out[0] = p->speedup;
+}
+
+static void sweep_draw_speedup(const tr_sweep_t *sweep, tr_plotter_t *plotter, tr_str_t *out) {
+    const tr_point_t *ref = tr_sweep_reference(sweep);
+    tr_str_t s = {0};
+    if (!ref) return;
+    tr_str_printf(&s, "%sset logscale y 2\nset ylabel 'speedup over %lld rank%s'\n",
+                  axis_of_ranks, (long long)ref->ranks, ref->ranks > 1 ? "s" : "");
+    if (sweep_append_block(sweep, "run", point_speedup_columns, &s)) {
+        tr_str_printf(&s,
+                      "plot x / %lld. with lines dt 2 lc rgb '#888888' title 'ideal', $run using "
+                      "1:2 with linespoints lw 2 pt 7 ps 0.7 lc rgb '#4878a8' title '%s'\n",
+                      (long long)ref->ranks, tr_kind_name(sweep->kind));
+        tr_plot_draw(plotter, s.text, out);
+    }
+    tr_str_free(&s);
+}
+
 static void point_split_columns(const tr_point_t *p, double out[4]) {
     out[0] = p->times.compute;
     out[1] = p->times.comm_exposed;
@@ -124,7 +144,7 @@ static void sweep_append_definition(const tr_sweep_t *sweep, tr_str_t *out) {
                              "Efficiency = t(ref) / t(N)"
                            : "<p>Strong scaling: the global batch stays the same, and micro_batch "
                              "= batch / ranks. Efficiency = t(ref) ref / (t(N) N)");
-    tr_str_append(out, ", where t is the median step time.");
+    tr_str_append(out, ", where t is the median step time. Speedup = efficiency N / ref.");
     if (!ref) {
         tr_str_append(out, "</p>\n");
         return;
@@ -163,10 +183,10 @@ static void sweep_append_points(const tr_sweep_t *sweep, tr_str_t *out) {
     for (size_t i = 0; i < sweep->points.count; i++)
         predicted = predicted || isfinite(sweep->points.data[i].predicted_step.expected);
     tr_html_table(out, predicted ? "kind|nodes|ranks|batch|micro-batch|runs|step, median "
-                                   "(ms)|spread|samples/s|efficiency|predicted "
+                                   "(ms)|spread|samples/s|efficiency|speedup|predicted "
                                    "step (ms)|predicted efficiency"
                                  : "kind|nodes|ranks|batch|micro-batch|runs|step, median "
-                                   "(ms)|spread|samples/s|efficiency");
+                                   "(ms)|spread|samples/s|efficiency|speedup");
     for (size_t i = 0; i < sweep->points.count; i++) {
         const tr_point_t *p = &sweep->points.data[i];
         point_append_kind(p, out);
@@ -180,6 +200,7 @@ static void sweep_append_points(const tr_sweep_t *sweep, tr_str_t *out) {
             tr_str_append(out, "<td>-</td>");
         tr_html_number(out, p->times.samples_per_sec, 0);
         tr_html_percent(out, p->efficiency);
+        tr_html_number(out, p->speedup, 2);
         if (predicted) {
             append_band(out, &p->predicted_step, 1, 2, "");
             append_band(out, &p->predicted_efficiency, 100, 0, "&nbsp;%");
@@ -247,6 +268,7 @@ void tr_page_sweep(const tr_sweep_t *sweep, tr_plotter_t *plotter, tr_str_t *out
     tr_str_free(&words);
     tr_str_append(out, "<div class=\"plots\">\n");
     sweep_draw_efficiency(sweep, plotter, out);
+    sweep_draw_speedup(sweep, plotter, out);
     sweep_draw_rate(sweep, plotter, out);
     sweep_draw_split(sweep, plotter, out);
     tr_str_append(out, "</div>\n");

@@ -109,6 +109,7 @@ static tr_point_t point_new(tr_kind_t kind, int64_t nodes, int64_t ranks) {
                         .step_min = NAN,
                         .step_max = NAN,
                         .efficiency = NAN,
+                        .speedup = NAN,
                         .predicted_step = none,
                         .predicted_efficiency = none,
                         .predicted_comm = NAN};
@@ -162,6 +163,7 @@ static void sweep_finish(tr_sweep_t *sweep) {
         if (sweep->mode == TR_MODE_NONE) continue;
         p->efficiency = ref->times.step / p->times.step;
         if (sweep->mode == TR_MODE_STRONG) p->efficiency *= (double)ref->ranks / (double)p->ranks;
+        p->speedup = p->efficiency * (double)p->ranks / (double)ref->ranks;
     }
 }
 

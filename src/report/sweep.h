@@ -6,7 +6,7 @@
  *                                                efficiency = t(ref) ref / (t(N) N)
  *
  * t is the median step time; of repeated runs, the median of theirs. ref is the smallest number of
- * ranks of the sweep.
+ * ranks of the sweep. speedup = efficiency N / ref: times as many samples/s as the reference.
  */
 #ifndef TR_REPORT_SWEEP_H
 #define TR_REPORT_SWEEP_H
@@ -30,7 +30,7 @@ typedef struct {
     tr_step_times_t times;            /* medians over the repeats */
     tr_spread_t spread;
     double step_min, step_max; /* ms, over the repeats */
-    double efficiency;
+    double efficiency, speedup;
     tr_predicted_t predicted_step, predicted_efficiency; /* ms; 0 .. 1 */
     double predicted_comm;                               /* exposed communication, ms */
 } tr_point_t;

@@ -10,7 +10,7 @@
 
 static const char columns[] =
     "kind,mode,nodes,ranks,batch_global,step_ms_median,step_ms_p95,compute_ms,comm_exposed_ms,"
-    "data_stall_ms,checkpoint_ms,samples_per_sec,efficiency,predicted_step_ms,"
+    "data_stall_ms,checkpoint_ms,samples_per_sec,efficiency,speedup,predicted_step_ms,"
     "predicted_efficiency\n";
 
 static void csv_append_count(tr_str_t *out, int64_t value) {
@@ -31,6 +31,7 @@ static void csv_append_row(const tr_sweep_t *sweep, const tr_point_t *p, tr_str_
                               t->checkpoint,
                               t->samples_per_sec,
                               p->efficiency,
+                              p->speedup,
                               p->predicted_step.expected,
                               p->predicted_efficiency.expected};
     tr_str_printf(out, "%s,%s", tr_kind_name(p->kind), tr_mode_name(sweep->mode));
@@ -100,11 +101,12 @@ static json_t *band_json(const tr_predicted_t *b) {
 static json_t *point_json(const tr_sweep_t *sweep, const tr_point_t *p) {
     tr_losses_t losses;
     json_t *out = json_pack(
-        "{s:s, s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:o}", "kind", tr_kind_name(p->kind), "nodes",
+        "{s:s, s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:o, s:o}", "kind", tr_kind_name(p->kind), "nodes",
         json_count_or_null(p->nodes), "ranks", json_count_or_null(p->ranks), "batch_global",
         json_count_or_null(p->batch), "micro_batch", json_count_or_null(p->micro_batch), "repeats",
         (int)p->runs.count, "step_ms_min", tr_json_finite(p->step_min), "step_ms_max",
-        tr_json_finite(p->step_max), "efficiency", tr_json_finite(p->efficiency));
+        tr_json_finite(p->step_max), "efficiency", tr_json_finite(p->efficiency), "speedup",
+        tr_json_finite(p->speedup));
     json_object_update_new(out, times_json(&p->times));
     json_object_update_new(out, spread_json(&p->spread));
     if (isfinite(p->predicted_step.expected)) {

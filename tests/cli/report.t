@@ -60,11 +60,11 @@ ok $? "one run"
 
 head -n 1 one/scaling.csv >out
 columns=kind,mode,nodes,ranks,batch_global,step_ms_median,step_ms_p95,compute_ms,comm_exposed_ms,data_stall_ms
-columns=$columns,checkpoint_ms,samples_per_sec,efficiency,predicted_step_ms,predicted_efficiency
+columns=$columns,checkpoint_ms,samples_per_sec,efficiency,speedup,predicted_step_ms,predicted_efficiency
 [ "$(cat out)" = $columns ]
 ok $? "the columns of scaling.csv"
 tail -n +2 one/scaling.csv >out
-[ "$(cat out)" = measured,,2,2,64,11,22,8.75,1.7,0.25,0.3,5818.18,,, ]
+[ "$(cat out)" = measured,,2,2,64,11,22,8.75,1.7,0.25,0.3,5818.18,,,, ]
 ok $? "its numbers: medians and means of the lines after the warm-up"
 # launched at 1060 - 4, the session before ended at 1010
 grep -q '<td>46.0</td>' one/index.html &&
@@ -82,10 +82,10 @@ echo 'no 78 <b>wrong</b> key' >w/weak-n8-r1/verdict
 report w/weak-n*/ --out w/report
 rc=$?
 cp w/report/scaling.csv out
-[ $rc = 0 ] && [ "$(row w/report 1)" = 1,1,8,10,20,7.5,2.5,0,0,800,1,, ] &&
-    [ "$(row w/report 2)" = 1,2,16,20,40,15,5,0,0,800,0.5,, ] &&
-    [ "$(row w/report 4)" = 2,4,32,40,80,30,10,0,0,800,0.25,, ] && [ "$(grep -c . w/report/scaling.csv)" = 4 ]
-ok $? "weak: the median of repeats, efficiency t(ref) / t(N)"
+[ $rc = 0 ] && [ "$(row w/report 1)" = 1,1,8,10,20,7.5,2.5,0,0,800,1,1,, ] &&
+    [ "$(row w/report 2)" = 1,2,16,20,40,15,5,0,0,800,0.5,1,, ] &&
+    [ "$(row w/report 4)" = 2,4,32,40,80,30,10,0,0,800,0.25,1,, ] && [ "$(grep -c . w/report/scaling.csv)" = 4 ]
+ok $? "weak: the median of repeats, efficiency t(ref) / t(N), speedup efficiency N / ref"
 
 # of 40 ms: network 12, compute 20, slow rank 8; of 10 ms on one rank: network 2.5, compute 7.5
 causes='{"compute":12.5,"slowrank":8.0,"data":0.0,"network":9.5,"checkpoint":0.0}'
@@ -100,7 +100,7 @@ grep -q 'no 78\|<td>78</td>' w/report/index.html && grep -q 'weak-n8-r1' w/repor
 ok $? "a member that failed is listed with its code and reason"
 report w/weak-n2-r1 --out h
 grep -q 'n&#60;2&#62;' h/index.html && ! grep -q 'n<2>' h/index.html &&
-    grep -qx 'measured,,1,2,16,16,32,12,4,0,0,1000,,,' h/scaling.csv
+    grep -qx 'measured,,1,2,16,16,32,12,4,0,0,1000,,,,' h/scaling.csv
 ok $? "a member alone; the name of its slowest host is escaped"
 over=',"wait_min":0.3,"wait_max":0.5,"slowest_rank":1,"slowest_host":"n"'
 # the shares of line 30 reach back into line 10, the warm-up; those of line 50 cover lines 40 and 50
@@ -127,9 +127,9 @@ member s/strong-n2-r1 2 64 32 25
 report s/strong-n* w/weak-n[12]* --out s/report
 rc=$?
 cp s/report/scaling.csv out
-[ $rc = 0 ] && grep -qx 'measured,strong,1,2,64,25,50,18.75,6.25,0,0,2560,0.8,,' out &&
+[ $rc = 0 ] && grep -qx 'measured,strong,1,2,64,25,50,18.75,6.25,0,0,2560,0.8,1.6,,' out &&
     grep -q '^measured,weak,1,2,' out
-ok $? "strong: efficiency t(ref) ref / (t(N) N), beside a weak sweep"
+ok $? "strong: efficiency t(ref) ref / (t(N) N), speedup t(ref) / t(N), beside a weak sweep"
 
 # -- predictions and replays
 cat >p.json <<'END'
@@ -142,8 +142,8 @@ END
 report s/strong-n* --predicted p.json --out s/predicted
 rc=$?
 cp s/predicted/scaling.csv out
-[ $rc = 0 ] && [ "$(row s/predicted 2)" = 1,2,64,25,50,18.75,6.25,0,0,2560,0.8,24,0.83 ] &&
-    [ "$(row s/predicted 4 predicted)" = 4,4,,,,,5,,,,,15,0.67 ]
+[ $rc = 0 ] && [ "$(row s/predicted 2)" = 1,2,64,25,50,18.75,6.25,0,0,2560,0.8,1.6,24,0.83 ] &&
+    [ "$(row s/predicted 4 predicted)" = 4,4,,,,,5,,,,,,15,0.67 ]
 ok $? "predictions beside measured rows, and rows of their own"
 
 for step in 26 27 59 61; do # measured: 40 ms
@@ -176,7 +176,7 @@ report r/weak-n* w/weak-n1-r1 --out r/report
 rc=$?
 cp r/report/scaling.csv out
 [ $rc = 0 ] &&
-    row r/report 2 replay | grep -q '^1,2,16,10,20,7.5,2.5,0,0,1600,0.9,,$' &&
+    row r/report 2 replay | grep -q '^1,2,16,10,20,7.5,2.5,0,0,1600,0.9,1.8,,$' &&
     row r/report 1 | grep -q '^1,1,8,10,'
 ok $? "a replay is a sweep of its own"
 
@@ -242,7 +242,7 @@ echo '{"status":"done","ranks":1,"batch_size":10}' >old/summary.json
 report old --out o
 rc=$?
 tail -n 1 o/scaling.csv >out
-[ $rc = 0 ] && [ "$(cat out)" = measured,,,1,10,100,,100,0,0,0,100,,, ] && [ "$(reading o sessions)" = 0 ]
+[ $rc = 0 ] && [ "$(cat out)" = measured,,,1,10,100,,100,0,0,0,100,,,, ] && [ "$(reading o sessions)" = 0 ]
 ok $? "a run of an older version: no sessions, no medians"
 
 mkdir dead
@@ -281,10 +281,10 @@ PATH=/nonexistent "$TRAINER" report run --out drawn >out 2>&1
 ok $? "three plots of a run, without gnuplot"
 if command -v gnuplot >/dev/null; then
     cp s/predicted/index.html out
-    [ "$(grep -c '</svg>' out)" = 3 ]
-    ok $? "three plots of a sweep"
+    [ "$(grep -c '</svg>' out)" = 4 ]
+    ok $? "four plots of a sweep"
 else
-    skip "three plots of a sweep" "no gnuplot"
+    skip "four plots of a sweep" "no gnuplot"
 fi
 
 # -- again and again, of a run whose process is this `sleep`
