@@ -5,7 +5,7 @@
 #include "cmd/cmd.h"
 #include "session/session.h"
 
-extern const cmd_command_t bench_step, bench_allreduce, bench_attention, bench_matmul,
+extern const cmd_command_t bench_step, bench_batch, bench_allreduce, bench_attention, bench_matmul,
     bench_precision, bench_generate;
 #define BENCH_JSON "Also writes the results as JSON; - writes only JSON to standard output."
 

@@ -1,0 +1,133 @@
+/* Times a training step, its programs and its ops. */
+#include "bench_step.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/stats.h"
+#include "session/feed.h"
+
+#include <math.h>
+
+enum { MOST_REPEATS = 20 };
+
+/* A step ends when its outcome is known: on an asynchronous device after the first micro-batch of
+ * the next step is enqueued, as in training. Nothing waits for the device in between. */
+static void bench_step_note(bench_step_t *b, const tr_step_outcome_t *o) {
+    const double now = tr_clock_sec();
+    const int64_t i = o->step - b->warm;
+    if (o->step < 0) return;
+    if (i >= 0) {
+        b->step_sec[i] = now - b->ended_sec;
+        b->compute_sec[i] = b->step_sec[i] - (isfinite(o->exposed_sec) ? o->exposed_sec : 0);
+        b->exposed += o->exposed_sec;
+        b->busy += o->busy_sec;
+    }
+    b->ended_sec = now;
+}
+
+static tr_status_t bench_step_time_steps(bench_step_t *b) {
+    /* Without a wait, each set of inputs is used three times before: the third use captures. */
+    const int64_t most = b->s->device->immediate ? 5 : 3 * tr_feed_sets(b->s) + 2, steps = b->steps;
+    const double lr = b->s->optim.lr;
+    tr_step_outcome_t o;
+    double all = 0;
+    b->warm = steps < most ? steps : most;
+    TR_TRY(tr_alloc((size_t)steps * sizeof *b->compute_sec, "step times", &b->compute_sec));
+    TR_TRY(tr_alloc((size_t)steps * sizeof *b->step_sec, "step times", &b->step_sec));
+    for (int64_t i = 0; i < b->warm + steps; i++) {
+        TR_TRY(tr_train_step_begin(b->train_step, i, lr, false, false, &o));
+        bench_step_note(b, &o);
+        TR_TRY(tr_train_step_end(b->train_step, &o));
+        bench_step_note(b, &o);
+    }
+    TR_TRY(tr_train_step_drain(b->train_step, &o));
+    bench_step_note(b, &o);
+    for (int64_t i = 0; i < steps; i++) all += b->step_sec[i];
+    tr_sort(b->step_sec, steps);
+    tr_sort(b->compute_sec, steps);
+    b->best_sec = b->step_sec[0];
+    b->median_sec = b->step_sec[steps / 2];
+    b->exposed /= all;
+    b->busy /= all;
+    return TR_OK;
+}
+
+/* The programs of a step, back to back: what remains of a step time is time in which the device
+ * waits for inputs or for the host. Asynchronous devices only. */
+static tr_status_t bench_step_time_programs(bench_step_t *b) {
+    const tr_session_t *s = b->s;
+    const int64_t warm = 3, repeats = b->steps < MOST_REPEATS ? b->steps : MOST_REPEATS;
+    double began = 0;
+    b->programs_sec = NAN;
+    if (s->device->immediate || s->tree) return TR_OK;
+    for (int64_t i = -warm; i < repeats; i++) {
+        if (i == 0) TR_TRY(tr_graph_sync(s->g));
+        if (i == 0) began = tr_clock_sec();
+        for (int64_t slot = 1; slot < s->slot_count; slot++)
+            TR_TRY(tr_program_run(s->g, slot == 1 ? s->first : s->micro, b->collectives));
+        TR_TRY(tr_program_run(s->g, s->last, b->collectives));
+        TR_TRY(tr_program_run(s->g, s->update, NULL));
+    }
+    TR_TRY(tr_graph_sync(s->g));
+    b->programs_sec = (tr_clock_sec() - began) / (double)repeats;
+    return TR_OK;
+}
+
+tr_status_t bench_step_measure(bench_step_t *b, tr_world_t *world, const char *path,
+                               cmd_words_t settings) {
+    const tr_world_info_t *info = tr_world_info(world);
+    const tr_session_params_t params = {.training = true,
+                                        .buckets = true,
+                                        .split = TR_SPLIT_TRAIN,
+                                        .rank = info->rank,
+                                        .size = info->size};
+    size_t free_before = 0, free_after = 0, total = 0; /* bytes of the device; 0: not known */
+    TR_TRY(cmd_config_load_all(world, path, settings, &b->config));
+    TR_TRY(tr_session_create(b->config, world, &params, &b->s));
+    tr_session_t *s = b->s;
+    const tr_device_ops_t *device = s->device->ops;
+    if (s->data.prefetch < s->slot_count + 1) s->data.prefetch = s->slot_count + 1;
+    if (info->size > 1)
+        TR_TRY(tr_world_collectives(world, s->device, &s->parallel, &b->collectives));
+    if (device->memory_info && !s->device->immediate)
+        TR_TRY(device->memory_info(s->device, &free_before, &total));
+    TR_TRY(tr_session_start(s, b->collectives));
+    if (device->measure_peak)
+        TR_TRY(device->measure_peak(s->device, TR_F32, &b->peak_flops, &b->peak_bytes));
+    TR_TRY(tr_session_loader(s, TR_SPLIT_TRAIN, false, 0, &b->loader));
+    TR_TRY(tr_train_step_create(s, b->collectives, b->loader, &b->train_step));
+    TR_TRY(tr_train_step_hold(b->train_step));
+    TR_TRY(bench_step_time_steps(b));
+    b->planned_bytes = tr_graph_memory(s->g).total;
+    if (free_before && device->memory_info(s->device, &free_after, &total) == TR_OK &&
+        free_after < free_before)
+        b->taken_bytes = free_before - free_after;
+    return TR_OK;
+}
+
+tr_status_t bench_step_time_parts(bench_step_t *b) {
+    const tr_session_t *s = b->s;
+    const int repeats = b->steps < MOST_REPEATS ? (int)b->steps : MOST_REPEATS;
+    bench_op_t *update = NULL;
+    TR_TRY(bench_step_time_programs(b));
+    b->idle = fmax(0, 1 - b->programs_sec / b->median_sec);
+    TR_TRY(bench_time_ops(s->g, s->last, repeats, &b->op));
+    TR_TRY(bench_time_ops(s->g, s->update, repeats, &update));
+    for (int i = 0; i < tr_program_op_count(s->g, s->update); i++)
+        b->update_sec += update[i].best_sec;
+    for (int i = 0; i < tr_program_op_count(s->g, s->last); i++)
+        b->flops += tr_op_flops(s->g, tr_program_op(s->g, s->last, i)) * (double)s->slots;
+    tr_free(&update);
+    return TR_OK;
+}
+
+void bench_step_close(bench_step_t *b, tr_world_t *world) {
+    tr_train_step_destroy(&b->train_step);
+    tr_loader_destroy(&b->loader);
+    if (b->s) tr_graph_drop_captures(b->s->g);
+    if (b->collectives) tr_world_collectives_close(world, &b->collectives);
+    tr_free(&b->op);
+    tr_free(&b->compute_sec);
+    tr_free(&b->step_sec);
+    tr_session_destroy(&b->s);
+    tr_config_destroy(&b->config);
+}

@@ -1,0 +1,37 @@
+/* The measurement of a training step on data already in memory. Private to src/cmd. */
+#ifndef TR_CMD_BENCH_BENCH_STEP_H
+#define TR_CMD_BENCH_BENCH_STEP_H
+
+#include "bench.h"
+#include "run/run.h"
+
+/* {.steps = N} initially: the steps that are timed. */
+typedef struct {
+    tr_config_t *config;
+    tr_session_t *s;
+    tr_loader_t *loader;
+    tr_collectives_t *collectives;
+    tr_train_step_t *train_step;
+    double median_sec, best_sec, exposed, busy, peak_flops, peak_bytes;
+    int64_t steps, warm;
+    double ended_sec;    /* when the outcome of the last step was known */
+    double *step_sec;    /* [steps] */
+    double *compute_sec; /* [steps] step times less exposed communication, ascending */
+    bench_op_t *op;      /* [ops of last] */
+    double update_sec;
+    double flops;                      /* of one step on all ranks */
+    double programs_sec;               /* of one step; NAN on an immediate device */
+    double idle;                       /* share of a step; NAN likewise */
+    size_t planned_bytes, taken_bytes; /* of the device; taken_bytes 0: not known */
+} bench_step_t;
+
+/* Opens the session and times its steps, after some that warm up; programs_sec, op, update_sec and
+ * flops stay 0. Call bench_step_close also after an error, on one rank; with several ranks, main
+ * ends them. Collective. */
+tr_status_t bench_step_measure(bench_step_t *b, tr_world_t *world, const char *path,
+                               cmd_words_t settings);
+/* Times the programs and the ops of the step. Collective, as the ranks reduce. */
+tr_status_t bench_step_time_parts(bench_step_t *b);
+void bench_step_close(bench_step_t *b, tr_world_t *world);
+
+#endif

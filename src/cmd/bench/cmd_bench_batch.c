@@ -1,0 +1,205 @@
+/* trainer bench batch CONFIG.ini: the training step by the batch size. */
+#include "bench_plot.h"
+#include "bench_step.h"
+#include "base/mem.h"
+#include "trainer/log.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+
+/* The knee: the smallest batch with this share of the highest rate. */
+#define KNEE 0.9
+
+typedef struct {
+    const char *path, *json, *svg;
+    cmd_words_t settings;
+    cmd_list_t sizes;
+    int64_t steps;
+    bool tokens;
+} bench_batch_options_t;
+
+typedef struct {
+    double step_sec, rate; /* median; samples/s or tokens/s. NAN: it does not fit */
+    size_t bytes;          /* planned, per rank */
+} batch_row_t;
+
+typedef struct {
+    const bench_batch_options_t *o;
+    const char *unit; /* "samples" or "tokens" */
+    int ranks;
+    char device[256];
+    batch_row_t row[CMD_LIST_MAX];
+} bench_batch_t;
+
+static double bench_batch_best(const bench_batch_t *b) {
+    double best = 0;
+    for (int i = 0; i < b->o->sizes.count; i++) best = fmax(best, b->row[i].rate);
+    return best;
+}
+
+/* Index of the size; -1: none fits. */
+static int bench_batch_knee(const bench_batch_t *b) {
+    for (int i = 0; i < b->o->sizes.count; i++)
+        if (b->row[i].rate >= KNEE * bench_batch_best(b)) return i;
+    return -1;
+}
+
+/* -- measuring --------------------------------------------------------------------------------- */
+
+static tr_status_t bench_batch_take(bench_batch_t *b, const bench_step_t *step, batch_row_t *row) {
+    const tr_session_t *s = step->s;
+    if (b->o->tokens && s->sample_terms == 1)
+        return TR_FAIL(TR_ERR_USAGE, "--tokens: the samples of %s are not texts of tokens",
+                       b->o->path);
+    tr_snprintf(b->device, sizeof b->device, "%s", s->device->description);
+    row->step_sec = step->median_sec;
+    row->bytes = step->planned_bytes;
+    row->rate = (double)(s->order.batch_size * (b->o->tokens ? s->sample_terms : 1)) /
+                step->median_sec;
+    return TR_OK;
+}
+
+/* One micro-batch per rank: what the device computes at once grows with the size. */
+static tr_status_t bench_batch_measure(bench_batch_t *b, tr_world_t *world, int i) {
+    const int size = b->o->sizes.value[i];
+    bench_step_t step = {.steps = b->o->steps};
+    char batch[48], micro[48], *last[] = {batch, micro};
+    cmd_words_t settings;
+    tr_snprintf(batch, sizeof batch, "data.batch_size=%d", size);
+    tr_snprintf(micro, sizeof micro, "data.micro_batch=%d", size / b->ranks);
+    TR_TRY(cmd_words_join(b->o->settings, (cmd_words_t){2, last}, &settings));
+    tr_status_t status = bench_step_measure(&step, world, b->o->path, settings);
+    b->row[i] = (batch_row_t){NAN, NAN, 0};
+    if (status == TR_OK) {
+        status = bench_batch_take(b, &step, &b->row[i]);
+    } else if (status == TR_ERR_MEMORY && b->ranks == 1) {
+        TR_WARN("batch size %d does not fit in the memory; it is left out", size);
+        tr_error_clear();
+        status = TR_OK;
+    }
+    if (status == TR_OK || b->ranks == 1) bench_step_close(&step, world);
+    tr_free(&settings.word);
+    return status;
+}
+
+static tr_status_t bench_batch_check(const bench_batch_t *b) {
+    const cmd_list_t *sizes = &b->o->sizes;
+    for (int i = 0; i < sizes->count; i++) {
+        if (i > 0 && sizes->value[i] <= sizes->value[i - 1])
+            return TR_FAIL(TR_ERR_USAGE, "--sizes: expected ascending numbers, found %d after %d",
+                           sizes->value[i], sizes->value[i - 1]);
+        if (sizes->value[i] % b->ranks != 0)
+            return TR_FAIL(TR_ERR_USAGE, "--sizes: expected multiples of the %d ranks, found %d",
+                           b->ranks, sizes->value[i]);
+    }
+    return TR_OK;
+}
+
+/* -- results ----------------------------------------------------------------------------------- */
+
+static void bench_batch_print(const bench_batch_t *b) {
+    const int knee = bench_batch_knee(b);
+    const double best = bench_batch_best(b);
+    char text[32], rate[32];
+    tr_snprintf(rate, sizeof rate, "%s/s", b->unit);
+    printf("%s: %d rank%s on %s, median of %lld steps, one micro-batch per rank\n", b->o->path,
+           b->ranks, b->ranks > 1 ? "s" : "", b->device, (long long)b->o->steps);
+    printf("%8s %12s %14s %12s %12s\n", "batch", "ms/step", rate, "memory", "% of best");
+    for (int i = 0; i < b->o->sizes.count; i++) {
+        const batch_row_t *r = &b->row[i];
+        if (isfinite(r->rate))
+            printf("%8d %12.3f %14.1f %12s %12.1f\n", b->o->sizes.value[i], 1e3 * r->step_sec,
+                   r->rate, tr_format_bytes((double)r->bytes, text), 100 * r->rate / best);
+        else
+            printf("%8d %12s %14s %12s %12s\n", b->o->sizes.value[i], "-", "-", "too large", "-");
+    }
+    if (knee >= 0)
+        printf("knee      batch %d: the smallest with %.0f %% of the highest rate; larger ones "
+               "take memory and gain little\n",
+               b->o->sizes.value[knee], 100 * KNEE);
+}
+
+static tr_status_t bench_batch_write_json(const bench_batch_t *b) {
+    const int knee = bench_batch_knee(b);
+    json_t *rows = json_array();
+    for (int i = 0; i < b->o->sizes.count; i++) {
+        const batch_row_t *r = &b->row[i];
+        json_array_append_new(
+            rows, json_pack("{s:i, s:b, s:o, s:o, s:o, s:o}", "batch_size", b->o->sizes.value[i],
+                            "fits", isfinite(r->rate), "step_sec", tr_json_measured(r->step_sec),
+                            "per_sec", tr_json_measured(r->rate), "memory_bytes",
+                            r->bytes ? json_integer((json_int_t)r->bytes) : json_null(),
+                            "efficiency", tr_json_measured(r->rate / bench_batch_best(b))));
+    }
+    return cmd_json_write(
+        json_pack("{s:s, s:s, s:s, s:s, s:i, s:I, s:s, s:o, s:o}", "kind", "batch", "version",
+                  cmd_version, "config", b->o->path, "device", b->device, "ranks", b->ranks,
+                  "steps", (json_int_t)b->o->steps, "unit", b->unit, "knee",
+                  knee >= 0 ? json_integer(b->o->sizes.value[knee]) : json_null(), "rows", rows),
+        b->o->json);
+}
+
+static tr_status_t bench_batch_write_svg(const bench_batch_t *b) {
+    char rate[32];
+    tr_snprintf(rate, sizeof rate, "%s/s", b->unit);
+    bench_chart_t charts[] = {{.chart = {"batch size", rate, 0, NAN, false, true}},
+                              {.chart = {"batch size", "memory (MiB)", 0, NAN, false, true}}};
+    bench_curve_t *rates = bench_chart_add(&charts[0], "measured"),
+                  *memory = bench_chart_add(&charts[1], "planned, per rank");
+    for (int i = 0; i < b->o->sizes.count; i++) {
+        charts[0].x[charts[0].points++] = b->o->sizes.value[i];
+        charts[1].x[charts[1].points++] = b->o->sizes.value[i];
+        rates->y[i] = b->row[i].rate;
+        memory->y[i] = b->row[i].bytes ? (double)b->row[i].bytes / 0x1p20 : NAN;
+    }
+    return bench_plot_write(b->o->svg, charts, TR_COUNT(charts));
+}
+
+static tr_status_t bench_batch_run(void *options) {
+    const bench_batch_options_t *o = options;
+    bench_batch_t b = {.o = o, .unit = o->tokens ? "tokens" : "samples"};
+    tr_world_t *world = NULL;
+    TR_TRY(cmd_world_open(&world));
+    const tr_world_info_t *info = tr_world_info(world);
+    b.ranks = info->size;
+    TR_TRY(bench_batch_check(&b));
+    for (int i = 0; i < o->sizes.count; i++) TR_TRY(bench_batch_measure(&b, world, i));
+    if (info->rank == 0) {
+        if (!cmd_json_is_stdout(o->json)) bench_batch_print(&b);
+        if (o->json) TR_TRY(bench_batch_write_json(&b));
+        if (o->svg) TR_TRY(bench_batch_write_svg(&b));
+    }
+    cmd_world_close(&world); /* after an error main ends the other ranks */
+    return TR_OK;
+}
+
+static const cmd_argument_t arguments[] = {
+    {"CONFIG.ini", offsetof(bench_batch_options_t, path), CMD_REQUIRED, NULL},
+    {"[key=value ...]", offsetof(bench_batch_options_t, settings), CMD_SETTINGS, NULL},
+};
+
+static const cmd_option_t options[] = {
+    CMD_OPTION_NUMBERS(bench_batch_options_t, sizes, "--sizes", "N,N,...", "64,128,256,512", 1,
+                       1 << 24,
+                       "The batch sizes of all ranks together, ascending; 8..512 doubles."),
+    CMD_OPTION_INT(bench_batch_options_t, steps, "--steps", "N", "30", 1, CMD_NO_LIMIT,
+                   "The steps that are timed for each size."),
+    CMD_OPTION_FLAG(bench_batch_options_t, tokens, "--tokens",
+                    "Prints tokens/s instead of samples/s."),
+    CMD_OPTION_JSON(bench_batch_options_t, BENCH_JSON),
+    BENCH_SVG(bench_batch_options_t, "the rate and the memory over the batch size"),
+};
+
+const cmd_command_t bench_batch = {
+    .name = "bench batch",
+    .summary =
+        "Times the training step by the batch size.\n"
+        "It runs alone or under mpirun, on data that is already in memory, with one micro-batch "
+        "per rank. For each size it prints the step time, samples/s, the planned memory, and the "
+        "rate as a share of the highest one. The knee is the smallest size with 90 % of the "
+        "highest rate. On one rank, sizes that do not fit in the memory are marked.",
+    CMD_ARGUMENTS(bench_batch_options_t),
+    CMD_OPTIONS,
+    .run = bench_batch_run,
+};
