@@ -5,12 +5,17 @@ golden=$TRAINER_ROOT/tests/golden/gpt2/plain
 # call CODE ARGUMENTS...: ends with this code
 call() { local code=$1; shift; "$TRAINER" bench generate "$@" >out 2>err; [ $? = "$code" ]; }
 
-call 0 "$golden" --tokens 4 threads=1 &&
+call 0 "$golden" --tokens 4 threads=1 --svg g.svg &&
     for batch in 1 4 16 32 64; do
         grep -Eq "^ +$batch( +[0-9.]+){10}\$" out || echo "no row of $batch"
     done >err &&
     [ ! -s err ]
 ok $? "a row for each number of texts"
+best=$(awk 'NF == 11 && $1 > 0 && $2 > most { most = $2; best = $1 } END { print best }' out)
+grep -q "^best  *batch $best," out && grep -q '^loaded in [0-9.]* s, the process then takes [0-9.]* [KMG]iB$' out
+ok $? "the best batch is named; time to load and memory"
+grep -q "tokens/s" g.svg && grep -q "next token" g.svg && [ "$(tail -n 1 g.svg)" = "</svg>" ]
+ok $? "tokens/s and the time of a token, plotted"
 
 call 0 "$golden" --tokens 4 --prompt 20 --batch 3 --weights bf16 --json b.json threads=1 &&
     [ "$(grep -Ec '^ +[0-9]+ +[0-9.]+ ' out)" = 1 ]
@@ -33,6 +38,13 @@ sys.exit(not (ok and abs(row["weights_bytes_per_sec"] / (read * row["tokens_per_
 else
     skip "the JSON form" "no python3"
 fi
+call 0 "$golden" --tokens 2 --batch 2 --devices cpu,cpu --json d.json threads=1 &&
+    grep -Eq '^ +2 +[0-9.]+  cpu over cpu$' out && grep -q '"kind": *"devices"' d.json &&
+    [ "$(grep -c '"load_sec"' d.json)" = 2 ] && [ "$(grep -c '"speedup"' d.json)" = 1 ]
+ok $? "--devices: each of them, and the speedup over the first"
+call 2 "$golden" --devices tpu && names err --devices tpu &&
+    call 2 "$golden" --devices cpu,cpu,cpu && names err --devices
+ok $? "devices that cannot be"
 call 2 "$golden" --batch 65 && names err '--batch' &&
     call 2 "$golden" --tokens 1 && names err '--tokens' &&
     call 2 && names err 'bench generate'

@@ -32,6 +32,11 @@ ok $? "bench matmul: both devices, transfers, the size from which the GPU is fas
 grep -q "cuda tf32" matmul.svg && grep -q "speedup over the CPU" matmul.svg &&
     [ "$(grep -Ec '"speedup": *[0-9.]+' matmul.json)" = 8 ] && [ "$(grep -c '"speedup": *null' matmul.json)" = 6 ]
 ok $? "the speedup over the CPU, also plotted"
+fakes "$TRAINER" bench generate "$TRAINER_ROOT/tests/golden/gpt2/plain" --tokens 2 --batch 2 threads=1 \
+    --devices cpu,cuda --json texts.json >out 2>&1 && grep -Eq '^ +2 +[0-9.]+  cuda over cpu$' out &&
+    grep -Eq '^loaded in .* of the device$' out && grep -q '"device_name": *"cuda"' texts.json &&
+    grep -Eq '"speedup": *[0-9.]+' texts.json
+ok $? "bench generate --devices: both devices, the memory of the GPU, the speedup"
 if command -v python3 >/dev/null; then
     echo '{"kind": "gpu_bench", "runs": [{"name": "mnist_mlp"}]}' >bench.json
     fakes "$TRAINER_ROOT/tests/gpu/bench" mnist_mlp --dry --build "$BUILD" --out . --python no-python >out 2>&1 &&

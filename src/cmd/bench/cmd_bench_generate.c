@@ -1,6 +1,7 @@
 /* trainer bench generate RUN|CHECKPOINT|FOLDER: tokens/s by the number of texts that are continued at
  * once. */
 #include "bench.h"
+#include "bench_plot.h"
 #include "cmd/open_trained.h"
 #include "infer/generate.h"
 #include "base/stats.h"
@@ -14,13 +15,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WARM = 3, RUNS = 10, BATCHES = 5, BATCH_MAX = 64 };
+enum { WARM = 3, RUNS = 10, BATCHES = 5, BATCH_MAX = 64, DEVICES = 2 };
+static const char *const device_names[DEVICES] = {"cpu", "cuda"};
 
 typedef struct {
-    const char *weights, *json;
+    const char *weights, *json, *svg;
     cmd_words_t settings;
     int64_t prompt, tokens, batch; /* tokens of a prompt, and new ones; batch 0: several */
     int type;                      /* of the weights, a tr_dtype_t */
+    cmd_list_t devices;            /* indexes of device_names; none: that of the configuration */
 } bench_generate_options_t;
 
 enum { P50, P90, P99, PERCENTILES };
@@ -43,10 +46,12 @@ typedef struct {
     const bench_generate_options_t *o;
     int64_t batches[BATCHES];
     int count; /* of batches */
-    cmd_trained_t t;
+    const char *device; /* "cpu"; from the measurement on */
+    cmd_trained_t t;    /* open during the measurement */
     tr_generator_t *generator;
     generate_result_t result[BATCHES];
     double load_sec, resident_bytes; /* until the first run; then, of this process */
+    double device_bytes;             /* planned; of a device that is not the host, else 0 */
     double weight_bytes;             /* read for each run of `decode` */
     double limit_bytes;              /* that the device reads per second; 0: not known */
     TR_VEC(generate_kind_t) kinds;   /* of the first batch */
@@ -163,20 +168,29 @@ static tr_status_t bench_generate_measure(bench_generate_t *b) {
     return TR_OK;
 }
 
+static int bench_generate_best(const bench_generate_t *b) {
+    int best = 0;
+    for (int i = 1; i < b->count; i++)
+        if (b->result[i].rate[RUNS / 2] > b->result[best].rate[RUNS / 2]) best = i;
+    return best;
+}
+
 /* -- results ----------------------------------------------------------------------------------- */
 
 static void bench_generate_print(const bench_generate_t *b) {
     const tr_session_t *s = b->t.s;
     char text[32];
     double sum = 0;
-    printf("%s, %.1f M parameters, weights in %s, %d thread%s on %s\n", s->model.type,
-           (double)s->parameters / 1e6, cmd_weight_type(b->o->type), s->device->threads,
-           s->device->threads > 1 ? "s" : "", s->device->description);
+    printf("%s, %.1f M parameters, weights in %s, on %s\n", s->model.type,
+           (double)s->parameters / 1e6, cmd_weight_type(b->o->type), s->device->description);
     printf("prompts of %lld tokens, %lld new tokens, %d runs", (long long)b->o->prompt,
            (long long)b->o->tokens, RUNS);
     if (b->limit_bytes > 0) printf("; memory is read at up to %.1f GB/s", b->limit_bytes / 1e9);
-    printf("\nloaded in %.2f s, the process then takes %s\n\n", b->load_sec,
+    printf("\nloaded in %.2f s, the process then takes %s", b->load_sec,
            tr_format_bytes(b->resident_bytes, text));
+    if (b->device_bytes > 0)
+        printf(", and %s of the device", tr_format_bytes(b->device_bytes, text));
+    printf("\n\n");
     printf("%6s %10s %10s %10s %14s  %25s  %25s\n", "", "tokens/s", "", "", "", "first token ms",
            "next token ms");
     printf("%6s %10s %10s %10s %14s ", "batch", "median", "lowest", "highest", "weights GB/s");
@@ -190,6 +204,9 @@ static void bench_generate_print(const bench_generate_t *b) {
         for (int p = 0; p < PERCENTILES; p++) printf(" %8.2f", 1e3 * r->token_sec[p]);
         printf("\n");
     }
+    if (b->count > 1)
+        printf("best      batch %lld, by the median\n",
+               (long long)b->batches[bench_generate_best(b)]);
     /* Op by op: with the wait after each op, the sum is more than the time of a run. */
     for (size_t i = 0; i < b->kinds.count; i++) sum += b->kinds.data[i].sec;
     printf("\nbatch %lld, one token, op by op\n\n", (long long)b->batches[0]);
@@ -202,7 +219,7 @@ static void bench_generate_print(const bench_generate_t *b) {
     printf("%9.3f %6.1f\n", sum * 1e3, 100.0);
 }
 
-static tr_status_t bench_generate_write_json(const bench_generate_t *b) {
+static json_t *bench_generate_json(const bench_generate_t *b) {
     const tr_session_t *s = b->t.s;
     json_t *rows = json_array();
     for (int i = 0; i < b->count; i++) {
@@ -217,41 +234,141 @@ static tr_status_t bench_generate_write_json(const bench_generate_t *b) {
                       "first_token_sec_p99", r->first_sec[P99], "token_sec", r->token_sec[P50],
                       "token_sec_p90", r->token_sec[P90], "token_sec_p99", r->token_sec[P99]));
     }
-    return cmd_json_write(
-        json_pack("{s:s, s:s, s:i, s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:o}", "version", cmd_version,
-                  "device", s->device->description, "threads", s->device->threads, "weights",
-                  cmd_weight_type(b->o->type), "parameters", (json_int_t)s->parameters, "prompt",
-                  (json_int_t)b->o->prompt, "tokens", (json_int_t)b->o->tokens, "load_sec",
-                  b->load_sec, "resident_bytes", b->resident_bytes, "read_bytes_per_sec",
-                  b->limit_bytes, "rows", rows),
-        b->o->json);
+    return json_pack("{s:s, s:s, s:s, s:i, s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:I, s:o}",
+                     "version", cmd_version, "device", s->device->description, "device_name",
+                     b->device, "threads", s->device->threads, "weights",
+                     cmd_weight_type(b->o->type), "parameters", (json_int_t)s->parameters, "prompt",
+                     (json_int_t)b->o->prompt, "tokens", (json_int_t)b->o->tokens, "load_sec",
+                     b->load_sec, "resident_bytes", b->resident_bytes, "device_bytes",
+                     b->device_bytes, "read_bytes_per_sec", b->limit_bytes, "best_batch",
+                     (json_int_t)b->batches[bench_generate_best(b)], "rows", rows);
+}
+
+/* How many times as many tokens/s as on the first device. */
+static double bench_generate_speedup(const bench_generate_t *all, int device, int batch) {
+    return all[device].result[batch].rate[RUNS / 2] / all[0].result[batch].rate[RUNS / 2];
+}
+
+static void bench_generate_print_speedups(const bench_generate_t *all, int count) {
+    for (int d = 1; d < count; d++) {
+        printf("\n%6s %22s\n", "batch", "speedup, by the median");
+        for (int i = 0; i < all[d].count; i++)
+            printf("%6lld %8.2f  %s over %s\n", (long long)all[d].batches[i],
+                   bench_generate_speedup(all, d, i), all[d].device, all[0].device);
+    }
+}
+
+/* Steals `results`: the result of one device, or with --devices of each, and the speedups. */
+static tr_status_t bench_generate_write_json(const bench_generate_t *all, int count,
+                                             json_t *results) {
+    const bench_generate_options_t *o = all[0].o;
+    json_t *speedups = json_array(), *one = json_incref(json_array_get(results, 0));
+    if (o->devices.count == 0) {
+        json_decref(results);
+        json_decref(speedups);
+        return cmd_json_write(one, o->json);
+    }
+    json_decref(one);
+    for (int d = 1; d < count; d++)
+        for (int i = 0; i < all[d].count; i++)
+            json_array_append_new(
+                speedups,
+                json_pack("{s:s, s:s, s:I, s:f}", "device_name", all[d].device, "over",
+                          all[0].device, "batch", (json_int_t)all[d].batches[i], "speedup",
+                          bench_generate_speedup(all, d, i)));
+    return cmd_json_write(json_pack("{s:s, s:o, s:o}", "kind", "devices", "results", results,
+                                    "speedups", speedups),
+                          o->json);
+}
+
+static tr_status_t bench_generate_write_svg(const bench_generate_t *all, int count) {
+    bench_chart_t charts[] = {{.chart = {"texts at once", "tokens/s", 0, NAN, false, true}},
+                              {.chart = {"texts at once", "next token, p50 (ms)", 0, NAN, false, true}}};
+    for (size_t k = 0; k < TR_COUNT(charts); k++)
+        for (int i = 0; i < all[0].count; i++)
+            charts[k].x[charts[k].points++] = (double)all[0].batches[i];
+    for (int d = 0; d < count; d++) {
+        bench_curve_t *rate = bench_chart_add(&charts[0], all[d].device),
+                      *token = bench_chart_add(&charts[1], all[d].device);
+        for (int i = 0; i < all[d].count; i++) {
+            rate->y[i] = all[d].result[i].rate[RUNS / 2];
+            token->y[i] = 1e3 * all[d].result[i].token_sec[P50];
+        }
+    }
+    return bench_plot_write(all[0].o->svg, charts, TR_COUNT(charts));
+}
+
+/* -- running ----------------------------------------------------------------------------------- */
+
+/* Opens the model on one device (NULL: that of the configuration), and prints its results and adds
+ * them to `results`. */
+static tr_status_t bench_generate_on(bench_generate_t *b, tr_world_t *world, const char *device,
+                                     json_t *results) {
+    const bench_generate_options_t *o = b->o;
+    const tr_trained_params_t trained = {
+        .weights = o->weights, .build = bench_generate_build, .build_self = b};
+    char assignment[32], *last[] = {assignment};
+    cmd_words_t settings;
+    tr_config_t *config = NULL;
+    tr_status_t status = TR_OK;
+    tr_snprintf(assignment, sizeof assignment, "device=%s", device ? device : "");
+    TR_TRY(cmd_words_join(o->settings, (cmd_words_t){device ? 1 : 0, last}, &settings));
+    const cmd_trained_params_t params = {.weights = o->weights, .settings = settings};
+    const double begin = tr_clock_sec();
+    b->t = (cmd_trained_t){.step = -1, .world = world};
+    TR_TRY_GOTO(cmd_trained_config(world, &params, &config), done);
+    b->t.config = config;
+    TR_TRY_GOTO(tr_trained_open(&trained, &b->t), done);
+    TR_TRY_GOTO(tr_generator_start(b->generator), done);
+    b->load_sec = tr_clock_sec() - begin;
+    b->device = b->t.s->device->ops->name;
+    b->resident_bytes = (double)tr_host_resident_bytes();
+    if (!b->t.s->device->host_visible)
+        b->device_bytes = (double)tr_graph_memory(b->t.s->g).total;
+    TR_TRY_GOTO(bench_generate_measure(b), done);
+    if (!cmd_json_is_stdout(o->json)) bench_generate_print(b);
+    json_array_append_new(results, bench_generate_json(b));
+done:
+    tr_generator_destroy(&b->generator);
+    tr_vec_free(&b->kinds);
+    tr_trained_close(&b->t);
+    tr_config_destroy(&config);
+    tr_free(&settings.word);
+    return status;
 }
 
 static tr_status_t bench_generate_run(void *options) {
     const bench_generate_options_t *o = options;
-    bench_generate_t b = {.o = o, .batches = {1, 4, 16, 32, 64}, .count = BATCHES};
-    const cmd_trained_params_t params = {.weights = o->weights,
-                                         .settings = o->settings,
-                                         .build = bench_generate_build,
-                                         .build_self = &b};
+    const int count = o->devices.count > 0 ? o->devices.count : 1;
+    bench_generate_t all[DEVICES];
+    tr_world_t *world = NULL;
+    json_t *results = json_array();
     tr_status_t status = TR_OK;
-    if (o->batch > 0) b.batches[0] = o->batch, b.count = 1;
-    const double begin = tr_clock_sec();
-    TR_TRY_GOTO(cmd_trained_open(&params, &b.t), done);
-    if (b.t.info->size > 1)
-        TR_TRY_GOTO(
-            TR_FAIL(TR_ERR_USAGE, "bench generate runs alone, not on %d ranks", b.t.info->size),
-            done);
-    TR_TRY_GOTO(tr_generator_start(b.generator), done);
-    b.load_sec = tr_clock_sec() - begin;
-    b.resident_bytes = (double)tr_host_resident_bytes();
-    TR_TRY_GOTO(bench_generate_measure(&b), done);
-    if (!cmd_json_is_stdout(o->json)) bench_generate_print(&b);
-    if (o->json) status = bench_generate_write_json(&b);
+    if (count > DEVICES)
+        TR_TRY_GOTO(TR_FAIL(TR_ERR_USAGE, "bench generate: --devices: expected at most %d, found %d",
+                            DEVICES, count),
+                    done);
+    TR_TRY_GOTO(cmd_world_open(&world), done);
+    if (tr_world_info(world)->size > 1)
+        TR_TRY_GOTO(TR_FAIL(TR_ERR_USAGE, "bench generate runs alone, not on %d ranks",
+                            tr_world_info(world)->size),
+                    done);
+    for (int d = 0; d < count; d++) {
+        const char *device = o->devices.count > 0 ? device_names[o->devices.value[d]] : NULL;
+        all[d] =
+            (bench_generate_t){.o = o, .batches = {1, 4, 16, 32, 64}, .count = BATCHES};
+        if (o->batch > 0) all[d].batches[0] = o->batch, all[d].count = 1;
+        if (d > 0 && !cmd_json_is_stdout(o->json)) printf("\n");
+        TR_TRY_GOTO(bench_generate_on(&all[d], world, device, results), done);
+    }
+    if (!cmd_json_is_stdout(o->json)) bench_generate_print_speedups(all, count);
+    if (o->json)
+        TR_TRY_GOTO(bench_generate_write_json(all, count, json_incref(results)), done);
+    if (o->svg) TR_TRY_GOTO(bench_generate_write_svg(all, count), done);
+    cmd_world_close(&world);
 done:
-    tr_generator_destroy(&b.generator);
-    tr_vec_free(&b.kinds);
-    return cmd_trained_close(&b.t, status);
+    json_decref(results);
+    return status;
 }
 
 static const cmd_argument_t arguments[] = {
@@ -268,7 +385,11 @@ static const cmd_option_t options[] = {
                    "The tokens of each run."),
     CMD_OPTION_ENUM(bench_generate_options_t, type, "--weights", "fp32", CMD_WEIGHT_TYPES,
                     "The type in which the weights are read."),
+    CMD_OPTION_CHOICES(bench_generate_options_t, devices, "--devices", "D,D", NULL, "cpu|cuda",
+                       "Times each of these devices, and prints the speedup over the first one."),
     CMD_OPTION_JSON(bench_generate_options_t, BENCH_JSON),
+    BENCH_SVG(bench_generate_options_t,
+              "tokens/s and the time of the next tokens over the texts at once"),
 };
 
 const cmd_command_t bench_generate = {
@@ -279,7 +400,9 @@ const cmd_command_t bench_generate = {
         "tokens/s (median, lowest and highest of 10 runs of N tokens, after 3 runs that do not "
         "count), the rate at which the fastest run reads the weights, with the read bandwidth of "
         "the device, measured in the same run, and percentiles of the time to the first token of "
-        "the first text and of the time of the next tokens.",
+        "the first text and of the time of the next tokens. It also prints the time to load the "
+        "model, the memory that the process and the device then take, and the batch with the most "
+        "tokens/s.",
     CMD_ARGUMENTS(bench_generate_options_t),
     CMD_OPTIONS,
     .run = bench_generate_run,
