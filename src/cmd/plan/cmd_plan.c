@@ -151,6 +151,7 @@ static tr_status_t plan_run(void *options) {
                  {"--stages", o->stages},
                  {"--largest", o->memory > 0},
                  {"--gpu", o->gpu},
+                 {"--price without --gpu", o->price && !o->gpu},
                  {"--ops", o->ops}};
     const char *mode = NULL;
     tr_config_t *config = NULL;
@@ -163,9 +164,9 @@ static tr_status_t plan_run(void *options) {
     }
     if (o->nodes.count > 0 && o->ranks.count > 0)
         return TR_FAIL(TR_ERR_USAGE, "plan --nodes does not take --ranks; use --ranks-per-node");
-    if (o->gpu && o->ranks.count > 1)
-        return TR_FAIL(TR_ERR_USAGE, "plan --gpu takes one number of ranks, found %d",
-                       o->ranks.count);
+    if ((o->gpu || o->price) && o->ranks.count > 1)
+        return TR_FAIL(TR_ERR_USAGE, "plan %s takes one number of ranks, found %d",
+                       o->gpu ? "--gpu" : "--price", o->ranks.count);
     if (o->ranks.count == 0) o->ranks = (cmd_list_t){1, {1}};
     cmd_config_path(o->path, path);
     TR_TRY(cmd_config_load(path, o->settings, &config));
@@ -174,6 +175,7 @@ static tr_status_t plan_run(void *options) {
                                : o->stages        ? plan_stages(config, o)
                                : o->memory > 0    ? plan_largest(config, o)
                                : o->gpu           ? plan_gpu(config, o)
+                               : o->price         ? plan_prices(config, o)
                                                   : plan_print(config, o);
     tr_log_set_sink(NULL, NULL);
     tr_str_free(&said);
@@ -213,6 +215,11 @@ static const cmd_option_t options[] = {
                     "Keeps the compiled plans of --gpu in DIR, for runs with cuda.plan_cache = "
                     "DIR.",
                     .with = "--gpu"),
+    CMD_OPTION_TEXT(plan_options_t, price, "--price", "PRICE|GPU=PRICE,...", NULL,
+                    "The price of a GPU hour, in any currency: 3.50 for the GPU of --gpu, or, "
+                    "without --gpu, those of several kinds (l4=0.80,h100=3.50). Prints the "
+                    "predicted time and cost of all steps on --ranks GPUs, and whether a CPU is "
+                    "enough."),
     CMD_OPTION_NUMBERS(plan_options_t, nodes, "--nodes", "N,N,...", NULL, 1, MAX_COUNT,
                        "Predicts step time, exposed communication and efficiency on these numbers "
                        "of nodes (4..1024 doubles), as a band with its assumptions. Requires "
@@ -231,9 +238,9 @@ static const cmd_option_t options[] = {
                     "weak multiplies data.batch_size by the nodes; strong keeps it.",
                     .with = "--nodes"),
     CMD_OPTION_JSON(plan_options_t,
-                    "Also writes what --stages, --largest, --gpu and --nodes print as JSON; - "
+                    "Also writes what --stages, --largest, --gpu, --price and --nodes print as JSON; - "
                     "writes only JSON to standard output.",
-                    .with = "--nodes|--stages|--largest|--gpu"),
+                    .with = "--nodes|--stages|--largest|--gpu|--price"),
 };
 
 const cmd_command_t cmd_plan = {

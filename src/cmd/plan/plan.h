@@ -19,6 +19,7 @@ typedef struct {
     int largest;            /* --largest: plan_largest_t */
     int64_t memory;         /* of --largest, bytes; 0: not given */
     const char *gpu, *warm; /* --gpu MODEL, --warm FOLDER */
+    const char *price;      /* --price 3.50, or --price l4=0.80,h100=3.50 */
 } plan_options_t;
 
 typedef enum { PLAN_N_LAYER, PLAN_N_EMBD, PLAN_MICRO_BATCH } plan_largest_t;
@@ -43,5 +44,7 @@ tr_status_t plan_largest(tr_config_t *config, const plan_options_t *o);
  * predicted step.
  * Sets cuda.plan_cache to o->warm. */
 tr_status_t plan_gpu(tr_config_t *config, const plan_options_t *o);
+/* plan --price GPU=PRICE,...: the time and the cost on each of these GPUs. Sets cuda.plan_cache. */
+tr_status_t plan_prices(tr_config_t *config, const plan_options_t *o);
 
 #endif

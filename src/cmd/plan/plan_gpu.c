@@ -1,6 +1,7 @@
 /* trainer plan CONFIG --gpu MODEL: what a run takes on a GPU that need not be in this machine. */
 #include "cmd/cmd.h"
 #include "plan.h"
+#include "plan_price.h"
 #include "plan_step.h"
 #include "base/clock.h"
 #include "base/mem.h"
@@ -139,35 +140,81 @@ static json_t *plan_gpu_json(const gpu_plan_t *p, const plan_options_t *o) {
                      "plan_sec", p->sec, "ops", rows, "step", plan_step_json(&p->step));
 }
 
-tr_status_t plan_gpu(tr_config_t *config, const plan_options_t *o) {
+/* Plans the session on a GPU of this kind, and predicts its step. */
+static tr_status_t plan_gpu_predict(tr_config_t *config, const plan_options_t *o, const char *gpu,
+                                    gpu_plan_t *p) {
     const int ranks = o->ranks.value[0];
     const bool is_auto = strcmp(tr_config_get(config, "data.micro_batch"), "auto") == 0;
     const tr_session_params_t params = {.training = true,
                                         .evaluation = true,
                                         .any_size = !is_auto, /* auto: reduced until it fits */
-                                        .gpu = o->gpu,
+                                        .gpu = gpu,
                                         .split = TR_SPLIT_TRAIN,
                                         .rank = ranks - 1,
                                         .size = ranks};
-    gpu_plan_t p = {0};
     const tr_gpu_kind_t *kind = NULL;
     tr_status_t status = TR_OK;
     tr_str_t assignment = {0};
-    TR_TRY(tr_gpu_kind_find(o->gpu, &kind));
+    TR_TRY(tr_gpu_kind_find(gpu, &kind));
     /* only --warm writes plans: those of a model are no choice for the GPUs of this machine */
     tr_str_printf(&assignment, "cuda.plan_cache=%s", o->warm ? o->warm : "none");
     TR_TRY_GOTO(tr_config_set(config, assignment.text, "plan --gpu"), done);
-    TR_TRY_GOTO(tr_session_create(config, NULL, &params, &p.s), done);
-    p.sec = p.s->plan_sec;
+    TR_TRY_GOTO(tr_session_create(config, NULL, &params, &p->s), done);
+    p->sec = p->s->plan_sec;
+    status = plan_step_predict(p->s, kind, &p->step);
+done:
+    tr_str_free(&assignment);
+    return status;
+}
+
+tr_status_t plan_gpu(tr_config_t *config, const plan_options_t *o) {
+    gpu_plan_t p = {0};
+    plan_price_t price;
+    int priced = 0;
+    json_t *json = NULL;
+    tr_status_t status = TR_OK;
+    TR_TRY(plan_price_parse(o, 1, &price, &priced));
+    TR_TRY_GOTO(plan_gpu_predict(config, o, o->gpu, &p), done);
     TR_TRY_GOTO(plan_gpu_add_program(&p, p.s->last), done);
     TR_TRY_GOTO(plan_gpu_add_program(&p, p.s->eval), done);
     TR_TRY_GOTO(p.s->device->ops->report(p.s->device, plan_gpu_take_count, &p), done);
-    TR_TRY_GOTO(plan_step_predict(p.s, kind, &p.step), done);
+    if (priced) plan_price_set(&price, p.s, &p.step);
     if (!cmd_json_is_stdout(o->json)) plan_gpu_print(&p, o);
-    if (o->json) status = cmd_json_write(plan_gpu_json(&p, o), o->json);
+    if (!cmd_json_is_stdout(o->json) && priced)
+        TR_TRY_GOTO(plan_price_print(&price, priced, p.s), done);
+    if (o->json) {
+        json = plan_gpu_json(&p, o);
+        if (priced) json_object_set_new(json, "prices", plan_price_json(&price, priced));
+        status = cmd_json_write(json, o->json);
+    }
 done:
     tr_session_destroy(&p.s);
     tr_vec_free(&p.rows);
-    tr_str_free(&assignment);
+    return status;
+}
+
+tr_status_t plan_prices(tr_config_t *config, const plan_options_t *o) {
+    enum { MOST = 16 };
+    plan_price_t rows[MOST];
+    int count = 0;
+    tr_session_t *s = NULL; /* of the last GPU */
+    tr_status_t status = TR_OK;
+    TR_TRY(plan_price_parse(o, MOST, rows, &count));
+    for (int i = 0; i < count; i++) {
+        gpu_plan_t p = {0};
+        tr_session_destroy(&s);
+        status = plan_gpu_predict(config, o, rows[i].gpu, &p);
+        s = p.s;
+        TR_TRY_GOTO(status, done);
+        plan_price_set(&rows[i], s, &p.step);
+    }
+    if (!cmd_json_is_stdout(o->json)) TR_TRY_GOTO(plan_price_print(rows, count, s), done);
+    if (o->json)
+        status = cmd_json_write(json_pack("{s:s, s:s, s:I, s:o}", "kind", "prices", "config",
+                                          o->path, "steps", (json_int_t)s->total_steps, "prices",
+                                          plan_price_json(rows, count)),
+                                o->json);
+done:
+    tr_session_destroy(&s);
     return status;
 }

@@ -1,0 +1,130 @@
+/* trainer plan CONFIG --price: time and cost of a run on GPUs that are rented by the hour. */
+#include "plan_price.h"
+#include "base/mem.h"
+#include "device/gpu_kinds.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A run that a CPU ends within this time is not worth a GPU. */
+#define SHORT_SEC 600
+
+/* -- what is asked for ------------------------------------------------------------------------- */
+
+/* "3.50", up to a comma. */
+static bool plan_price_number(const char *text, double *out) {
+    char *end;
+    *out = strtod(text, &end);
+    return end > text && (*end == '\0' || *end == ',') && *out > 0 && isfinite(*out);
+}
+
+tr_status_t plan_price_parse(const plan_options_t *o, int most, plan_price_t *out, int *out_count) {
+    const tr_gpu_kind_t *kind = NULL;
+    *out_count = 0;
+    for (const char *at = o->price; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+        const char *equal = strchr(at, '=');
+        char name[16];
+        plan_price_t *row = &out[*out_count];
+        if (*out_count == most)
+            return TR_FAIL(TR_ERR_USAGE, "--price %s: expected at most %d prices", o->price, most);
+        *row = (plan_price_t){.gpus = o->ranks.value[0]};
+        if (!plan_price_number(o->gpu || !equal ? at : equal + 1, &row->per_hour))
+            return TR_FAIL(TR_ERR_USAGE,
+                           "--price %s: expected the price of a GPU hour, such as 3.50 with --gpu, "
+                           "or GPU=PRICE,GPU=PRICE without it",
+                           o->price);
+        if (!o->gpu && !equal)
+            return TR_FAIL(TR_ERR_USAGE,
+                           "--price %s: which GPU is it? Add --gpu, or give the price as GPU=PRICE",
+                           o->price);
+        tr_snprintf(name, sizeof name, "%.*s", o->gpu ? (int)sizeof name : (int)(equal - at),
+                    o->gpu ? o->gpu : at);
+        TR_TRY(tr_gpu_kind_find(name, &kind));
+        row->gpu = kind->name;
+        (*out_count)++;
+    }
+    return o->gpu && *out_count > 1
+               ? TR_FAIL(TR_ERR_USAGE, "--price %s: expected one price with --gpu", o->price)
+               : TR_OK;
+}
+
+/* -- time and cost ----------------------------------------------------------------------------- */
+
+void plan_price_set(plan_price_t *p, const tr_session_t *s, const plan_step_t *step) {
+    p->step = *step;
+    p->fits = tr_graph_memory(s->g).total <= s->device->memory_bytes;
+    p->train_sec = (double)s->total_steps * step->step_sec;
+    p->cost = p->train_sec / 3600 * p->gpus * p->per_hour;
+}
+
+/* All FLOPs of the run at the rate that the products of this machine's CPU reach. */
+static tr_status_t plan_price_cpu(const tr_session_t *s, double *out_sec, double *out_rate) {
+    const tr_device_params_t params = {.threads = s->main.threads < 0 ? 0 : (int)s->main.threads};
+    tr_device_t *cpu = NULL;
+    double flops = 0;
+    for (int i = 0; i < tr_program_op_count(s->g, s->last); i++)
+        flops += tr_op_flops(s->g, tr_program_op(s->g, s->last, i)) * (double)s->slots;
+    TR_TRY(tr_device_open("cpu", &params, &cpu));
+    const tr_status_t status = cpu->ops->measure_peak(cpu, TR_F32, out_rate, NULL);
+    *out_sec = (double)s->total_steps * flops / *out_rate;
+    tr_device_close(&cpu);
+    return status;
+}
+
+/* -- printing ---------------------------------------------------------------------------------- */
+
+static int plan_price_decimals(double cost) {
+    return cost < 1 ? 4 : 2;
+}
+
+static const plan_price_t *plan_price_cheapest(const plan_price_t *rows, int count) {
+    const plan_price_t *best = NULL;
+    for (int i = 0; i < count; i++)
+        if (rows[i].fits && (!best || rows[i].cost < best->cost)) best = &rows[i];
+    return best;
+}
+
+static void plan_price_advise(const plan_price_t *gpu, double cpu_sec, double cpu_rate) {
+    char on_cpu[32], on_gpu[32];
+    tr_format_duration(cpu_sec, on_cpu);
+    if (!gpu) {
+        printf("CPU or GPU: the run fits on none of these GPUs; use more ranks or a smaller "
+               "data.micro_batch\n");
+        return;
+    }
+    tr_format_duration(gpu->train_sec, on_gpu);
+    printf("CPU or GPU: %s: this CPU takes %s or more, at the %.0f GFLOP/s that its products "
+           "reach; %d x %s takes %s for %.*f, predicted\n",
+           cpu_sec <= fmax(SHORT_SEC, gpu->train_sec) ? "CPU" : "GPU", on_cpu, cpu_rate / 1e9,
+           gpu->gpus, gpu->gpu, on_gpu, plan_price_decimals(gpu->cost), gpu->cost);
+}
+
+tr_status_t plan_price_print(const plan_price_t *rows, int count, const tr_session_t *s) {
+    double cpu_sec = NAN, cpu_rate = NAN;
+    char time[32];
+    printf("\n%lld steps, predicted, not measured; without start, validation and waits for data\n",
+           (long long)s->total_steps);
+    printf("%-6s %5s %12s %7s %12s %12s %12s\n", "gpu", "gpus", "GPU hour", "fits", "ms/step",
+           "time", "cost");
+    for (int i = 0; i < count; i++)
+        printf("%-6s %5d %12.2f %7s %12.3f %12s %12.*f\n", rows[i].gpu, rows[i].gpus,
+               rows[i].per_hour, rows[i].fits ? "yes" : "NO", 1e3 * rows[i].step.step_sec,
+               tr_format_duration(rows[i].train_sec, time), plan_price_decimals(rows[i].cost),
+               rows[i].cost);
+    TR_TRY(plan_price_cpu(s, &cpu_sec, &cpu_rate));
+    plan_price_advise(plan_price_cheapest(rows, count), cpu_sec, cpu_rate);
+    return TR_OK;
+}
+
+json_t *plan_price_json(const plan_price_t *rows, int count) {
+    json_t *list = json_array();
+    for (int i = 0; i < count; i++)
+        json_array_append_new(
+            list, json_pack("{s:s, s:i, s:f, s:b, s:f, s:f, s:f}", "gpu", rows[i].gpu, "gpus",
+                            rows[i].gpus, "per_gpu_hour", rows[i].per_hour, "fits", rows[i].fits,
+                            "step_ms", 1e3 * rows[i].step.step_sec, "train_sec", rows[i].train_sec,
+                            "cost", rows[i].cost));
+    return list;
+}
