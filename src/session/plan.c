@@ -5,6 +5,7 @@
 #include "plan.h"
 #include "programs.h"
 #include "reduce_tree.h"
+#include "remedies.h"
 #include "trainer/log.h"
 
 #include <math.h>
@@ -72,6 +73,13 @@ void tr_session_drop_graph(tr_session_t *s) {
     s->parameters = 0;
 }
 
+/* Ranks of a node share its memory if the device uses host memory. 0: no limit. */
+static size_t session_memory_limit(const tr_session_t *s) {
+    const size_t limit = s->params.any_size ? 0 : s->device->memory_bytes;
+    return s->world && s->device->threads > 0 ? limit / (size_t)tr_world_info(s->world)->local_size
+                                              : limit;
+}
+
 static tr_status_t session_build_graph(tr_session_t *s) {
     if (!s->params.build) TR_TRY(session_resolve_order(s));
     TR_TRY(tr_graph_create(s->device, &s->g));
@@ -88,10 +96,23 @@ static tr_status_t session_build_graph(tr_session_t *s) {
         const tr_tensor_t t = {id};
         if (tr_is_param(s->g, t)) s->parameters += tr_shape_elems(tr_shape_of(s->g, t));
     }
-    /* Ranks of a node share its memory if the device uses host memory. */
-    size_t limit = s->params.any_size ? 0 : s->device->memory_bytes;
-    if (s->world && s->device->threads > 0) limit /= (size_t)tr_world_info(s->world)->local_size;
-    return tr_graph_plan(s->g, limit);
+    return tr_graph_plan(s->g, session_memory_limit(s));
+}
+
+/* The error of a run that is too large, with the remedies that make it fit. */
+static tr_status_t session_fail_too_large(const tr_session_t *s) {
+    const tr_error_t error = *tr_error_last();
+    tr_remedies_t remedies = {0};
+    tr_str_t text = {0};
+    if (tr_remedies_plan(s->config, s->params.size, s->device, &remedies) == TR_OK)
+        tr_remedies_name(&remedies, session_memory_limit(s), &text);
+    tr_error_set(&error);
+    const tr_status_t status = text.length > 0 && text.status == TR_OK
+                                   ? TR_FAIL(TR_ERR_MEMORY, "%s%s", error.message, text.text)
+                                   : TR_ERR_MEMORY;
+    tr_str_free(&text);
+    tr_remedies_free(&remedies);
+    return status;
 }
 
 /* Plans on this rank. choose: reduces the micro-batch until the plan fits. */
@@ -104,7 +125,9 @@ static tr_status_t session_plan_local(tr_session_t *s, bool choose) {
         s->params.micro_batch = micro;
         status = session_build_graph(s);
     }
-    return status;
+    return status == TR_ERR_MEMORY && s->params.training && !s->params.build
+               ? session_fail_too_large(s)
+               : status;
 }
 
 /* Plans on all ranks. Rank 0 makes the choices of its device, so that all ranks compute in the same

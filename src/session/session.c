@@ -90,9 +90,17 @@ tr_status_t tr_session_start(tr_session_t *s, tr_collectives_t *collectives) {
     if (collectives && collectives->ops->share)
         TR_TRY(collectives->ops->share(collectives, block, bytes));
     if (s->params.build) return tr_graph_init_states(s->g); /* its weights are loaded */
+    TR_TRY(tr_feed_create(s, &s->feed));
+    return tr_session_reset(s);
+}
+
+tr_status_t tr_session_reset(tr_session_t *s) {
+    /* inputs that are bound to a batch get their own memory back: the first values are written */
+    for (int32_t id = 1; id <= tr_graph_tensor_count(s->g) && tr_feed_sets(s) == 1; id++)
+        if (tr_tensor_info(s->g, (tr_tensor_t){id})->role == TR_ROLE_INPUT)
+            TR_TRY(tr_input_bind(s->g, (tr_tensor_t){id}, NULL));
     TR_TRY(s->params.loaded ? tr_graph_init_states(s->g)
                             : tr_graph_init_params(s->g, (uint64_t)s->train.seed));
-    TR_TRY(tr_feed_create(s, &s->feed));
     const tr_loss_scale_t scale = {.scale = (float)s->optim.loss_scale};
     if (!tr_is_none(s->loss_scale)) TR_TRY(tr_tensor_write(s->g, s->loss_scale, &scale));
     return s->params.training ? tr_optimizer_start(s->g) : TR_OK;

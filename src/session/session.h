@@ -199,6 +199,9 @@ tr_status_t tr_session_fit(tr_session_t *s);
 /* Allocates and initialises the graph. collectives: informed of the reduced block; NULL: one rank.
  * Collective if there are collectives. */
 tr_status_t tr_session_start(tr_session_t *s, tr_collectives_t *collectives);
+/* Gives parameters, statistics and the state of the optimizer their first values again. Between
+ * steps, after tr_session_start; not with params.build. Not collective. */
+tr_status_t tr_session_reset(tr_session_t *s);
 void tr_session_destroy(tr_session_t **s);
 
 /* Creates the loader of this rank for a split: training from `first_step`, or an evaluation pass.

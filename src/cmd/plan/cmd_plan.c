@@ -149,7 +149,8 @@ static tr_status_t plan_run(void *options) {
         bool is_given;
     } modes[] = {{"--nodes", o->nodes.count > 0},
                  {"--stages", o->stages},
-                 {"--largest", o->memory > 0},
+                 {"--largest", o->memory > 0 && !o->fixes},
+                 {"--fixes", o->fixes},
                  {"--gpu", o->gpu},
                  {"--price without --gpu", o->price && !o->gpu},
                  {"--ops", o->ops}};
@@ -173,6 +174,7 @@ static tr_status_t plan_run(void *options) {
     tr_log_set_sink(plan_say_once, &said);
     const tr_status_t status = o->nodes.count > 0 ? plan_nodes(config, o)
                                : o->stages        ? plan_stages(config, o)
+                               : o->fixes         ? plan_fixes(config, o)
                                : o->memory > 0    ? plan_largest(config, o)
                                : o->gpu           ? plan_gpu(config, o)
                                : o->price         ? plan_prices(config, o)
@@ -202,8 +204,14 @@ static const cmd_option_t options[] = {
                     "Finds the largest value of this key that fits in --memory per rank, in fp32 "
                     "and in bf16. It works without the memory that it plans for.",
                     .with = "--memory"),
+    CMD_OPTION_FLAG(plan_options_t, fixes, "--fixes",
+                    "Prints the memory and the extra FLOPs of each setting that makes the run "
+                    "smaller, alone and with the settings above it, and which fit in --memory. It "
+                    "works without the memory that it plans for."),
     CMD_OPTION_BYTES(plan_options_t, memory, "--memory", "SIZE", NULL, 1, CMD_NO_LIMIT,
-                     "The memory per rank for --largest, such as 16GiB.", .with = "--largest"),
+                     "The memory per rank for --largest and --fixes, such as 16GiB. --fixes takes "
+                     "that of the device by default.",
+                     .with = "--largest|--fixes"),
     CMD_OPTION_(
         plan_options_t, gpu, "--gpu", TR_TYPE_STRING, NULL, 1, 0, TR_GPU_KINDS,
         "Plans for a GPU that need not be in this machine: the exact device memory with "
@@ -238,17 +246,17 @@ static const cmd_option_t options[] = {
                     "weak multiplies data.batch_size by the nodes; strong keeps it.",
                     .with = "--nodes"),
     CMD_OPTION_JSON(plan_options_t,
-                    "Also writes what --stages, --largest, --gpu, --price and --nodes print as JSON; - "
-                    "writes only JSON to standard output.",
-                    .with = "--nodes|--stages|--largest|--gpu|--price"),
+                    "Also writes what --stages, --largest, --fixes, --gpu, --price and --nodes print "
+                    "as JSON; - writes only JSON to standard output.",
+                    .with = "--nodes|--stages|--largest|--fixes|--gpu|--price"),
 };
 
 const cmd_command_t cmd_plan = {
     .name = "plan",
     .runs = CMD_ON_FIRST,
     .summary = "Shows parameters, memory, work and ops of a run without running it.",
-    .help = "RUN is a run folder; its config.ini is used. --ops, --stages, --largest, --gpu and "
-            "--nodes exclude each other.",
+    .help = "RUN is a run folder; its config.ini is used. --ops, --stages, --largest, --fixes, "
+            "--gpu and --nodes exclude each other.",
     CMD_ARGUMENTS(plan_options_t),
     CMD_OPTIONS,
     .run = plan_run,

@@ -10,14 +10,14 @@ typedef struct {
     const char *path, *json;
     cmd_words_t settings;
     cmd_list_t ranks;
-    bool ops, stages;
+    bool ops, stages, fixes;
     /* --nodes */
     cmd_list_t nodes;
     int64_t ranks_per_node;
     const char *network, *network_inside, *profile;
     int mode;               /* tr_scaling_t */
     int largest;            /* --largest: plan_largest_t */
-    int64_t memory;         /* of --largest, bytes; 0: not given */
+    int64_t memory;         /* of --largest and --fixes, bytes; 0: not given */
     const char *gpu, *warm; /* --gpu MODEL, --warm FOLDER */
     const char *price;      /* --price 3.50, or --price l4=0.80,h100=3.50 */
 } plan_options_t;
@@ -40,6 +40,8 @@ tr_status_t plan_stages(tr_config_t *config, const plan_options_t *o);
 /* plan --largest: the largest o->largest that fits in o->memory, in fp32 and in bf16. Sets that key
  * and precision. */
 tr_status_t plan_largest(tr_config_t *config, const plan_options_t *o);
+/* plan --fixes: what makes the run smaller, and by how much. */
+tr_status_t plan_fixes(const tr_config_t *config, const plan_options_t *o);
 /* plan --gpu: the memory on a GPU that need not be in this machine, what cuDNN plans for it, and the
  * predicted step.
  * Sets cuda.plan_cache to o->warm. */

@@ -1,0 +1,254 @@
+/* trainer lr-find CONFIG.ini: short runs over a geometric sweep of learning rates, the loss of each,
+ * and the learning rate to train with. */
+#include "cmd.h"
+#include "base/json_text.h"
+#include "base/mem.h"
+#include "report/svg.h"
+#include "session/session.h"
+#include "trainer/log.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MOST_STEPS = 200, LEAST_STEPS = 20 };
+
+typedef struct {
+    const char *path, *json, *svg;
+    cmd_words_t settings;
+    double from, to;
+    int64_t rates, steps; /* steps -1: auto */
+} lr_find_options_t;
+
+typedef struct {
+    double lr, loss; /* loss: the mean over the last quarter of the steps; NaN: diverged */
+} lr_find_rate_t;
+
+typedef struct {
+    tr_config_t *config;
+    tr_session_t *s;
+    tr_collectives_t *collectives;
+    tr_schedule_t *schedule; /* of the whole run, for a rate of 1 */
+    int64_t steps;
+    TR_VEC(lr_find_rate_t) rates;
+    double lowest, suggestion; /* the best rate of short runs; that for the whole run */
+} lr_find_t;
+
+/* -- measuring --------------------------------------------------------------------------------- */
+
+static tr_status_t lr_find_open(lr_find_t *f, tr_world_t *world, const lr_find_options_t *o) {
+    const tr_world_info_t *info = tr_world_info(world);
+    const tr_session_params_t params = {
+        .training = true, .split = TR_SPLIT_TRAIN, .rank = info->rank, .size = info->size};
+    TR_TRY(cmd_config_load_all(world, o->path, o->settings, &f->config));
+    if (*tr_config_get(f->config, "model.init"))
+        return TR_FAIL(
+            TR_ERR_CONFIG,
+            "lr-find starts from random weights, but model.init = %s: sweep optimizer.lr "
+            "with `trainer sweep` instead",
+            tr_config_get(f->config, "model.init"));
+    TR_TRY(tr_session_create(f->config, world, &params, &f->s));
+    if (info->size > 1)
+        TR_TRY(tr_world_collectives(world, f->s->device, &f->s->parallel, &f->collectives));
+    TR_TRY(tr_session_fit(f->s));
+    TR_TRY(tr_session_start(f->s, f->collectives));
+    const int64_t total = f->s->total_steps;
+    f->steps = o->steps;
+    if (o->steps < 0) /* a run of its own in small */
+        f->steps = total / 5 < LEAST_STEPS  ? LEAST_STEPS
+                   : total / 5 > MOST_STEPS ? MOST_STEPS
+                                            : total / 5;
+    return tr_schedule_create(&f->s->schedule, 1, total, f->s->steps_per_epoch, &f->schedule);
+}
+
+/* Takes the outcome of a step: adds to the mean; a loss far above the first has diverged. */
+static void lr_find_note(const lr_find_t *f, const tr_step_outcome_t *o, double *first, double *sum,
+                         bool *diverged) {
+    if (o->step < 0) return;
+    if (isnan(*first)) *first = o->loss;
+    *diverged = *diverged || (!o->finite && !o->overflowed) || !(o->loss < 4 * *first + 1e-30);
+    if (o->step >= f->steps - (f->steps + 3) / 4) *sum += o->loss;
+}
+
+/* The factor of the schedule at the same part of the whole run. */
+static double lr_find_factor(const lr_find_t *f, int64_t step) {
+    const double at = ((double)step + 0.5) / (double)f->steps * (double)f->s->total_steps;
+    return tr_schedule_lr(f->schedule, (int64_t)at);
+}
+
+/* Trains from the first weights. Outcomes, and so decisions, are alike on all ranks. */
+static tr_status_t lr_find_train(const lr_find_t *f, lr_find_rate_t *rate) {
+    tr_loader_t *loader = NULL;
+    tr_train_step_t *step = NULL;
+    tr_step_outcome_t o;
+    double first = NAN, sum = 0;
+    bool diverged = false;
+    tr_status_t status = TR_OK;
+    TR_TRY(tr_session_reset(f->s));
+    TR_TRY(tr_session_loader(f->s, TR_SPLIT_TRAIN, false, 0, &loader));
+    TR_TRY_GOTO(tr_train_step_create(f->s, f->collectives, loader, &step), done);
+    for (int64_t i = 0; i < f->steps && !diverged; i++) {
+        TR_TRY_GOTO(tr_train_step_run(step, i, rate->lr * lr_find_factor(f, i), false, &o), done);
+        lr_find_note(f, &o, &first, &sum, &diverged);
+    }
+    rate->loss = diverged ? NAN : sum / (double)((f->steps + 3) / 4);
+done:
+    tr_train_step_destroy(&step);
+    tr_loader_destroy(&loader);
+    return status;
+}
+
+/* The lowest point of the parabola through the lowest loss and its neighbours, on logarithmic
+ * scales. The best rate falls as a run gets longer: by its length to the power 0.32 (Bjorck et al.
+ * 2024, "Scaling Optimal LR Across Token Horizons"). */
+static tr_status_t lr_find_choose(lr_find_t *f) {
+    const lr_find_rate_t *r = f->rates.data;
+    const size_t count = f->rates.count;
+    const double shorter = fmin(1, (double)f->steps / (double)f->s->total_steps);
+    size_t i = 0;
+    double shift = 0; /* in distances between neighbours */
+    for (size_t k = 1; k < count; k++)
+        if (r[k].loss < r[i].loss || isnan(r[i].loss)) i = k;
+    if (isnan(r[i].loss))
+        return TR_FAIL(TR_ERR_USAGE,
+                       "lr-find: training diverged at every rate: sweep lower ones with --from and "
+                       "--to");
+    if (i > 0 && i + 1 < count && r[i + 1].loss > 0 && r[i - 1].loss > 0) {
+        const double left = log(r[i - 1].loss / r[i].loss), right = log(r[i + 1].loss / r[i].loss);
+        if (left + right > 0) shift = (left - right) / 2 / (left + right);
+    }
+    f->lowest = r[i].lr * (count > 1 ? pow(r[1].lr / r[0].lr, shift) : 1);
+    f->suggestion = f->lowest * pow(shorter, 0.32);
+    if (i == 0 || i + 1 == count)
+        TR_WARN("lr-find: the lowest loss is at the %s rate: sweep further with --%s",
+                i == 0 ? "lowest" : "highest", i == 0 ? "from" : "to");
+    return TR_OK;
+}
+
+static tr_status_t lr_find_sweep(lr_find_t *f, const lr_find_options_t *o, bool prints) {
+    const double ratio = o->rates > 1 ? pow(o->to / o->from, 1 / (double)(o->rates - 1)) : 1;
+    if (o->to < o->from) return TR_FAIL(TR_ERR_USAGE, "--to %g is below --from %g", o->to, o->from);
+    if (prints)
+        printf("%s: %lld steps of %lld samples at each rate\n%14s %14s\n", o->path,
+               (long long)f->steps, (long long)f->s->order.batch_size, "learning rate", "loss");
+    for (int64_t i = 0; i < o->rates; i++) {
+        lr_find_rate_t rate = {.lr = o->from * pow(ratio, (double)i), .loss = NAN};
+        TR_TRY(lr_find_train(f, &rate));
+        TR_TRY(tr_vec_push(&f->rates, rate));
+        if (prints && isfinite(rate.loss)) printf("%14.3g %14.6g\n", rate.lr, rate.loss);
+        if (prints && !isfinite(rate.loss)) printf("%14.3g %14s\n", rate.lr, "diverged");
+        if (prints) fflush(stdout);
+    }
+    return lr_find_choose(f);
+}
+
+/* -- results ----------------------------------------------------------------------------------- */
+
+static tr_status_t lr_find_write_svg(const lr_find_t *f, const char *path) {
+    const size_t count = f->rates.count;
+    const tr_svg_chart_t chart = {.x_label = "learning rate (log10)",
+                                  .y_label = "loss",
+                                  .y_min = NAN,
+                                  .y_max = NAN,
+                                  .has_log_y = true};
+    double *x = NULL, *y = NULL, low = NAN, high = NAN;
+    tr_str_t text = {0};
+    tr_status_t status = tr_alloc(count * sizeof *x, "plot", &x);
+    if (status == TR_OK) status = tr_alloc(count * sizeof *y, "plot", &y);
+    for (size_t i = 0; i < count && status == TR_OK; i++) {
+        x[i] = log10(f->rates.data[i].lr);
+        y[i] = f->rates.data[i].loss;
+        low = fmin(low, y[i]);
+        high = fmax(high, y[i]);
+    }
+    if (status == TR_OK) {
+        const double at[] = {log10(f->suggestion), log10(f->suggestion)}, range[] = {low, high};
+        const tr_svg_series_t series[] = {
+            {.title = "loss of a short run", .color = "#4878a8", .x = x, .y = y, .count = count},
+            {.title = "suggestion", .color = "#c44e52", .x = at, .y = range, .count = 2}};
+        tr_svg_draw(&chart, series, TR_COUNT(series), &text);
+        status = text.status ? text.status : cmd_text_write("--svg", path, text.text);
+    }
+    tr_str_free(&text);
+    tr_free(&x);
+    tr_free(&y);
+    return status;
+}
+
+static tr_status_t lr_find_write_json(const lr_find_t *f, const lr_find_options_t *o) {
+    json_t *rows = json_array();
+    for (size_t i = 0; i < f->rates.count; i++)
+        json_array_append_new(rows, json_pack("{s:f, s:o}", "lr", f->rates.data[i].lr, "loss",
+                                              tr_json_finite(f->rates.data[i].loss)));
+    return cmd_json_write(json_pack("{s:s, s:s, s:i, s:I, s:I, s:o, s:f, s:f}", "kind", "lr_find",
+                                    "config", o->path, "ranks", f->s->params.size, "steps",
+                                    (json_int_t)f->steps, "batch_size",
+                                    (json_int_t)f->s->order.batch_size, "rates", rows, "lowest",
+                                    f->lowest, "suggestion", f->suggestion),
+                          o->json);
+}
+
+static tr_status_t lr_find_run(void *options) {
+    const lr_find_options_t *o = options;
+    tr_world_t *world = NULL;
+    lr_find_t f = {0};
+    TR_TRY(cmd_world_open(&world));
+    const bool is_root = tr_world_info(world)->rank == 0,
+               prints = is_root && !cmd_json_is_stdout(o->json);
+    /* After an error other ranks may wait in a collective: main ends them, and nothing is closed. */
+    TR_TRY(lr_find_open(&f, world, o));
+    TR_TRY(lr_find_sweep(&f, o, prints));
+    if (prints)
+        printf("lowest loss near %.3g; suggestion for %lld steps: optimizer.lr = %.2g (the "
+               "configuration has %s)\n",
+               f.lowest, (long long)f.s->total_steps, f.suggestion,
+               tr_config_get(f.config, "optimizer.lr"));
+    if (is_root && o->svg) TR_TRY(lr_find_write_svg(&f, o->svg));
+    if (is_root && o->json) TR_TRY(lr_find_write_json(&f, o));
+    if (f.collectives) tr_graph_drop_captures(f.s->g);
+    if (f.collectives) tr_world_collectives_close(world, &f.collectives);
+    tr_schedule_destroy(&f.schedule);
+    tr_session_destroy(&f.s);
+    tr_config_destroy(&f.config);
+    tr_vec_free(&f.rates);
+    cmd_world_close(&world);
+    return TR_OK;
+}
+
+static const cmd_argument_t arguments[] = {
+    {"CONFIG.ini", offsetof(lr_find_options_t, path), CMD_REQUIRED, NULL},
+    {"[key=value ...]", offsetof(lr_find_options_t, settings), CMD_SETTINGS, NULL},
+};
+
+static const cmd_option_t options[] = {
+    CMD_OPTION_FLOAT(lr_find_options_t, from, "--from", "LR", "1e-5", 1e-12, 1e6,
+                     "The lowest learning rate."),
+    CMD_OPTION_FLOAT(lr_find_options_t, to, "--to", "LR", "1", 1e-12, 1e6,
+                     "The highest learning rate."),
+    CMD_OPTION_INT(lr_find_options_t, rates, "--rates", "N", "16", 1, 1000,
+                   "The number of rates; each is the same multiple of the one before."),
+    CMD_OPTION_AUTO_INT(lr_find_options_t, steps, "--steps", "N", 4, 1e9,
+                        "The steps at each rate. auto: a fifth of the run, at least 20 and at most "
+                        "200."),
+    CMD_OPTION_TEXT(lr_find_options_t, svg, "--svg", "FILE", NULL,
+                    "Also draws the losses and the suggestion as SVG; - writes to standard "
+                    "output."),
+    CMD_OPTION_JSON(lr_find_options_t,
+                    "Also writes the results as JSON; - writes only JSON to standard output."),
+};
+
+const cmd_command_t cmd_lr_find = {
+    .name = "lr-find",
+    .runs = CMD_ON_RANKS,
+    .summary = "Trains for a short time at each of several learning rates, and suggests one.",
+    .help =
+        "Every rate begins with the same weights and the same samples, and follows schedule.* "
+        "of the whole run in fewer steps. The loss of a rate is the mean over the last quarter "
+        "of the steps. The suggestion is the rate of the lowest loss, reduced for the length of "
+        "the whole run: times (steps / all steps) to the power 0.32. It runs alone or under "
+        "mpirun, and neither reads nor writes a run folder. Train then with optimizer.lr=RATE.",
+    CMD_ARGUMENTS(lr_find_options_t),
+    CMD_OPTIONS,
+    .run = lr_find_run,
+};
