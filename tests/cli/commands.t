@@ -4,7 +4,7 @@
 
 call 0 --version && grep -qE '^trainer [0-9]+\.[0-9]+\.[0-9]+' out && [ ! -s err ]
 ok $? "--version"
-commands=$(sed -n 's/^COMMAND(\([a-z]*\))$/\1/p' "$TRAINER_ROOT/src/cmd/commands.def")
+commands=$(sed -n 's/^COMMAND(\([a-z_]*\))$/\1/p' "$TRAINER_ROOT/src/cmd/commands.def" | tr _ -)
 overview() { local c; for c in $commands; do grep -q "^  $c  " out || return 1; done; [ -n "$commands" ]; }
 call 0 help && overview && cp out overview && call 0 --help && cmp -s out overview
 ok $? "help and --help show the overview"

@@ -63,7 +63,7 @@ done >out
 [ ! -s out ]
 ok $? "every key that is named exists"
 
-commands=$(sed -n 's/^COMMAND(\([a-z]*\))$/\1/p' "$root/src/cmd/commands.def" | tr '\n' ' ')
+commands=$(sed -n 's/^COMMAND(\([a-z_]*\))$/\1/p' "$root/src/cmd/commands.def" | tr '_\n' '- ')
 for page in $guides; do
     grep -ohE '(`|\./)trainer [a-z]+( [^`]*|`|$)' "$root/$page" | tr -d '`' |
         while read -r _ command rest; do
