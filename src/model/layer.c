@@ -97,11 +97,12 @@ void tr_layers_recompute_end(const tr_layer_context_t *context) {
     context->recompute->open = 0;
 }
 
-/* A layer begins: in the open segment, or in a new one if that is full. */
-static void count_layer(const tr_layer_context_t *context) {
+/* A layer begins: in the open segment, or in a new one if that is full, or in none. */
+static void count_layer(const tr_layer_context_t *context, bool is_marked) {
     struct tr_layer_recompute *r = context->recompute;
     if (!r) return;
-    if (r->open >= r->every) tr_layers_recompute_end(context);
+    if (r->every > 0 ? r->open >= r->every : !is_marked) tr_layers_recompute_end(context);
+    if (r->every == 0 && !is_marked) return;
     if (r->open++ == 0) tr_recompute_begin(context->g);
 }
 
@@ -121,8 +122,14 @@ static tr_status_t build_one(const tr_layer_context_t *around, const tr_layer_sp
     TR_TRY(tr_layer_read(layer, spec, NULL, &common));
     context.frozen = around->frozen || !common.trainable;
     context.lr_factor = around->lr_factor * common.lr_factor;
+    context.is_recomputed = around->is_recomputed || common.recompute;
+    if (common.recompute && !around->recompute)
+        return TR_LAYER_FAIL(spec,
+                             "recompute=yes inside the block of a layer: set it for the whole "
+                             "residual or concat.");
     if (layer->transparent) return layer->build(&context, spec, next, x, out, out_fused);
-    count_layer(around);
+    count_layer(around, context.is_recomputed);
+    context.is_recomputed = false;
     context.recompute = NULL; /* segments do not nest */
     TR_TRY(give_label(around->names, layer, spec, common.name, &label));
     tr_scope_push(context.g, label);
@@ -141,7 +148,7 @@ tr_status_t tr_layers_build_inside(const tr_layer_context_t *context, const tr_l
         x = y;
         if (!fused) continue;
         i++;
-        if (context->recompute) context->recompute->open++;
+        if (context->recompute && context->recompute->open > 0) context->recompute->open++;
     }
     *out = x;
     return TR_OK;

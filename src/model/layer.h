@@ -54,12 +54,12 @@ typedef struct {
     const tr_model_batch_t *batch; /* sample ids */
     /* patterns of parameter names, comma-separated; NULL or "": none */
     const char *freeze;
-    bool frozen;                  /* trainable=no of an enclosing layer */
-    double lr_factor;             /* lr_factor of the enclosing layers; 0 means 1 */
-    struct tr_layer_names *names; /* labels used so far in this scope */
-    int *built;                   /* layers built so far in the model */
-    /* layers per recompute segment, and the number in the open segment; NULL: no recomputation */
-    struct tr_layer_recompute *recompute;
+    bool frozen;                          /* trainable=no of an enclosing layer */
+    double lr_factor;                     /* lr_factor of the enclosing layers; 0 means 1 */
+    struct tr_layer_names *names;         /* labels used so far in this scope */
+    int *built;                           /* layers built so far in the model */
+    bool is_recomputed;                   /* recompute=yes of an enclosing repeat */
+    struct tr_layer_recompute *recompute; /* segments; NULL: inside a block, or none */
 } tr_layer_context_t;
 
 /*

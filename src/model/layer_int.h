@@ -16,6 +16,7 @@ typedef struct {
     const char *name; /* "" if not given */
     bool trainable;
     double lr_factor;
+    bool recompute;
 } tr_layer_common_t;
 
 /* The layer with that name or alias; NULL if there is none. */
@@ -30,9 +31,9 @@ void tr_layer_write(const tr_layer_spec_t *spec, tr_str_t *out);
 /* Checks name, words and blocks of a parsed layer, and the layers in its blocks. */
 tr_status_t tr_layer_check(const tr_layer_spec_t *spec);
 
-/* Segments of layers that the backward pass recomputes (model.recompute). */
+/* Segments of layers that the backward pass recomputes (model.recompute, recompute=yes). */
 struct tr_layer_recompute {
-    int64_t every; /* layers per segment */
+    int64_t every; /* layers per segment; 0: a segment is marked layers that follow each other */
     int64_t open;  /* layers in the open segment; 0: none is open */
 };
 void tr_layers_recompute_end(const tr_layer_context_t *context); /* closes the open segment */

@@ -14,6 +14,10 @@ static const tr_config_field_t common_fields[] = {
                   "no: its parameters are frozen (fine-tuning), as with model.freeze."),
     TR_FIELD_FLOAT(tr_layer_common_t, lr_factor, "1", 1e-6, 1e6,
                    "Factor on the learning rate of its parameters."),
+    TR_FIELD_BOOL(tr_layer_common_t, recompute, "no",
+                  "yes: the backward pass computes it again, together with the layers beside it "
+                  "that have this option, and only their input is kept in memory; as with "
+                  "model.recompute. Not inside residual and concat, which take it as a whole."),
 };
 
 const tr_config_field_t *tr_layer_common_fields(int *out_count) {
@@ -236,6 +240,7 @@ void tr_layer_write(const tr_layer_spec_t *spec, tr_str_t *out) {
     for (int i = 0; i < layer->field_count + TR_COUNT_INT(common_fields); i++) {
         const tr_config_field_t *field = field_at(layer, i);
         tr_str_t value = {0}, usual = {0};
+        if (strcmp(field->name, "recompute") == 0) continue; /* it is the same model without */
         if (given[i]) tr_config_append_value(field, given[i], &value);
         if (field->fallback) tr_config_append_value(field, field->fallback, &usual);
         by_place = by_place && given[i] && i < layer->positional;

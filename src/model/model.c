@@ -46,7 +46,9 @@ static const tr_config_field_t fields[] = {
                     "memory: none, or a number N. type = sequential: those inside each group of N "
                     "layers, where a residual counts as one layer and repeats are written out; "
                     "type = gpt: those inside each group of N blocks. Results are bit-identical. "
-                    "type = gpt also takes block (the same as 1) and attention.",
+                    "type = gpt also takes block (the same as 1), attention, and a list of blocks, "
+                    "counted from 0: \"0-3,7\" (one block: \"7-7\"). type = sequential: "
+                    "recompute=yes at a layer.",
                     TR_RESUME_FREE),
     TR_FIELD_ENUM(
         tr_model_settings_t, init_layout, "auto", "auto|trainer|torch",

@@ -67,7 +67,8 @@ typedef struct {
     const tr_model_texts_t *texts; /* NULL else */
     const char *freeze;
     int64_t vocab_size;
-    int together; /* blocks that are recomputed from one input; 0: none */
+    int together;       /* blocks that are recomputed from one input; 0: none */
+    const char *chosen; /* "0-3,7": blocks that are recomputed, each from its input; NULL: none */
     bool recomputes_attention;
 } context_t;
 
@@ -226,12 +227,35 @@ static tr_status_t block(const context_t *c, int64_t index, tr_tensor_t *x, tr_t
     return TR_OK;
 }
 
+/* Reads the next "3" or "0-3" of a list of blocks below `count`, and moves *list behind it. */
+static bool model_gpt_next_blocks(const char **list, int64_t count, int64_t *first, int64_t *last) {
+    const size_t length = strcspn(*list, ",");
+    char text[64], *dash;
+    if (length >= sizeof text) return false;
+    tr_snprintf(text, sizeof text, "%.*s", (int)length, *list);
+    *list += length + ((*list)[length] == ',');
+    dash = strchr(text, '-');
+    if (dash) *dash = '\0';
+    return tr_parse_int(text, first) && tr_parse_int(dash ? dash + 1 : text, last) && 0 <= *first &&
+           *first <= *last && *last < count;
+}
+
+/* Whether block `index` is in a list that has been checked. */
+static bool model_gpt_lists(const char *list, int64_t index, int64_t count) {
+    int64_t first, last;
+    while (list && *list && model_gpt_next_blocks(&list, count, &first, &last))
+        if (first <= index && index <= last) return true;
+    return false;
+}
+
 static tr_status_t blocks(const context_t *c, tr_tensor_t *x, tr_tensor_t *more) {
+    const int64_t count = c->settings->n_layer;
     tr_scope_push(c->g, "h");
-    for (int64_t i = 0; i < c->settings->n_layer; i++) {
-        if (c->together > 0 && i % c->together == 0) tr_recompute_begin(c->g);
+    for (int64_t i = 0; i < count; i++) {
+        const bool is_chosen = model_gpt_lists(c->chosen, i, count);
+        if (is_chosen || (c->together > 0 && i % c->together == 0)) tr_recompute_begin(c->g);
         TR_TRY(block(c, i, x, more));
-        if (c->together > 0 && ((i + 1) % c->together == 0 || i + 1 == c->settings->n_layer))
+        if (is_chosen || (c->together > 0 && ((i + 1) % c->together == 0 || i + 1 == count)))
             tr_recompute_end(c->g);
     }
     tr_scope_pop(c->g);
@@ -248,17 +272,24 @@ static tr_tensor_t model_gpt_field_of(const tr_model_batch_t *batch, const char 
 }
 
 static tr_status_t model_gpt_read_recompute(context_t *c, const char *text) {
-    int64_t count = 0;
+    const int64_t blocks = c->settings->n_layer;
+    const char *list = text;
+    int64_t count = 0, first, last;
+    bool is_list = text[strcspn(text, ",-")] != '\0';
     if (strcmp(text, "none") == 0) return TR_OK;
     if (strcmp(text, "attention") == 0) return c->recomputes_attention = true, TR_OK;
     if (strcmp(text, "block") == 0) return c->together = 1, TR_OK;
-    if (!tr_parse_int(text, &count) || count < 1 || count > c->settings->n_layer)
-        return TR_FAIL(
-            TR_ERR_CONFIG,
-            "model.recompute: expected none, attention, block, or a number of blocks from 1 to "
-            "model.n_layer = %lld; found '%s'",
-            (long long)c->settings->n_layer, text);
-    return c->together = (int)count, TR_OK;
+    if (is_list) {
+        while (*list && is_list) is_list = model_gpt_next_blocks(&list, blocks, &first, &last);
+        if (is_list) return c->chosen = text, TR_OK;
+    } else if (tr_parse_int(text, &count) && count >= 1 && count <= blocks) {
+        return c->together = (int)count, TR_OK;
+    }
+    return TR_FAIL(TR_ERR_CONFIG,
+                   "model.recompute: expected none, attention, block, a number of blocks from 1 to "
+                   "model.n_layer = %lld, or a list of blocks from 0 to %lld, such as 0-3,7; found "
+                   "'%s'",
+                   (long long)blocks, (long long)blocks - 1, text);
 }
 
 static tr_status_t model_gpt_check(context_t *c, tr_tensor_t x) {

@@ -25,13 +25,14 @@ static tr_status_t find_x(const tr_model_batch_t *batch, tr_tensor_t *out) {
                                   "this one has none: set data.x.");
 }
 
-/* 0: none. */
+/* 0: none but the layers with recompute=yes. */
 static tr_status_t model_sequential_read_recompute(const char *text, int64_t *out) {
     *out = 0;
     if (strcmp(text, "none") == 0 || (tr_parse_int(text, out) && *out >= 1)) return TR_OK;
     return TR_FAIL(TR_ERR_CONFIG,
                    "model.recompute: expected none or a number of layers from 1, found '%s' "
-                   "(attention and block are for type = gpt)",
+                   "(attention, block and a list are for type = gpt; here a layer of model.layers "
+                   "takes recompute=yes)",
                    text);
 }
 
@@ -52,10 +53,8 @@ static tr_status_t model_sequential_build(tr_graph_t *g, const tr_config_t *conf
         return TR_FAIL(TR_ERR_CONFIG,
                        "model.layers is empty; it needs at least one layer, for example: "
                        "layers = flatten, linear 256, relu, linear 10");
-    tr_layer_context_t context = {.g = g,
-                                  .batch = batch,
-                                  .freeze = common.freeze,
-                                  .recompute = recompute.every > 0 ? &recompute : NULL};
+    tr_layer_context_t context = {
+        .g = g, .batch = batch, .freeze = common.freeze, .recompute = &recompute};
     tr_status_t status = tr_layers_build(&context, specs, count, x, &x);
     tr_layers_recompute_end(&context);
     tr_layers_free(&specs, count);

@@ -196,13 +196,14 @@ static const cmd_option_t options[] = {
                        "default one rank."),
     CMD_OPTION_FLAG(plan_options_t, ops, "--ops",
                     "Lists every op of every program with its shape, FLOPs and bytes."),
-    CMD_OPTION_FLAG(plan_options_t, stages, "--stages",
-                    "Prints the memory when the model is loaded, at the end of the forward pass, "
-                    "at the peak of the backward pass, in the update and in evaluation, by kind of "
-                    "tensor, in fp32 and in bf16. It works without the memory that it plans for."),
+    CMD_OPTION_FLAG(
+        plan_options_t, stages, "--stages",
+        "Prints the memory when the model is loaded, at the end of the forward pass, "
+        "at the peak of the backward pass, in the update and in evaluation, by kind of "
+        "tensor, in fp32, bf16 and fp16. It works without the memory that it plans for."),
     CMD_OPTION_ENUM(plan_options_t, largest, "--largest", NULL, "n_layer|n_embd|micro_batch",
-                    "Finds the largest value of this key that fits in --memory per rank, in fp32 "
-                    "and in bf16. It works without the memory that it plans for.",
+                    "Finds the largest value of this key that fits in --memory per rank, in fp32, "
+                    "bf16 and fp16. It works without the memory that it plans for.",
                     .with = "--memory"),
     CMD_OPTION_FLAG(plan_options_t, fixes, "--fixes",
                     "Prints the memory and the extra FLOPs of each setting that makes the run "

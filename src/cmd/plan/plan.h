@@ -35,9 +35,9 @@ void plan_say_once(void *self, tr_log_level_t level, const char *line);
 void plan_print_pinned(const tr_session_t *s);
 /* plan --nodes: prints the predicted step times, or writes them to o->json. */
 tr_status_t plan_nodes(const tr_config_t *config, const plan_options_t *o);
-/* plan --stages: the memory of each stage of a step, in fp32 and in bf16. Sets precision. */
+/* plan --stages: the memory of each stage of a step, in fp32, bf16 and fp16. Sets precision. */
 tr_status_t plan_stages(tr_config_t *config, const plan_options_t *o);
-/* plan --largest: the largest o->largest that fits in o->memory, in fp32 and in bf16. Sets that key
+/* plan --largest: the largest o->largest that fits in o->memory, in fp32, bf16 and fp16. Sets that key
  * and precision. */
 tr_status_t plan_largest(tr_config_t *config, const plan_options_t *o);
 /* plan --fixes: what makes the run smaller, and by how much. */

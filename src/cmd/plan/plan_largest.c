@@ -106,7 +106,7 @@ static tr_status_t plan_largest_write_json(const largest_search_t *s, const larg
 
 tr_status_t plan_largest(tr_config_t *config, const plan_options_t *o) {
     largest_search_t s = {.config = config, .o = o};
-    largest_row_t rows[] = {{.precision = "fp32"}, {.precision = "bf16"}};
+    largest_row_t rows[] = {{.precision = "fp32"}, {.precision = "bf16"}, {.precision = "fp16"}};
     char memory[32], assignment[32];
     s.key = keys[o->largest];
     s.unit = 1;

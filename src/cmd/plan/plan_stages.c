@@ -126,7 +126,7 @@ static json_t *plan_stages_json(const stages_t *p) {
 }
 
 tr_status_t plan_stages(tr_config_t *config, const plan_options_t *o) {
-    stages_t plans[] = {{.precision = "fp32"}, {.precision = "bf16"}};
+    stages_t plans[] = {{.precision = "fp32"}, {.precision = "bf16"}, {.precision = "fp16"}};
     const int ranks = o->ranks.value[0];
     for (size_t i = 0; i < TR_COUNT(plans); i++) {
         tr_session_t *s = NULL;
