@@ -40,6 +40,21 @@ static const char *const *predictions_classes(const cmd_predictions_t *what) {
 
 /* -- HDF5 -------------------------------------------------------------------------------------- */
 
+/* The data set of a column: its name, or its number if it has none or another column has the same.
+ */
+static void predictions_name_text(const tr_dataset_info_t *info, int64_t column, char out[256]) {
+    const char *name = info->text_name[column];
+    bool is_taken = !*name || strcmp(name, ".") == 0;
+    for (int64_t i = 0; i < info->text_count; i++)
+        is_taken = is_taken || (i != column && strcmp(info->text_name[i], name) == 0);
+    if (is_taken)
+        snprintf(out, 256, "columns/column %lld", (long long)column + 1);
+    else
+        snprintf(out, 256, "columns/%.*s", (int)tr_utf8_bytes(name, 200), name);
+    for (char *at = out + strlen("columns/"); *at; at++)
+        if (*at == '/') *at = '_';
+}
+
 /* The texts that the data set carries along, a data set for each column. */
 static tr_status_t predictions_write_texts(cmd_predictions_file_t *f) {
     const tr_dataset_info_t *info = &f->what.t->s->info;
@@ -49,10 +64,7 @@ static tr_status_t predictions_write_texts(cmd_predictions_file_t *f) {
     TR_TRY(tr_alloc((size_t)info->samples * sizeof *text, "texts", &text));
     for (int64_t c = 0; c < info->text_count && status == TR_OK; c++) {
         char name[256];
-        snprintf(name, sizeof name, "columns/%.*s", (int)tr_utf8_bytes(info->text_name[c], 200),
-                 info->text_name[c]);
-        for (char *at = name + strlen("columns/"); *at; at++)
-            if (*at == '/') *at = '_';
+        predictions_name_text(info, c, name);
         for (int64_t i = 0; i < info->samples; i++) text[i] = info->text[i * info->text_count + c];
         status = tr_writer_strings(f->writer, name, info->samples, text);
     }
@@ -109,7 +121,7 @@ static void csv_put_heading(tr_str_t *out, const char *what, const char *const *
             tr_str_printf(&name, "_%s", names[i]);
         else if (count > 1)
             tr_str_printf(&name, "_%lld", (long long)i);
-        if (out->length > 0) tr_str_append(out, ",");
+        if (i > 0) tr_str_append(out, ",");
         csv_put_text(out, name.text ? name.text : "");
         if (name.status != TR_OK) out->status = name.status;
         tr_str_free(&name);
@@ -131,14 +143,17 @@ static tr_status_t csv_write_header(cmd_predictions_file_t *f) {
     tr_status_t status = TR_OK;
     if (columns && !w->is_class) status = tr_columns_from_json(columns, w->t->weights_path, &table);
     for (int64_t c = 0; c < info->text_count; c++) {
-        tr_str_append(&text, c ? "," : "");
-        csv_put_text(&text, info->text_name[c]);
+        csv_put_text(&text, info->text_name[c]); /* may be empty */
+        tr_str_append(&text, ",");
     }
     const bool has_targets = w->width > 1 && table.targets.count == w->width;
     csv_put_heading(&text, "prediction",
                     has_targets ? (const char *const *)table.targets.name : NULL,
                     w->is_class ? 1 : w->width);
-    if (w->has_probability) csv_put_heading(&text, "probability", predictions_classes(w), w->width);
+    if (w->has_probability) {
+        tr_str_append(&text, ",");
+        csv_put_heading(&text, "probability", predictions_classes(w), w->width);
+    }
     tr_str_append(&text, "\n");
     if (status == TR_OK) status = csv_write(f, &text);
     tr_columns_free(&table);
