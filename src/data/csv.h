@@ -26,6 +26,7 @@ typedef struct {
     const char *path;
     tr_csv_t *csv;
     char delimiter, decimal; /* between columns; '.' or ',' in numbers */
+    bool is_fixed;           /* no options can change them */
 } tr_csv_table_t;
 
 /* Opens the table at its first row; closes it first if it is open. TR_ERR_NOINPUT or TR_ERR_DATA if

@@ -55,5 +55,6 @@ void tr_csv_remedy(const tr_csv_table_t *t, const char *text, char *out, size_t 
     else if (csv_is_beyond(t, text))
         snprintf(out, room, "rescale the column (another unit, or the logarithm)");
     else
-        snprintf(out, room, "convert texts to numbers; " TR_CSV_FORMAT_HINT);
+        snprintf(out, room, "convert texts to numbers%s",
+                 t->is_fixed ? "" : "; " TR_CSV_FORMAT_HINT);
 }

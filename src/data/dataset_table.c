@@ -78,10 +78,21 @@ static tr_status_t table_learn_columns(table_t *self, const tr_preprocess_t *tra
     return table_columns_of_names(names, &self->columns);
 }
 
-static int table_find(const table_t *self, const char *name) {
-    for (int i = 0; i < self->count; i++)
-        if (strcmp(self->names.name[i], name) == 0) return i;
-    return -1;
+/* *out: the index in the file of a column, -1 if there is none. */
+static tr_status_t table_find(const table_t *self, const char *name, int *out) {
+    *out = -1;
+    for (int i = 0; i < self->count; i++) {
+        if (strcmp(self->names.name[i], name) != 0) continue;
+        if (*out >= 0)
+            return TR_FAIL(TR_ERR_DATA,
+                           "'%s', line %lld: expected one column '%.*s', found two, columns %d and "
+                           "%d. Rename or remove one of them, also in the training table if it has "
+                           "both.",
+                           self->file.path, (long long)tr_csv_line(self->file.csv),
+                           (int)tr_utf8_bytes(name, 60), name, *out + 1, i + 1);
+        *out = i;
+    }
+    return TR_OK;
 }
 
 static tr_status_t table_fail_columns(const table_t *self, const tr_names_t *missing) {
@@ -110,14 +121,16 @@ static tr_status_t table_find_columns(table_t *self, bool inputs_only) {
     TR_TRY(tr_alloc(c->input.count * sizeof *self->input, "columns", &self->input));
     TR_TRY(tr_alloc((c->input.count + (size_t)c->targets.count) * sizeof *missing.name, "columns",
                     &missing.name));
-    for (size_t i = 0; i < c->input.count; i++) {
-        self->input[i] = are_inputs ? (int)i : table_find(self, c->input.data[i].name);
+    tr_status_t status = TR_OK;
+    for (size_t i = 0; i < c->input.count && status == TR_OK; i++) {
+        self->input[i] = (int)i;
+        if (!are_inputs) status = table_find(self, c->input.data[i].name, &self->input[i]);
         if (self->input[i] < 0) missing.name[missing.count++] = c->input.data[i].name;
     }
-    tr_status_t status = TR_OK;
     for (int64_t i = 0; i < c->targets.count && status == TR_OK && !inputs_only; i++) {
-        const int at = are_inputs ? -1 : table_find(self, c->targets.name[i]);
-        status = tr_vec_push(&self->target, at);
+        int at = -1;
+        if (!are_inputs) status = table_find(self, c->targets.name[i], &at);
+        if (status == TR_OK) status = tr_vec_push(&self->target, at);
         if (at < 0) missing.name[missing.count++] = c->targets.name[i];
     }
     if (status == TR_OK && missing.count > 0) status = table_fail_columns(self, &missing);
@@ -265,6 +278,7 @@ static tr_status_t table_open(table_t *self, const tr_preprocess_t *trained, boo
     TR_TRY(table_learn_columns(self, trained));
     self->file.delimiter = self->columns.delimiter;
     self->file.decimal = self->columns.decimal;
+    self->file.is_fixed = true;
     for (size_t i = 0; i < self->columns.input.count; i++)
         self->width += tr_column_width(&self->columns.input.data[i]);
     if (!inputs_only && self->columns.targets.count == 0)

@@ -44,14 +44,17 @@ static const char *columns_say(const csv_columns_t *columns, int at, char text[9
 
 static tr_status_t columns_fail_mixed(const csv_columns_t *columns, int at) {
     const csv_column_t *c = &columns->of[at];
-    char remedy[160], name[96];
+    char remedy[160], name[96], others[64] = "";
     tr_csv_remedy(columns->table, c->text, remedy, sizeof remedy);
+    if (c->numbers > 0)
+        snprintf(others, sizeof others, ", as %lld other cells of the column are",
+                 (long long)c->numbers);
     return TR_FAIL(TR_ERR_DATA,
-                   "'%s', line %lld, %s: expected a number in the range of a "
-                   "32-bit float, as %lld other cells of the column are; found '%.*s': %s. "
-                   "--one-hot or --ordinal reads the column as categories, --drop leaves it out.",
+                   "'%s', line %lld, %s: expected a number in the range of a 32-bit float%s; found "
+                   "'%.*s': %s. --one-hot or --ordinal reads the column as categories, --drop "
+                   "leaves it out.",
                    columns->table->path, (long long)c->text_line, columns_say(columns, at, name),
-                   (long long)c->numbers, CUT(c->text), remedy);
+                   others, CUT(c->text), remedy);
 }
 
 static tr_status_t columns_decide_one(const csv_columns_t *columns, int at, int64_t rows) {
