@@ -1,11 +1,12 @@
 /*
  * data.valid_fraction and data.fold: split one data set into training and validation.
  *
- * For data.fold the samples of a part are a list. For data.valid_fraction the data set is divided into C segments of equal length, of which V go to validation, spread as
- * evenly as possible: segment j does if floor((j + 1) V / C) > floor(j V / C). The k-th segment of
- * validation is therefore ceil((k + 1) C / V) - 1, and the k-th of training floor(k C / (C - V)).
- * Nothing is stored, and both parts cover the whole file even if it is sorted. The last segment,
- * which may be short, always belongs to validation.
+ * For data.fold the samples of a part are a list. For data.valid_fraction the data set is divided
+ * into C segments of equal length, of which V go to validation, spread as evenly as possible:
+ * segment j does if floor((j + 1) V / C) > floor(j V / C). The k-th segment of validation is
+ * therefore ceil((k + 1) C / V) - 1, and the k-th of training floor(k C / (C - V)). Nothing is
+ * stored, and both parts cover the whole file even if it is sorted. The last segment, which may be
+ * short, always belongs to validation.
  */
 #include "shared.h"
 #include "base/mem.h"
@@ -157,6 +158,18 @@ static tr_status_t fold_parse(const char *fold, int64_t samples, int64_t *out_k,
                    fold, (long long)samples);
 }
 
+/* Labels of a program's own data set may be anything; those of files were checked. */
+static tr_status_t fold_check_labels(const tr_dataset_info_t *info, const int32_t *label) {
+    for (int64_t i = 0; i < info->samples; i++)
+        if (label[i] < -1 || label[i] >= info->classes)
+            return TR_FAIL(
+                TR_ERR_DATA,
+                "%s: sample %lld: expected a label from 0 to %lld, or -1 for none, found "
+                "%d.",
+                info->description, (long long)i, (long long)info->classes - 1, (int)label[i]);
+    return TR_OK;
+}
+
 /* Sets fold[i], from 0, of every sample. The samples of a class are dealt in random order. */
 static tr_status_t fold_deal(tr_dataset_t *whole, int64_t folds, int32_t *fold) {
     const tr_dataset_info_t *info = &whole->info;
@@ -173,6 +186,7 @@ static tr_status_t fold_deal(tr_dataset_t *whole, int64_t folds, int32_t *fold) 
     TR_TRY_GOTO(tr_alloc(((size_t)classes + 1) * sizeof *next, "folds", &next), done);
     if (has_classes) dst[y] = label;
     if (has_classes) TR_TRY_GOTO(whole->ops->read(whole, 0, samples, dst), done);
+    if (has_classes) TR_TRY_GOTO(fold_check_labels(info, label), done);
     for (int64_t i = 0; i < samples; i++) order[i] = i;
     for (int64_t i = samples - 1; i > 0; i--) {
         const int64_t other = (int64_t)tr_rng_below(&rng, (uint64_t)i + 1), kept = order[i];
