@@ -1,6 +1,7 @@
 /* trainer eval RUN | CONFIG.ini CHECKPOINT: evaluates the weights of a checkpoint. */
 #include "open_trained.h"
 #include "base/json_text.h"
+#include "data/columns.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -21,8 +22,9 @@ typedef struct {
     cmd_trained_t t;
     tr_split_t split;
     tr_trained_scores_t scores;
-    bool is_selected; /* the weights were selected on these samples */
-    int name_columns; /* width of the first column of tables, at least NAME_COLUMNS */
+    tr_columns_t table; /* of a regression on an imported table; else empty */
+    bool is_selected;   /* the weights were selected on these samples */
+    int name_columns;   /* width of the first column of tables, at least NAME_COLUMNS */
 } eval_t;
 
 /* A language model has only a loss. */
@@ -123,16 +125,28 @@ static void eval_print_pairs(const eval_t *e) {
     }
 }
 
-static void eval_print_targets(const eval_t *e) {
+/* The name of target `k` in its table; NULL: it has none. */
+static const char *eval_target_name(const eval_t *e, int64_t k) {
+    const bool has_names =
+        e->table.has_header && e->table.targets.count == e->scores.targets->targets;
+    return has_names ? e->table.targets.name[k] : NULL;
+}
+
+static void eval_print_targets(eval_t *e) {
     const tr_target_sums_t *t = e->scores.targets;
+    for (int64_t k = 0; k < t->targets; k++) {
+        const int columns = eval_columns(eval_target_name(e, k) ? eval_target_name(e, k) : "");
+        if (columns > e->name_columns) e->name_columns = columns;
+    }
     printf("\n%-*s %12s %12s %9s\n", e->name_columns, "target", "MSE", "MAE", "R2");
     for (int64_t k = 0; k <= t->targets; k++) {
         const bool is_mean = k == t->targets;
         const tr_target_score_t score = is_mean ? tr_target_mean(t) : tr_target_score(t, k);
-        char name[32];
-        snprintf(name, sizeof name, "%lld", (long long)k);
-        printf("%-*s %12.6g %12.6g", e->name_columns, is_mean ? "mean" : name, fabs(score.mse),
-               fabs(score.mae)); /* NaN without its sign */
+        const char *name = is_mean ? "mean" : eval_target_name(e, k);
+        char number[32];
+        snprintf(number, sizeof number, "%lld", (long long)k);
+        eval_print_name(e, name ? name : number);
+        printf(" %12.6g %12.6g", fabs(score.mse), fabs(score.mae)); /* NaN without its sign */
         if (isnan(score.r2))
             printf(" %9s\n", "-");
         else
@@ -146,9 +160,8 @@ static void eval_print(eval_t *e) {
     printf("weights   %s", e->t.weights_path);
     if (e->t.step >= 0)
         printf("%s%s%s%s(step %lld)", e->t.is_best || e->t.is_last ? ", " : " ",
-               e->t.is_best ? "best " : "",
-               e->t.is_best && e->t.is_last ? "and " : "", e->t.is_last ? "last " : "",
-               (long long)e->t.step);
+               e->t.is_best ? "best " : "", e->t.is_best && e->t.is_last ? "and " : "",
+               e->t.is_last ? "last " : "", (long long)e->t.step);
     printf("\n%-9s %s\n%-9s %.0f%s\nloss      %.6g", tr_split_name(e->split), s->info.description,
            eval_is_language(e) ? "tokens" : "samples", o->terms,
            e->is_selected ? " (selected on these samples)" : "", o->loss);
@@ -245,7 +258,10 @@ static tr_status_t eval_write_json(const eval_t *e, const char *path) {
         json_t *targets = json_array();
         for (int64_t k = 0; k < e->scores.targets->targets; k++) {
             const tr_target_score_t score = tr_target_score(e->scores.targets, k);
-            json_array_append_new(targets, eval_target_json(&score));
+            json_t *target = eval_target_json(&score);
+            if (eval_target_name(e, k))
+                json_object_set_new(target, "name", json_string(eval_target_name(e, k)));
+            json_array_append_new(targets, target);
         }
         json_object_set_new(o, "mean", eval_target_json(&mean));
         json_object_set_new(o, "targets", targets);
@@ -265,13 +281,17 @@ static tr_status_t eval_run(void *options) {
     TR_TRY_GOTO(cmd_trained_open(&params, &e.t), done);
     TR_TRY_GOTO(tr_trained_evaluate(&e.t, e.split, &e.scores), done);
     if (e.t.info->rank == 0) {
+        const char *columns = e.t.s->preprocess->columns;
         e.is_selected = tr_trained_is_selected_on(&e.t, e.split);
-        if (!cmd_json_is_stdout(o->json)) eval_print(&e);
-        if (o->json) status = eval_write_json(&e, o->json);
+        if (e.scores.targets && columns)
+            status = tr_columns_from_json(columns, e.t.weights_path, &e.table);
+        if (status == TR_OK && !cmd_json_is_stdout(o->json)) eval_print(&e);
+        if (status == TR_OK && o->json) status = eval_write_json(&e, o->json);
     }
     status = tr_world_agree(e.t.world, status);
 done:
     tr_trained_scores_free(&e.scores);
+    tr_columns_free(&e.table);
     return cmd_trained_close(&e.t, status);
 }
 
