@@ -14,6 +14,9 @@ typedef struct {
     int32_t *label;      /* [samples]; NULL: y holds numbers */
     h5_label_notes_t notes;
     char *columns; /* of an imported table; NULL: none */
+    char **text;   /* [text_total]: info.text */
+    int64_t text_total;
+    const char *text_name[2];
     bool channels_first;                    /* in the file */
     bool converted;                         /* x of some part is converted during the read */
     int64_t channels, points, rows_at_once; /* rows that are converted together */
@@ -227,6 +230,8 @@ static void close_hdf5(tr_dataset_t *dataset) {
     tr_vec_free(&dataset->info.std);
     tr_free(&self->label);
     tr_free(&self->columns);
+    for (int64_t i = 0; i < self->text_total; i++) tr_free(&self->text[i]);
+    tr_free(&self->text);
     tr_free(&self);
 }
 
@@ -315,6 +320,33 @@ static tr_status_t add_names(tr_dataset_info_t *info, const h5_part_t *part, boo
     return TR_OK;
 }
 
+/* The ids of a table and the files of images, as `import` writes them, for predictions. Requires
+ * the lock. */
+static tr_status_t hdf5_read_texts(hdf5_t *self) {
+    static const char *const usual[] = {"id", "file"};
+    tr_dataset_info_t *info = &self->base.info;
+    int64_t count = 0;
+    for (size_t i = 0; i < TR_COUNT(usual); i++) {
+        bool in_all = true;
+        for (int p = 0; p < self->parts.count && in_all; p++)
+            in_all = tr_h5_has_texts(&self->parts.data[p], usual[i]);
+        if (in_all) self->text_name[count++] = usual[i];
+    }
+    if (count == 0) return TR_OK;
+    TR_TRY(tr_alloc((size_t)(info->samples * count) * sizeof *self->text, "texts", &self->text));
+    self->text_total = info->samples * count;
+    for (int64_t c = 0; c < count; c++)
+        for (int p = 0; p < self->parts.count; p++) {
+            const h5_part_t *part = &self->parts.data[p];
+            TR_TRY(tr_h5_read_texts(part, self->text_name[c], count,
+                                    self->text + part->first * count + c));
+        }
+    info->text_count = count;
+    info->text_name = self->text_name;
+    info->text = (const char *const *)self->text;
+    return TR_OK;
+}
+
 static tr_status_t hdf5_set_up(hdf5_t *self, const tr_data_settings_t *settings, tr_split_t split,
                                bool inputs_only) {
     const h5_part_t *last = &self->parts.data[self->parts.count - 1];
@@ -324,8 +356,8 @@ static tr_status_t hdf5_set_up(hdf5_t *self, const tr_data_settings_t *settings,
     TR_TRY(describe_y(self, settings));
     tr_h5_lock();
     tr_status_t status = tr_h5_moments(self->parts.data, self->channels, &self->base.info);
-    if (status == TR_OK)
-        status = tr_h5_attribute_text(self->parts.data, "columns", &self->columns);
+    if (status == TR_OK) status = tr_h5_attribute_text(self->parts.data, "columns", &self->columns);
+    if (status == TR_OK && inputs_only) status = hdf5_read_texts(self);
     for (int p = 0; p < self->parts.count && status == TR_OK; p++)
         status = add_names(&self->base.info, &self->parts.data[p], inputs_only);
     tr_h5_unlock();

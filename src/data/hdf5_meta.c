@@ -1,4 +1,4 @@
-/* Attributes of the data: mean and std, number of classes, and names. */
+/* Attributes of the data: mean and std, number of classes, and names. Texts beside the inputs. */
 #include "hdf5_source.h"
 #include <stdio.h>
 #include <string.h>
@@ -144,6 +144,55 @@ static tr_status_t hdf5_meta_read_names(hid_t attribute, int64_t count, const ch
     tr_free(&data);
     H5Sclose(space);
     H5Tclose(type);
+    return status;
+}
+
+/* Opens a data set of the group of the inputs; negative if there is none. */
+static hid_t hdf5_meta_open_texts(const h5_part_t *part, const char *name) {
+    char path[512];
+    const char *scope = part->names.scope;
+    snprintf(path, sizeof path, "%s%s%s", scope, *scope ? "/" : "", name);
+    return H5Lexists(part->file.id, path, H5P_DEFAULT) > 0 &&
+                   H5Oexists_by_name(part->file.id, path, H5P_DEFAULT) > 0
+               ? H5Dopen2(part->file.id, path, H5P_DEFAULT)
+               : -1;
+}
+
+bool tr_h5_has_texts(const h5_part_t *part, const char *name) {
+    hid_t id = hdf5_meta_open_texts(part, name);
+    if (id < 0) return false;
+    hid_t type = H5Dget_type(id), space = H5Dget_space(id);
+    const bool found = H5Tget_class(type) == H5T_STRING && H5Sget_simple_extent_ndims(space) == 1 &&
+                       H5Sget_simple_extent_npoints(space) == part->x.rows;
+    H5Sclose(space);
+    H5Tclose(type);
+    H5Dclose(id);
+    return found;
+}
+
+tr_status_t tr_h5_read_texts(const h5_part_t *part, const char *name, int64_t stride, char **out) {
+    hid_t id = hdf5_meta_open_texts(part, name), type = H5Dget_type(id), space = H5Dget_space(id);
+    const bool variable = H5Tis_variable_str(type) > 0;
+    const bool padded = !variable && H5Tget_strpad(type) == H5T_STR_SPACEPAD;
+    const size_t bytes = H5Tget_size(type); /* of a pointer if `variable` */
+    char *data = NULL;
+    tr_status_t status = tr_alloc((size_t)part->x.rows * bytes, name, &data);
+    const bool read =
+        status == TR_OK && H5Dread(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) >= 0;
+    if (status == TR_OK && !read)
+        status = H5_FAIL(TR_ERR_DATA, "%s: cannot read the strings '%s'", part->file.path, name);
+    for (int64_t i = 0; i < part->x.rows && status == TR_OK; i++) {
+        const char *text = variable ? ((char **)data)[i] : data + (size_t)i * bytes;
+        size_t length = text ? strnlen(text, variable ? SIZE_MAX : bytes) : 0;
+        while (padded && length > 0 && text[length - 1] == ' ') length--;
+        status = tr_alloc(length + 1, name, &out[i * stride]);
+        if (status == TR_OK && length > 0) memcpy(out[i * stride], text, length);
+    }
+    if (read && variable) H5Dvlen_reclaim(type, space, H5P_DEFAULT, data);
+    tr_free(&data);
+    H5Sclose(space);
+    H5Tclose(type);
+    H5Dclose(id);
     return status;
 }
 

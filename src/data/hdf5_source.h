@@ -126,7 +126,7 @@ void tr_h5_pool_give(h5_pool_t *pool, h5_scratch_t *scratch);
 tr_status_t tr_tokens_open(h5_parts_t *parts, const tr_data_settings_t *settings,
                            tr_dataset_t **out);
 
-/* -- hdf5_meta.c: attributes of x, y, their group or the file; requires the lock --------------- */
+/* -- hdf5_meta.c: attributes of x, y, their group or the file, texts; requires the lock -------- */
 
 /* Sets info->mean and std from the attributes. */
 tr_status_t tr_h5_moments(const h5_part_t *part, int64_t channels, tr_dataset_info_t *info);
@@ -140,6 +140,10 @@ int64_t tr_h5_attribute_classes(const h5_part_t *part);
 int64_t tr_h5_attribute_whole(const h5_part_t *part, const char *name);
 /* The text attribute `name` of the inputs; tr_free. *out is NULL if there is none. */
 tr_status_t tr_h5_attribute_text(const h5_part_t *part, const char *name, char **out);
+/* Whether `name` is a data set of strings beside the inputs, with one for each sample. */
+bool tr_h5_has_texts(const h5_part_t *part, const char *name);
+/* Reads these strings to out[0], out[stride], ...; tr_free each, also after an error. */
+tr_status_t tr_h5_read_texts(const h5_part_t *part, const char *name, int64_t stride, char **out);
 /* Reads a list of names (TR_NAMES_CLASSES, ...) to the empty *out, which stays empty if there is
  * none. The caller frees it also after an error. */
 tr_status_t tr_h5_names(const h5_part_t *part, int list, tr_names_t *out);
