@@ -256,8 +256,9 @@ const cmd_command_t cmd_predict = {
         ".csv its name, or nothing) or the numbers of a regression. `probability` holds the "
         "softmax of the outputs; it is written for up to 1000 classes, or with --probabilities. "
         "The column that was imported with --id, or all columns of a table that are not inputs, "
-        "and the names of image files are copied to OUT. The attribute class_names comes from the "
-        "training data. RUN, CHECKPOINT and the normalisation are as for eval.",
+        "and the names of image files are copied to OUT; so are the data sets `id` and `file` of an "
+        "imported HDF5 file. The attribute class_names comes from the training data. RUN, "
+        "CHECKPOINT and the normalisation are as for eval.",
     CMD_ARGUMENTS(predict_options_t),
     CMD_OPTIONS,
     .run = predict_run,

@@ -91,6 +91,11 @@ ok $? "the fill value is the mean of the rows"
 "$MPIEXEC" -np 2 "$TRAINER" predict run new.csv two.csv >out 2>err && cmp -s two.csv out.csv &&
     call 0 predict run new.csv out.h5 && call 0 data out.h5 data.x=probability && names out 'columns/id (40) strings'
 ok $? "two ranks write the same; an HDF5 file has the ids, too"
+call 0 predict run t.h5:test h5.csv && [ "$(head -n 1 h5.csv)" = id,prediction,probability_no,probability_yes ] &&
+    { head -n 1 table.csv; cut -d, -f1 h5.csv | tail -n +2 | while read -r id; do grep "^$id," table.csv; done; } \
+        >again.csv && call 0 predict run again.csv again_out.csv && cmp -s again_out.csv h5.csv &&
+    call 0 predict run t.h5:test ids.h5 && call 0 data ids.h5 data.x=probability && names out 'columns/id (30) strings'
+ok $? "predict on the imported file: its ids are in the output, too"
 call 0 eval run --json h5.json && call 0 eval run data.test=table.csv --json csv.json &&
     json 'b["samples"] == 120 and a["samples"] == 30' h5.json csv.json &&
     { head -n 1 table.csv; tail -n 40 table.csv; } >tail.csv && call 0 eval run data.test=tail.csv --json tail.json &&
@@ -105,6 +110,8 @@ refused() {
 sed 's/colour/color/' new.csv >odd.csv && refused 65 "'odd.csv' & 1 & colour & color" predict run odd.csv none.csv &&
     sed '5s/[^,]*$/old/' new.csv >odd.csv && refused 65 "'odd.csv' & 5 & 5 & 'old'" predict run odd.csv none.csv &&
     sed '5s/$/,1/' new.csv >odd.csv && refused 65 "'odd.csv' & 5 & 6 & 5" predict run odd.csv none.csv &&
+    sed '1s/$/,age/; 2,$s/$/,1/' new.csv >odd.csv &&
+    refused 65 "'odd.csv' & 'age' & 5 & 6" predict run odd.csv none.csv &&
     refused 65 "'new.csv' & kind" eval run data.test=new.csv &&
     sed '3s/no$/maybe/; 3s/yes$/maybe/' table.csv >odd.csv &&
     refused 65 "'odd.csv' & 3 & 'kind' & 2 & no, yes & 'maybe'" eval run data.test=odd.csv &&
@@ -141,8 +148,17 @@ call 0 import csv two.csv two.h5 --target up,down &&
     call 0 predict two two.csv two_out.csv &&
     [ "$(head -n 1 two_out.csv)" = up,down,prediction_up,prediction_down ] &&
     awk -F, 'NR > 1 && ($1 - $3 > 0.1 || $3 - $1 > 0.1 || $2 - $4 > 0.1 || $4 - $2 > 0.1) { bad = 1 }
-        END { exit bad || NR != 61 }' two_out.csv && call 0 eval two data.test=two.csv
+        END { exit bad || NR != 61 }' two_out.csv && call 0 eval two data.test=two.csv --json two.json &&
+    call 0 eval two data.test=two.csv && grep -q '^up  *[0-9]' out && grep -q '^down  *[0-9]' out &&
+    json '[t["name"] for t in a["targets"]] == ["up", "down"]' two.json
 ok $? "several targets, in the units of the table"
+# As pandas writes a table with its index: the first column has no name.
+awk '{ print (NR > 1 ? NR : "") "," $0 ",k/l" }' two.csv >index.csv && call 0 predict two index.csv index_out.csv &&
+    [ "$(head -n 1 index_out.csv)" = ,up,down,k/l,prediction_up,prediction_down ] &&
+    [ "$(cut -d, -f1-4 index_out.csv | sed -n 3p)" = "$(cut -d, -f1,4-6 index.csv | sed -n 3p)" ] &&
+    call 0 predict two index.csv index.h5 && call 0 data index.h5 data.x=prediction &&
+    names out 'columns/column 1 (60) strings & columns/k_l (60)'
+ok $? "a column without a name keeps its place in the output"
 seq 40 | awk '{ print $1 % 7 "," ($1 % 2 ? "x" : "y") "," $1 % 2 }' >bare.csv && call 0 import csv bare.csv bare.h5 &&
     call 0 net.ini run.dir=bare data.train=bare.h5 && cut -d, -f1,2 bare.csv >inputs.csv &&
     call 0 predict bare inputs.csv a.csv && call 0 predict bare bare.csv b.csv && cmp -s a.csv b.csv &&

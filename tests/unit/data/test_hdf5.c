@@ -1472,6 +1472,55 @@ static void the_folds_have_each_class_alike(void **state) {
     unlink(path);
 }
 
+static void folds_of_labels_that_are_no_classes(void **state) {
+    test_dataset_t set;
+    tr_dataset_t *part = NULL;
+    test_dataset_make(&set, 1000, 1); /* the labels are 0 to 999 */
+    set.base.info.classes = 5;
+    assert_int_equal(tr_dataset_fold(&set.base, "1/2", true, &part), TR_ERR_DATA);
+    assert_error_names("sample 5 & 4 & found 5");
+    assert_null(part);
+}
+
+/* Of two files with 2 and 4 samples; of a split; none if a file lacks them or has another number of
+ * them; not for training. */
+static void ids_and_files_are_for_predictions(void **state) {
+    char pattern[600], second[600];
+    snprintf(pattern, sizeof pattern, "%s/?.h5", folder);
+    snprintf(second, sizeof second, "%s/b.h5", folder);
+    hid_t fixed = H5Tcopy(H5T_C_S1), variable = H5Tcopy(H5T_C_S1);
+    H5Tset_size(fixed, 4), H5Tset_strpad(fixed, H5T_STR_SPACEPAD);
+    H5Tset_size(variable, H5T_VARIABLE);
+    const char *texts[] = {"one", "", "three", "four"};
+    for (int i = 0; i < 2; i++) {
+        hid_t file = create(0, false);
+        const hsize_t count = i ? 2 : 4;
+        put_x(file, "test/x", (int)count);
+        if (i)
+            put(file, "test/id", 1, &count, fixed, fixed, "no 1no  ", contiguous);
+        else
+            put(file, "test/id", 1, &count, variable, variable, texts, contiguous);
+        put(file, "test/file", 1, &(hsize_t){3}, variable, variable, texts, contiguous);
+        H5Fclose(file);
+        if (i == 0) assert_int_equal(rename(path, second), 0);
+    }
+    tr_data_settings_t settings = test_settings();
+    tr_dataset_t *set = NULL;
+    settings.test = pattern;
+    OK(tr_dataset_open_inputs(&settings, TR_SPLIT_TEST, &set));
+    assert_int_equal(set->info.text_count, 1);
+    assert_string_equal(set->info.text_name[0], "id");
+    static const char *const expect[] = {"no 1", "no", "one", "", "three", "four"};
+    assert_int_equal(set->info.samples, 6);
+    for (int i = 0; i < 6; i++) assert_string_equal(set->info.text[i], expect[i]);
+    tr_dataset_close(&set);
+    OK(tr_dataset_open(&settings, TR_SPLIT_TEST, &set));
+    assert_int_equal(set->info.text_count, 0);
+    tr_dataset_close(&set);
+    H5Tclose(fixed), H5Tclose(variable);
+    unlink(path), unlink(second);
+}
+
 /* 4096 samples of 28 x 28 bytes in a chunk of 7 x 7: a block of so many reads nothing twice, and
  * yet anything smaller does. */
 static void chunks_that_are_read_whole_get_a_warning(void **state) {
@@ -1548,6 +1597,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_fraction_is_kept_for_validation),
         cmocka_unit_test(the_folds_have_each_class_alike),
+        cmocka_unit_test(folds_of_labels_that_are_no_classes),
+        cmocka_unit_test(ids_and_files_are_for_predictions),
         cmocka_unit_test(chunks_that_are_read_whole_get_a_warning),
         cmocka_unit_test(test_storage),
         cmocka_unit_test(test_types),
