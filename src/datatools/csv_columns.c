@@ -163,6 +163,15 @@ tr_status_t tr_csv_columns_learn(csv_columns_t *columns, char *const *field) {
     return TR_OK;
 }
 
+/* Without a value in the rows for training there is nothing to fill in, and no category. */
+static tr_status_t columns_fail_empty(const csv_columns_t *columns, int at) {
+    char name[96];
+    return TR_FAIL(TR_ERR_DATA,
+                   "'%s', %s: expected values in the rows for training, found only missing cells: "
+                   "leave it out with --drop, or divide the rows with another --seed.",
+                   columns->table->path, columns_say(columns, at, name));
+}
+
 tr_status_t tr_csv_columns_end(csv_columns_t *columns) {
     const tr_column_t *widest = NULL;
     int64_t one_hot = 0;
@@ -170,6 +179,8 @@ tr_status_t tr_csv_columns_end(csv_columns_t *columns) {
         tr_column_t *c = &columns->spec.input.data[i];
         const int64_t count = (int64_t)columns->values[i].count;
         double *values = columns->values[i].data;
+        if (columns->stats[i].count == 0 && c->categories.count == 0)
+            return columns_fail_empty(columns, columns->index[i]);
         if (c->kind == TR_COLUMN_NUMBER && columns->params->missing == TR_MISSING_MEAN)
             c->fill = columns->stats[i].mean;
         if (count > 0) {

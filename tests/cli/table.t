@@ -141,6 +141,14 @@ call 78 import csv table.csv e.h5 --drop nothing && names err "--drop & 'nothing
     call 0 import csv wide.csv wide.h5 --ordinal street && call 0 data wide.h5 && names out '/train/x & (201)'
 ok $? "options that do not fit; too many categories: the widest column is named"
 
+seq 40 | awk 'BEGIN { print "a,b,y" } { print ($1 == 7 ? 5 : "") "," $1 % 3 "," $1 % 2 }' >rare.csv
+for seed in $(seq 0 9); do # the only value of a is in the test rows of about half of the seeds
+    call 65 import csv rare.csv rare.h5 --missing mean --test-fraction 0.5 --seed "$seed" && break
+    rm -f rare.h5
+done
+names err "'rare.csv' & 1 ('a') & --drop" && [ ! -e rare.h5 ]
+ok $? "a column whose training rows have no value is refused"
+
 seq 60 | awk 'BEGIN { print "a,b,up,down" } { print $1 % 7 "," $1 % 5 "," $1 % 7 + 0.5 "," 100 - $1 % 5 }' >two.csv
 call 0 import csv two.csv two.h5 --target up,down &&
     printf '[model]\nlayers = linear 2\n[data]\ntrain = two.h5\nbatch_size = 10\n[optimizer]\nlr = 0.05\n' >two.ini &&
