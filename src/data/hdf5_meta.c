@@ -150,8 +150,8 @@ static tr_status_t hdf5_meta_read_names(hid_t attribute, int64_t count, const ch
 /* Opens a data set of the group of the inputs; negative if there is none. */
 static hid_t hdf5_meta_open_texts(const h5_part_t *part, const char *name) {
     char path[512];
-    const char *scope = part->names.scope;
-    snprintf(path, sizeof path, "%s%s%s", scope, *scope ? "/" : "", name);
+    const char *x = part->names.x;
+    snprintf(path, sizeof path, "%.*s%s", (int)(tr_file_name(x) - x), x, name);
     return H5Lexists(part->file.id, path, H5P_DEFAULT) > 0 &&
                    H5Oexists_by_name(part->file.id, path, H5P_DEFAULT) > 0
                ? H5Dopen2(part->file.id, path, H5P_DEFAULT)

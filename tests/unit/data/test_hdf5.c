@@ -1514,6 +1514,10 @@ static void ids_and_files_are_for_predictions(void **state) {
     assert_int_equal(set->info.samples, 6);
     for (int i = 0; i < 6; i++) assert_string_equal(set->info.text[i], expect[i]);
     tr_dataset_close(&set);
+    settings.x = "/test/x";
+    OK(tr_dataset_open_inputs(&settings, TR_SPLIT_TEST, &set));
+    assert_int_equal(set->info.text_count, 1);
+    tr_dataset_close(&set);
     OK(tr_dataset_open(&settings, TR_SPLIT_TEST, &set));
     assert_int_equal(set->info.text_count, 0);
     tr_dataset_close(&set);
