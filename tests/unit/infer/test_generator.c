@@ -1,3 +1,4 @@
+//TEST np=1
 /* Texts that are generated among others, in any row, by any program, on any number of threads, are
  * those that are generated alone: the same tokens and the same bits of log-probabilities. */
 #include "infer/generate.h"
