@@ -58,14 +58,17 @@ int64_t tr_column_category(const tr_column_t *c, const char *text) {
     return found ? found - c->categories.name : -1;
 }
 
-tr_status_t tr_columns_fail_cell(const tr_csv_table_t *table, const char *text, int column) {
-    char found[96] = "the cell is empty", remedy[128];
+tr_status_t tr_columns_fail_cell(const tr_csv_table_t *table, const char *text, int column,
+                                 const char *name) {
+    char found[96] = "the cell is empty", remedy[128], called[80] = "";
+    if (name) snprintf(called, sizeof called, " ('%.*s')", CUT(name));
     if (*text) snprintf(found, sizeof found, "found '%.*s'", (int)tr_utf8_bytes(text, 40), text);
     tr_csv_remedy(table, text, remedy, sizeof remedy);
     return TR_FAIL(TR_ERR_DATA,
-                   "'%s', line %lld, column %d: %s; expected a number in the range of a 32-bit "
+                   "'%s', line %lld, column %d%s: %s; expected a number in the range of a 32-bit "
                    "float; %s, or remove the row or the column.",
-                   table->path, (long long)tr_csv_line(table->csv), column + 1, found, remedy);
+                   table->path, (long long)tr_csv_line(table->csv), column + 1, called, found,
+                   remedy);
 }
 
 static tr_status_t column_fail_missing(const tr_column_t *c, const tr_csv_table_t *table,
@@ -112,7 +115,8 @@ tr_status_t tr_columns_encode(const tr_columns_t *columns, const tr_csv_table_t 
         if (missing && !columns->fills) return column_fail_missing(c, table, text);
         if (is_number) {
             if (!missing && (!tr_csv_number(table, text, &value) || !isfinite((float)value)))
-                return tr_columns_fail_cell(table, text, index[i]);
+                return tr_columns_fail_cell(table, text, index[i],
+                                            columns->has_header ? c->name : NULL);
             *out = (float)value;
         } else {
             TR_TRY(column_encode_text(columns, c, table, text, missing, out));

@@ -45,8 +45,10 @@ int64_t tr_column_category(const tr_column_t *column, const char *text);
  */
 tr_status_t tr_columns_encode(const tr_columns_t *columns, const tr_csv_table_t *table,
                               char *const *field, const int *index, float *out);
-/* Records TR_ERR_DATA: `text` in column `column`, from 0, is no number in the range of a float. */
-tr_status_t tr_columns_fail_cell(const tr_csv_table_t *table, const char *text, int column);
+/* Records TR_ERR_DATA: `text` in column `column`, from 0, with this name (NULL: none) is no number in
+ * the range of a float. */
+tr_status_t tr_columns_fail_cell(const tr_csv_table_t *table, const char *text, int column,
+                                 const char *name);
 
 /* -- as JSON ----------------------------------------------------------------------------------- */
 

@@ -205,7 +205,9 @@ static tr_status_t table_add_row(table_t *self, const tr_preprocess_t *trained, 
         if (trained->classes > 0) {
             TR_TRY(table_add_label(self, trained, text));
         } else if (!tr_csv_number(&self->file, text, &value) || !isfinite((float)value)) {
-            return tr_columns_fail_cell(&self->file, text, self->target.data[i]);
+            return tr_columns_fail_cell(&self->file, text, self->target.data[i],
+                                        self->columns.has_header ? self->columns.targets.name[i]
+                                                                 : NULL);
         } else {
             TR_TRY(tr_vec_push(&self->y, (float)value));
         }

@@ -300,7 +300,8 @@ static tr_status_t csv_read_label(const import_t *m, const char *text, double *o
     else
         *out = (double)tr_csv_labels_class(l, text);
     if (l->numbers && !isfinite((float)*out))
-        return tr_columns_fail_cell(&m->table, text, l->column);
+        return tr_columns_fail_cell(&m->table, text, l->column,
+                                    m->header ? m->names.name[l->column] : NULL);
     if (l->class_rows && !(*out >= 0 && *out < (double)l->classes))
         return TR_FAIL(TR_ERR_DATA, "'%s' changed during the import.", m->table.path);
     return TR_OK;
@@ -357,7 +358,8 @@ static tr_status_t csv_write_row(import_t *m, char *const *field, int count, con
         const char *text = field[m->target.data[i]];
         double value;
         if (!tr_csv_number(&m->table, text, &value) || !isfinite((float)value))
-            return tr_columns_fail_cell(&m->table, text, m->target.data[i]);
+            return tr_columns_fail_cell(&m->table, text, m->target.data[i],
+                                        m->header ? m->names.name[m->target.data[i]] : NULL);
         m->targets[i] = (float)value;
     }
     if (m->target.count > 0) TR_TRY(tr_writer_append(m->writer, y[group], 1, m->targets));

@@ -108,7 +108,8 @@ refused() {
     call "$1" "${@:3}" && [ "$(grep -c 'trainer: error' err)" = 1 ] && names err "$2" && ! ls none* >/dev/null 2>&1
 }
 sed 's/colour/color/' new.csv >odd.csv && refused 65 "'odd.csv' & 1 & colour & color" predict run odd.csv none.csv &&
-    sed '5s/[^,]*$/old/' new.csv >odd.csv && refused 65 "'odd.csv' & 5 & 5 & 'old'" predict run odd.csv none.csv &&
+    sed '5s/[^,]*$/old/' new.csv >odd.csv &&
+    refused 65 "'odd.csv' & 5 & 5 ('age') & 'old'" predict run odd.csv none.csv &&
     sed '5s/$/,1/' new.csv >odd.csv && refused 65 "'odd.csv' & 5 & 6 & 5" predict run odd.csv none.csv &&
     sed '1s/$/,age/; 2,$s/$/,1/' new.csv >odd.csv &&
     refused 65 "'odd.csv' & 'age' & 5 & 6" predict run odd.csv none.csv &&
