@@ -93,8 +93,8 @@ static void sweep_draw_speedup(const tr_sweep_t *sweep, tr_plotter_t *plotter, t
     const tr_point_t *ref = tr_sweep_reference(sweep);
     tr_str_t s = {0};
     if (!ref) return;
-    tr_str_printf(&s, "%sset logscale y 2\nset ylabel 'speedup over %lld rank%s'\n",
-                  axis_of_ranks, (long long)ref->ranks, ref->ranks > 1 ? "s" : "");
+    tr_str_printf(&s, "%sset logscale y 2\nset ylabel 'speedup over %lld rank%s'\n", axis_of_ranks,
+                  (long long)ref->ranks, ref->ranks > 1 ? "s" : "");
     if (sweep_append_block(sweep, "run", point_speedup_columns, &s)) {
         tr_str_printf(&s,
                       "plot x / %lld. with lines dt 2 lc rgb '#888888' title 'ideal', $run using "

@@ -6,8 +6,8 @@
 #include <stdbool.h>
 
 typedef struct {
-    const char *title; /* in the legend */
-    const char *color; /* "#4878a8" */
+    const char *title;   /* in the legend */
+    const char *color;   /* "#4878a8" */
     const double *x, *y; /* [count]; points that are not finite are left out, and part the line */
     size_t count;
     bool is_area; /* filled down to 0 */

@@ -36,7 +36,7 @@ typedef struct {
 } tr_point_t;
 
 typedef struct {
-    tr_scaling_mode_t mode;            /* NONE: single runs, one per point */
+    tr_scaling_mode_t mode;    /* NONE: single runs, one per point */
     tr_kind_t kind;            /* PREDICTED: predictions only */
     TR_VEC(tr_point_t) points; /* by ranks */
 } tr_sweep_t;

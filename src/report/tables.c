@@ -101,12 +101,12 @@ static json_t *band_json(const tr_predicted_t *b) {
 static json_t *point_json(const tr_sweep_t *sweep, const tr_point_t *p) {
     tr_losses_t losses;
     json_t *out = json_pack(
-        "{s:s, s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:o, s:o}", "kind", tr_kind_name(p->kind), "nodes",
-        json_count_or_null(p->nodes), "ranks", json_count_or_null(p->ranks), "batch_global",
-        json_count_or_null(p->batch), "micro_batch", json_count_or_null(p->micro_batch), "repeats",
-        (int)p->runs.count, "step_ms_min", tr_json_finite(p->step_min), "step_ms_max",
-        tr_json_finite(p->step_max), "efficiency", tr_json_finite(p->efficiency), "speedup",
-        tr_json_finite(p->speedup));
+        "{s:s, s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:o, s:o}", "kind", tr_kind_name(p->kind),
+        "nodes", json_count_or_null(p->nodes), "ranks", json_count_or_null(p->ranks),
+        "batch_global", json_count_or_null(p->batch), "micro_batch",
+        json_count_or_null(p->micro_batch), "repeats", (int)p->runs.count, "step_ms_min",
+        tr_json_finite(p->step_min), "step_ms_max", tr_json_finite(p->step_max), "efficiency",
+        tr_json_finite(p->efficiency), "speedup", tr_json_finite(p->speedup));
     json_object_update_new(out, times_json(&p->times));
     json_object_update_new(out, spread_json(&p->spread));
     if (isfinite(p->predicted_step.expected)) {

@@ -22,10 +22,10 @@ typedef struct {
     tr_stream_t *stream;
     tr_kernel_call_t call;
     tr_matmul_attr_t attr;
-    size_t bytes;    /* of one matrix */
-    size_t taken;    /* of the device */
-    void *a, *b, *c; /* on the device */
-    void *host;      /* what copies use: pinned or pageable */
+    size_t bytes;            /* of one matrix */
+    size_t taken;            /* of the device */
+    void *a, *b, *c;         /* on the device */
+    void *host;              /* what copies use: pinned or pageable */
     void *pinned, *pageable; /* NULL where the device works on host memory */
 } bench_work_t;
 typedef tr_status_t (*bench_work_fn)(bench_work_t *w);
@@ -162,11 +162,12 @@ static tr_status_t bench_work_time_copies(bench_work_t *w, void *host, bench_cop
 static tr_status_t bench_product_refuse(const char *where, int64_t n, size_t matrix, int count,
                                         size_t has) {
     char need[32], left[32], each[32];
-    return TR_FAIL(TR_ERR_MEMORY,
-                   "a product of n = %lld needs %s on device '%s', which has %s:\n"
-                   "  %d matrices of %s\nUse smaller --sizes, --types bf16 or fp16, or more memory.",
-                   (long long)n, tr_format_bytes((double)count * (double)matrix, need), where,
-                   tr_format_bytes((double)has, left), count, tr_format_bytes((double)matrix, each));
+    return TR_FAIL(
+        TR_ERR_MEMORY,
+        "a product of n = %lld needs %s on device '%s', which has %s:\n"
+        "  %d matrices of %s\nUse smaller --sizes, --types bf16 or fp16, or more memory.",
+        (long long)n, tr_format_bytes((double)count * (double)matrix, need), where,
+        tr_format_bytes((double)has, left), count, tr_format_bytes((double)matrix, each));
 }
 
 tr_status_t bench_product_check(const tr_device_t *device, tr_dtype_t dtype, int64_t n) {

@@ -18,8 +18,8 @@ typedef struct {
     bench_copies_t pinned, pageable; /* by the kind of host memory */
 } bench_product_t;
 
-/* TR_ERR_MEMORY where the matrices of a product of size n are more than the memory of the device, or
- * those that transfers use more than that of the host. Allocates nothing. */
+/* TR_ERR_MEMORY where the matrices of a product of size n are more than the memory of the device,
+ * or those that transfers use more than that of the host. Allocates nothing. */
 tr_status_t bench_product_check(const tr_device_t *device, tr_dtype_t dtype, int64_t n);
 /* C = A B, all (n, n) of `dtype`. Medians of several blocks of runs, after two runs that do not
  * count. */

@@ -194,6 +194,7 @@ const cmd_command_t cmd_bench = {
     .runs = CMD_ON_RANKS,
     .summary =
         "Times the training step and each of its ops, the step by the batch size, the all-reduce "
-        "of the ranks, attention, matrix products, training in each precision, or the generation of texts.",
+        "of the ranks, attention, matrix products, training in each precision, or the generation "
+        "of texts.",
     .targets = targets,
 };

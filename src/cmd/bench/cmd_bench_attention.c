@@ -24,7 +24,7 @@ typedef struct {
 typedef struct {
     double forward_sec, backward_sec; /* medians */
     size_t bytes;                     /* of the arena: output, kept activations, scratch */
-    float *output, *gradient; /* [tokens x channels]; [tokens x 3 channels] */
+    float *output, *gradient;         /* [tokens x channels]; [tokens x 3 channels] */
 } attention_cost_t;
 
 /* The largest differences between the values of standard and of flash attention. */
@@ -160,8 +160,7 @@ static tr_status_t bench_attention_write_svg(const bench_attention_t *b, const c
         {.chart = {"tokens", "forward and backward (ms)", NAN, NAN, true, true}},
         {.chart = {"tokens", "memory (MiB)", NAN, NAN, true, true}}};
     for (size_t k = 0; k < TR_COUNT(charts); k++)
-        for (int i = 0; i < b->rows; i++)
-            charts[k].x[charts[k].points++] = (double)b->tokens[i];
+        for (int i = 0; i < b->rows; i++) charts[k].x[charts[k].points++] = (double)b->tokens[i];
     for (int method = 0; method < 2; method++) {
         bench_curve_t *time = bench_chart_add(&charts[0], method_names[method]),
                       *memory = bench_chart_add(&charts[1], method_names[method]);
@@ -254,7 +253,8 @@ const cmd_command_t bench_attention = {
     .summary =
         "Times standard and flash attention.\n"
         "It takes one sample with 256 to T tokens, forward and backward, and prints the time and "
-        "the memory that each needs, and the largest difference between the outputs and between the "
+        "the memory that each needs, and the largest difference between the outputs and between "
+        "the "
         "gradients of the two. The heads are those of model.n_head and model.n_embd.",
     CMD_ARGUMENTS(bench_attention_options_t),
     CMD_OPTIONS,

@@ -55,8 +55,8 @@ static tr_status_t bench_batch_take(bench_batch_t *b, const bench_step_t *step, 
     tr_snprintf(b->device, sizeof b->device, "%s", s->device->description);
     row->step_sec = step->median_sec;
     row->bytes = step->planned_bytes;
-    row->rate = (double)(s->order.batch_size * (b->o->tokens ? s->sample_terms : 1)) /
-                step->median_sec;
+    row->rate =
+        (double)(s->order.batch_size * (b->o->tokens ? s->sample_terms : 1)) / step->median_sec;
     return TR_OK;
 }
 

@@ -45,7 +45,7 @@ typedef struct {
 typedef struct {
     const bench_generate_options_t *o;
     int64_t batches[BATCHES];
-    int count; /* of batches */
+    int count;          /* of batches */
     const char *device; /* "cpu"; from the measurement on */
     cmd_trained_t t;    /* open during the measurement */
     tr_generator_t *generator;
@@ -271,19 +271,19 @@ static tr_status_t bench_generate_write_json(const bench_generate_t *all, int co
     json_decref(one);
     for (int d = 1; d < count; d++)
         for (int i = 0; i < all[d].count; i++)
-            json_array_append_new(
-                speedups,
-                json_pack("{s:s, s:s, s:I, s:f}", "device_name", all[d].device, "over",
-                          all[0].device, "batch", (json_int_t)all[d].batches[i], "speedup",
-                          bench_generate_speedup(all, d, i)));
-    return cmd_json_write(json_pack("{s:s, s:o, s:o}", "kind", "devices", "results", results,
-                                    "speedups", speedups),
-                          o->json);
+            json_array_append_new(speedups, json_pack("{s:s, s:s, s:I, s:f}", "device_name",
+                                                      all[d].device, "over", all[0].device, "batch",
+                                                      (json_int_t)all[d].batches[i], "speedup",
+                                                      bench_generate_speedup(all, d, i)));
+    return cmd_json_write(
+        json_pack("{s:s, s:o, s:o}", "kind", "devices", "results", results, "speedups", speedups),
+        o->json);
 }
 
 static tr_status_t bench_generate_write_svg(const bench_generate_t *all, int count) {
-    bench_chart_t charts[] = {{.chart = {"texts at once", "tokens/s", 0, NAN, false, true}},
-                              {.chart = {"texts at once", "next token, p50 (ms)", 0, NAN, false, true}}};
+    bench_chart_t charts[] = {
+        {.chart = {"texts at once", "tokens/s", 0, NAN, false, true}},
+        {.chart = {"texts at once", "next token, p50 (ms)", 0, NAN, false, true}}};
     for (size_t k = 0; k < TR_COUNT(charts); k++)
         for (int i = 0; i < all[0].count; i++)
             charts[k].x[charts[k].points++] = (double)all[0].batches[i];
@@ -323,8 +323,7 @@ static tr_status_t bench_generate_on(bench_generate_t *b, tr_world_t *world, con
     b->load_sec = tr_clock_sec() - begin;
     b->device = b->t.s->device->ops->name;
     b->resident_bytes = (double)tr_host_resident_bytes();
-    if (!b->t.s->device->host_visible)
-        b->device_bytes = (double)tr_graph_memory(b->t.s->g).total;
+    if (!b->t.s->device->host_visible) b->device_bytes = (double)tr_graph_memory(b->t.s->g).total;
     TR_TRY_GOTO(bench_generate_measure(b), done);
     if (!cmd_json_is_stdout(o->json)) bench_generate_print(b);
     json_array_append_new(results, bench_generate_json(b));
@@ -345,8 +344,9 @@ static tr_status_t bench_generate_run(void *options) {
     json_t *results = json_array();
     tr_status_t status = TR_OK;
     if (count > DEVICES)
-        TR_TRY_GOTO(TR_FAIL(TR_ERR_USAGE, "bench generate: --devices: expected at most %d, found %d",
-                            DEVICES, count),
+        TR_TRY_GOTO(TR_FAIL(TR_ERR_USAGE,
+                            "bench generate: --devices: expected at most %d, found %d", DEVICES,
+                            count),
                     done);
     TR_TRY_GOTO(cmd_world_open(&world), done);
     if (tr_world_info(world)->size > 1)
@@ -355,15 +355,13 @@ static tr_status_t bench_generate_run(void *options) {
                     done);
     for (int d = 0; d < count; d++) {
         const char *device = o->devices.count > 0 ? device_names[o->devices.value[d]] : NULL;
-        all[d] =
-            (bench_generate_t){.o = o, .batches = {1, 4, 16, 32, 64}, .count = BATCHES};
+        all[d] = (bench_generate_t){.o = o, .batches = {1, 4, 16, 32, 64}, .count = BATCHES};
         if (o->batch > 0) all[d].batches[0] = o->batch, all[d].count = 1;
         if (d > 0 && !cmd_json_is_stdout(o->json)) printf("\n");
         TR_TRY_GOTO(bench_generate_on(&all[d], world, device, results), done);
     }
     if (!cmd_json_is_stdout(o->json)) bench_generate_print_speedups(all, count);
-    if (o->json)
-        TR_TRY_GOTO(bench_generate_write_json(all, count, json_incref(results)), done);
+    if (o->json) TR_TRY_GOTO(bench_generate_write_json(all, count, json_incref(results)), done);
     if (o->svg) TR_TRY_GOTO(bench_generate_write_svg(all, count), done);
     cmd_world_close(&world);
 done:

@@ -229,17 +229,17 @@ static tr_status_t bench_matmul_write_json(const bench_matmul_t *b) {
             const double rate = bench_matmul_rate(b, d, t, i);
             if (!bench_matmul_device(b, d, t)) continue;
             json_array_append_new(
-                rows, json_pack("{s:s, s:i, s:s, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
-                                "type", type_names[t], "n", b->o->sizes.value[i], "device",
-                                device_names[d], "speedup",
-                                tr_json_measured(d == 1 ? bench_matmul_speedup(b, t, i) : NAN),
-                                "memory_bytes", (json_int_t)m->bytes, "sec", tr_json_measured(m->product_sec), "gflops",
-                                tr_json_measured(rate / 1e9), "share_of_peak",
-                                tr_json_measured(rate / b->peak[d][t].flops), "pinned_to_sec",
-                                tr_json_measured(m->pinned.to_sec), "pinned_from_sec",
-                                tr_json_measured(m->pinned.from_sec), "pageable_to_sec",
-                                tr_json_measured(m->pageable.to_sec), "pageable_from_sec",
-                                tr_json_measured(m->pageable.from_sec)));
+                rows,
+                json_pack("{s:s, s:i, s:s, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "type",
+                          type_names[t], "n", b->o->sizes.value[i], "device", device_names[d],
+                          "speedup", tr_json_measured(d == 1 ? bench_matmul_speedup(b, t, i) : NAN),
+                          "memory_bytes", (json_int_t)m->bytes, "sec",
+                          tr_json_measured(m->product_sec), "gflops", tr_json_measured(rate / 1e9),
+                          "share_of_peak", tr_json_measured(rate / b->peak[d][t].flops),
+                          "pinned_to_sec", tr_json_measured(m->pinned.to_sec), "pinned_from_sec",
+                          tr_json_measured(m->pinned.from_sec), "pageable_to_sec",
+                          tr_json_measured(m->pageable.to_sec), "pageable_from_sec",
+                          tr_json_measured(m->pageable.from_sec)));
         }
         if (bench_matmul_wins_from(b, t, ALONE) < 0) continue;
         json_t *gain = json_pack("{s:s}", "type", type_names[t]);
@@ -263,8 +263,7 @@ static void bench_matmul_fill_charts(const bench_matmul_t *b, bench_chart_t *cha
     charts[0].chart = (tr_svg_chart_t){"n", "GFLOP/s", NAN, NAN, true, true};
     charts[1].chart = (tr_svg_chart_t){"n", "speedup over the CPU", NAN, NAN, true, true};
     for (int k = 0; k < 2; k++)
-        for (int i = 0; i < sizes; i++)
-            charts[k].x[charts[k].points++] = b->o->sizes.value[i];
+        for (int i = 0; i < sizes; i++) charts[k].x[charts[k].points++] = b->o->sizes.value[i];
     for (int d = 0; d < BENCH_MATMUL_DEVICES; d++)
         for (int t = 0; t < TYPES; t++) {
             char title[32];
@@ -326,8 +325,7 @@ static const cmd_argument_t arguments[] = {
 static const cmd_option_t options[] = {
     CMD_OPTION_NUMBERS(bench_matmul_options_t, sizes, "--sizes", "N,N,...",
                        "100,128,200,256,400,500,512,800,1000,1024,1600,2000,2048,3200,4096", 1,
-                       65536,
-                       "The sizes of the matrices, ascending."),
+                       65536, "The sizes of the matrices, ascending."),
     CMD_OPTION_CHOICES(bench_matmul_options_t, types, "--types", "T,T", "fp32,tf32,bf16,fp16",
                        "fp32|tf32|bf16|fp16", "The types of the matrices."),
     CMD_OPTION_CHOICES(bench_matmul_options_t, devices, "--devices", "D,D", "cpu,cuda", "cpu|cuda",

@@ -14,8 +14,8 @@
 static const tr_precision_t types[] = {TR_PRECISION_FP32, TR_PRECISION_TF32, TR_PRECISION_BF16,
                                        TR_PRECISION_FP16};
 
-/* What mixed precision is expected to bring, in comparison with fp32: about 2x the speed, about 50 %
- * of the memory, the accuracy within 1 %. */
+/* What mixed precision is expected to bring, in comparison with fp32: about 2x the speed, about
+ * 50 % of the memory, the accuracy within 1 %. */
 enum { SPEED, MEMORY, ACCURACY, GOALS };
 static const char *const goal_names[GOALS] = {"speed", "memory", "accuracy"};
 #define LEAST_SPEED     1.8
@@ -39,7 +39,7 @@ typedef struct {
     double step_sec;  /* median */
     double step_loss; /* training loss of the last finite step */
     tr_eval_outcome_t scores;
-    const char *split; /* that scores are of; NULL: there is no data for them */
+    const char *split;       /* that scores are of; NULL: there is no data for them */
     tr_memory_plan_t memory; /* planned, per rank */
     bool is_fast;            /* the device has products of the type */
 } precision_row_t;
@@ -105,10 +105,10 @@ static tr_status_t bench_precision_measure(precision_run_t *r, tr_world_t *world
     tr_snprintf(row->device, sizeof row->device, "%s", s->device->description);
     row->batch_size = s->order.batch_size;
     row->memory = tr_graph_memory(s->g);
-    row->is_fast = row->type == TR_PRECISION_FP32 ||
-                   (row->type == TR_PRECISION_TF32   ? s->device->tf32
-                    : row->type == TR_PRECISION_BF16 ? s->device->fast_bf16
-                                                     : s->device->fast_f16);
+    row->is_fast =
+        row->type == TR_PRECISION_FP32 || (row->type == TR_PRECISION_TF32   ? s->device->tf32
+                                           : row->type == TR_PRECISION_BF16 ? s->device->fast_bf16
+                                                                            : s->device->fast_f16);
     row->split = s->dataset[split] ? tr_split_name(split) : NULL;
     return row->split ? tr_session_evaluate(s, split, NULL, NULL, NULL, &row->scores) : TR_OK;
 }
@@ -211,8 +211,8 @@ static void bench_precision_print_ratios(const precision_row_t *rows, int count)
     if (!fp32 || count < 2) return;
     printf("\nin comparison with fp32; expected: about 2x the speed (%.1f or more), about 50 %% of "
            "the memory (%.0f %% or less), %s within %.0f %%\n",
-           LEAST_SPEED, 100 * MOST_MEMORY,
-           isfinite(fp32->scores.accuracy) ? "accuracy" : "loss", 100 * MOST_DIFFERENCE);
+           LEAST_SPEED, 100 * MOST_MEMORY, isfinite(fp32->scores.accuracy) ? "accuracy" : "loss",
+           100 * MOST_DIFFERENCE);
     printf("%-9s %8s %6s %10s %6s %10s %6s\n", "precision", "speed", "met", "memory", "met",
            isfinite(fp32->scores.accuracy) ? "accuracy" : "loss", "met");
     for (int i = 0; i < count; i++) {
@@ -283,8 +283,8 @@ static void bench_precision_print(const bench_precision_options_t *o, const prec
         else
             printf(" %9s", "-");
         printf(" %10.3f %11.1f %10s %9lld\n", r->step_sec * 1e3,
-               (double)r->batch_size / r->step_sec, tr_format_bytes((double)r->memory.total, memory),
-               (long long)r->overflows);
+               (double)r->batch_size / r->step_sec,
+               tr_format_bytes((double)r->memory.total, memory), (long long)r->overflows);
         if (r->not_finite)
             printf("          stopped at step %lld: loss or gradient not finite\n",
                    (long long)r->steps);
@@ -354,7 +354,8 @@ const cmd_command_t bench_precision = {
         "It trains the configuration from the start in each type, for N steps or as long as the "
         "configuration says, without a run folder. It prints the training loss of the last step, "
         "the loss and accuracy on the test or validation data, the median step time, the planned "
-        "memory, and the steps that were skipped because of an overflow. In comparison with fp32 it "
+        "memory, and the steps that were skipped because of an overflow. In comparison with fp32 "
+        "it "
         "prints how many times as fast a type is, the share of the memory, the difference of the "
         "accuracy (of a model without an accuracy: of the loss), whether each is what mixed "
         "precision is expected to bring (about 2x, about 50 %, within 1 %), and why it is not.",

@@ -28,7 +28,8 @@ tr_status_t plan_price_parse(const plan_options_t *o, int most, plan_price_t *ou
         char name[16];
         plan_price_t *row = &out[*out_count];
         if (*out_count == most)
-            return TR_FAIL(TR_ERR_USAGE, "--price %s: expected at most %d prices", o->price, most);
+            return TR_FAIL(TR_ERR_USAGE, "--price %s: expected at most %d price%s%s", o->price,
+                           most, most > 1 ? "s" : "", o->gpu ? " with --gpu" : "");
         *row = (plan_price_t){.gpus = o->ranks.value[0]};
         if (!plan_price_number(o->gpu || !equal ? at : equal + 1, &row->per_hour))
             return TR_FAIL(TR_ERR_USAGE,
@@ -45,9 +46,7 @@ tr_status_t plan_price_parse(const plan_options_t *o, int most, plan_price_t *ou
         row->gpu = kind->name;
         (*out_count)++;
     }
-    return o->gpu && *out_count > 1
-               ? TR_FAIL(TR_ERR_USAGE, "--price %s: expected one price with --gpu", o->price)
-               : TR_OK;
+    return TR_OK;
 }
 
 /* -- time and cost ----------------------------------------------------------------------------- */
@@ -121,10 +120,10 @@ tr_status_t plan_price_print(const plan_price_t *rows, int count, const tr_sessi
 json_t *plan_price_json(const plan_price_t *rows, int count) {
     json_t *list = json_array();
     for (int i = 0; i < count; i++)
-        json_array_append_new(
-            list, json_pack("{s:s, s:i, s:f, s:b, s:f, s:f, s:f}", "gpu", rows[i].gpu, "gpus",
-                            rows[i].gpus, "per_gpu_hour", rows[i].per_hour, "fits", rows[i].fits,
-                            "step_ms", 1e3 * rows[i].step.step_sec, "train_sec", rows[i].train_sec,
-                            "cost", rows[i].cost));
+        json_array_append_new(list, json_pack("{s:s, s:i, s:f, s:b, s:f, s:f, s:f}", "gpu",
+                                              rows[i].gpu, "gpus", rows[i].gpus, "per_gpu_hour",
+                                              rows[i].per_hour, "fits", rows[i].fits, "step_ms",
+                                              1e3 * rows[i].step.step_sec, "train_sec",
+                                              rows[i].train_sec, "cost", rows[i].cost));
     return list;
 }

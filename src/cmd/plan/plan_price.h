@@ -15,12 +15,13 @@ typedef struct {
     plan_step_t step;
 } plan_price_t;
 
-/* The GPUs and prices of o->price: "3.50" for --gpu, or "l4=0.80,h100=3.50" without it. TR_ERR_USAGE.
- * Fills at most `most`, and returns how many. */
+/* The GPUs and prices of o->price: "3.50" for --gpu, or "l4=0.80,h100=3.50" without it. Fills at
+ * most `most`, and returns how many. TR_ERR_USAGE. */
 tr_status_t plan_price_parse(const plan_options_t *o, int most, plan_price_t *out, int *out_count);
 /* Of a planned training session on p->gpu, by its predicted step. */
 void plan_price_set(plan_price_t *p, const tr_session_t *s, const plan_step_t *step);
-/* Prints the time and the cost of each row, and whether a GPU is worth it. `s`: of any of the rows. */
+/* Prints the time and the cost of each row, and whether a GPU is worth it. Measures the CPU for at
+ * most 50 ms. `s`: of any of the rows. */
 tr_status_t plan_price_print(const plan_price_t *rows, int count, const tr_session_t *s);
 json_t *plan_price_json(const plan_price_t *rows, int count);
 
