@@ -114,10 +114,11 @@ static void bench_batch_print(const bench_batch_t *b) {
         else
             printf("%8d %12s %14s %12s %12s\n", b->o->sizes.value[i], "-", "-", "too large", "-");
     }
-    if (knee >= 0)
-        printf("knee      batch %d: the smallest with %.0f %% of the highest rate; larger ones "
-               "take memory and gain little\n",
-               b->o->sizes.value[knee], 100 * KNEE);
+    if (knee < 0) return;
+    printf("knee      batch %d: the smallest with %.0f %% of the highest rate; %s\n",
+           b->o->sizes.value[knee], 100 * KNEE,
+           knee < b->o->sizes.count - 1 ? "larger ones take memory and gain little"
+                                        : "it is the largest size: larger ones may be faster");
 }
 
 static tr_status_t bench_batch_write_json(const bench_batch_t *b) {
