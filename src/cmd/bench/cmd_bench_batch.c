@@ -117,8 +117,9 @@ static void bench_batch_print(const bench_batch_t *b) {
     if (knee < 0) return;
     printf("knee      batch %d: the smallest with %.0f %% of the highest rate; %s\n",
            b->o->sizes.value[knee], 100 * KNEE,
-           knee < b->o->sizes.count - 1 ? "larger ones take memory and gain little"
-                                        : "it is the largest size: larger ones may be faster");
+           knee < b->o->sizes.count - 1 && isfinite(b->row[knee + 1].rate)
+               ? "larger ones take memory and gain little"
+               : "it is the largest one measured: larger ones may be faster");
 }
 
 static tr_status_t bench_batch_write_json(const bench_batch_t *b) {
