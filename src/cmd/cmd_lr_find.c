@@ -147,11 +147,8 @@ static tr_status_t lr_find_sweep(lr_find_t *f, const lr_find_options_t *o, bool 
 
 static tr_status_t lr_find_write_svg(const lr_find_t *f, const char *path) {
     const size_t count = f->rates.count;
-    const tr_svg_chart_t chart = {.x_label = "learning rate (log10)",
-                                  .y_label = "loss",
-                                  .y_min = NAN,
-                                  .y_max = NAN,
-                                  .has_log_y = true};
+    const tr_svg_chart_t chart = {
+        .x_label = "learning rate (log10)", .y_label = "loss", .y_min = NAN, .y_max = NAN};
     double *x = NULL, *y = NULL, low = NAN, high = NAN;
     tr_str_t text = {0};
     tr_status_t status = tr_alloc(count * sizeof *x, "plot", &x);

@@ -84,4 +84,21 @@ printf '[model]\nlayers = flatten, linear 10\n[data]\ntrain = none\nformat = syn
 call 78 plan mlp.ini --largest n_layer --memory 1G && names err n_layer gpt &&
     call 0 plan mlp.ini --stages && grep -q 'peak of backward' out
 ok $? "models of other types have stages, but no n_layer"
+call 0 plan gpt.ini --stages --svg s.svg && call 0 plan gpt.ini --recompute-sweep --svg r.svg --json r.json &&
+    python3 -I -c 'import sys, xml.dom.minidom as x
+sys.exit([len(x.parse(f).getElementsByTagName("svg")) for f in ("s.svg", "r.svg")] != [3, 1])'
+ok $? "plots: memory by stage and over the ops, and by model.recompute"
+same=0
+for every in none 1 2; do
+    call 0 plan gpt.ini --stages --json p.json model.recompute=$every &&
+        json "a['plans'][0]['allocated_bytes'] == [r['bytes'] for r in b['rows'] if r['every'] == ${every/none/0}][0]" \
+            p.json r.json || same=1
+done
+[ $same = 0 ] && json 'a["best"] in (1, 2) and [r["every"] for r in a["rows"]] == [0, 1, 2] and
+    a["rows"][1]["predicted_step_ms"] > a["rows"][0]["predicted_step_ms"]' r.json
+ok $? "each row of --recompute-sweep is the plan of its interval; the least memory is best"
+call 0 plan gpt.ini --recompute-sweep --memory 1GiB --gpu a100 --json r.json && json 'a["best"] == 0' r.json &&
+    call 2 plan gpt.ini --recompute-sweep --stages && names err --stages --recompute-sweep &&
+    call 2 plan gpt.ini --svg x.svg && names err --svg
+ok $? "in enough memory nothing is computed again"
 echo "1..$n"

@@ -149,9 +149,10 @@ static tr_status_t plan_run(void *options) {
         bool is_given;
     } modes[] = {{"--nodes", o->nodes.count > 0},
                  {"--stages", o->stages},
-                 {"--largest", o->memory > 0 && !o->fixes},
+                 {"--largest", o->memory > 0 && !o->fixes && !o->recompute_sweep},
                  {"--fixes", o->fixes},
-                 {"--gpu", o->gpu},
+                 {"--recompute-sweep", o->recompute_sweep},
+                 {"--gpu", o->gpu && !o->recompute_sweep},
                  {"--price without --gpu", o->price && !o->gpu},
                  {"--ops", o->ops}};
     const char *mode = NULL;
@@ -172,13 +173,14 @@ static tr_status_t plan_run(void *options) {
     cmd_config_path(o->path, path);
     TR_TRY(cmd_config_load(path, o->settings, &config));
     tr_log_set_sink(plan_say_once, &said);
-    const tr_status_t status = o->nodes.count > 0 ? plan_nodes(config, o)
-                               : o->stages        ? plan_stages(config, o)
-                               : o->fixes         ? plan_fixes(config, o)
-                               : o->memory > 0    ? plan_largest(config, o)
-                               : o->gpu           ? plan_gpu(config, o)
-                               : o->price         ? plan_prices(config, o)
-                                                  : plan_print(config, o);
+    const tr_status_t status = o->nodes.count > 0   ? plan_nodes(config, o)
+                               : o->stages          ? plan_stages(config, o)
+                               : o->fixes           ? plan_fixes(config, o)
+                               : o->recompute_sweep ? plan_recompute(config, o)
+                               : o->memory > 0      ? plan_largest(config, o)
+                               : o->gpu             ? plan_gpu(config, o)
+                               : o->price           ? plan_prices(config, o)
+                                                    : plan_print(config, o);
     tr_log_set_sink(NULL, NULL);
     tr_str_free(&said);
     tr_config_destroy(&config);
@@ -209,10 +211,19 @@ static const cmd_option_t options[] = {
                     "Prints the memory and the extra FLOPs of each setting that makes the run "
                     "smaller, alone and with the settings above it, and which fit in --memory. It "
                     "works without the memory that it plans for."),
+    CMD_OPTION_FLAG(plan_options_t, recompute_sweep, "--recompute-sweep",
+                    "Prints the memory and the predicted step time for several values of "
+                    "model.recompute, and names the best: the fastest that fits in --memory, "
+                    "without it the smallest. The time is predicted for the GPU of --gpu, by "
+                    "default an h100."),
+    CMD_OPTION_TEXT(plan_options_t, svg, "--svg", "FILE", NULL,
+                    "Also draws the memory as SVG: by stage and over the ops of a step, or by "
+                    "model.recompute; - writes to standard output.",
+                    .with = "--stages|--recompute-sweep"),
     CMD_OPTION_BYTES(plan_options_t, memory, "--memory", "SIZE", NULL, 1, CMD_NO_LIMIT,
-                     "The memory per rank for --largest and --fixes, such as 16GiB. --fixes takes "
-                     "that of the device by default.",
-                     .with = "--largest|--fixes"),
+                     "The memory per rank for --largest, --fixes and --recompute-sweep, such as "
+                     "16GiB. --fixes takes that of the device by default.",
+                     .with = "--largest|--fixes|--recompute-sweep"),
     CMD_OPTION_(
         plan_options_t, gpu, "--gpu", TR_TYPE_STRING, NULL, 1, 0, TR_GPU_KINDS,
         "Plans for a GPU that need not be in this machine: the exact device memory with "
@@ -247,9 +258,9 @@ static const cmd_option_t options[] = {
                     "weak multiplies data.batch_size by the nodes; strong keeps it.",
                     .with = "--nodes"),
     CMD_OPTION_JSON(plan_options_t,
-                    "Also writes what --stages, --largest, --fixes, --gpu, --price and --nodes print "
-                    "as JSON; - writes only JSON to standard output.",
-                    .with = "--nodes|--stages|--largest|--fixes|--gpu|--price"),
+                    "Also writes what --stages, --largest, --fixes, --recompute-sweep, --gpu, "
+                    "--price and --nodes print as JSON; - writes only JSON to standard output.",
+                    .with = "--nodes|--stages|--largest|--fixes|--recompute-sweep|--gpu|--price"),
 };
 
 const cmd_command_t cmd_plan = {
@@ -257,7 +268,7 @@ const cmd_command_t cmd_plan = {
     .runs = CMD_ON_FIRST,
     .summary = "Shows parameters, memory, work and ops of a run without running it.",
     .help = "RUN is a run folder; its config.ini is used. --ops, --stages, --largest, --fixes, "
-            "--gpu and --nodes exclude each other.",
+            "--recompute-sweep, --gpu and --nodes exclude each other.",
     CMD_ARGUMENTS(plan_options_t),
     CMD_OPTIONS,
     .run = plan_run,

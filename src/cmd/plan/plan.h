@@ -10,14 +10,15 @@ typedef struct {
     const char *path, *json;
     cmd_words_t settings;
     cmd_list_t ranks;
-    bool ops, stages, fixes;
+    bool ops, stages, fixes, recompute_sweep;
+    const char *svg; /* of --stages and --recompute-sweep */
     /* --nodes */
     cmd_list_t nodes;
     int64_t ranks_per_node;
     const char *network, *network_inside, *profile;
     int mode;               /* tr_scaling_t */
     int largest;            /* --largest: plan_largest_t */
-    int64_t memory;         /* of --largest and --fixes, bytes; 0: not given */
+    int64_t memory;         /* of --largest, --fixes and others, bytes; 0: not given */
     const char *gpu, *warm; /* --gpu MODEL, --warm FOLDER */
     const char *price;      /* --price 3.50, or --price l4=0.80,h100=3.50 */
 } plan_options_t;
@@ -42,6 +43,8 @@ tr_status_t plan_stages(tr_config_t *config, const plan_options_t *o);
 tr_status_t plan_largest(tr_config_t *config, const plan_options_t *o);
 /* plan --fixes: what makes the run smaller, and by how much. */
 tr_status_t plan_fixes(const tr_config_t *config, const plan_options_t *o);
+/* plan --recompute-sweep: memory and predicted time by model.recompute, which it sets. */
+tr_status_t plan_recompute(tr_config_t *config, const plan_options_t *o);
 /* plan --gpu: the memory on a GPU that need not be in this machine, what cuDNN plans for it, and the
  * predicted step.
  * Sets cuda.plan_cache to o->warm. */

@@ -1,9 +1,13 @@
 /* trainer plan CONFIG --stages: the memory of each stage of a step. */
 #include "cmd/cmd.h"
 #include "plan.h"
+#include "base/mem.h"
+#include "report/svg.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 typedef enum { LOADED, FORWARD_PEAK, FORWARD_END, BACKWARD, UPDATE, EVALUATION, STAGES } stage_t;
 static const char *const stage_names[] = {"loaded",           "peak of forward", "end of forward",
@@ -29,6 +33,7 @@ typedef struct {
     size_t bytes[STAGES][KINDS];
     char peak_op[160], peak_label[160]; /* of backward */
     int peak_index;
+    TR_VEC(double) ops; /* GiB in use during each op of the last micro-batch and of the update */
 } stages_t;
 
 /* The op of most memory among ops [first, end) of `program`. */
@@ -86,6 +91,16 @@ static size_t plan_stages_sum(const size_t bytes[KINDS]) {
     return sum;
 }
 
+static tr_status_t plan_stages_follow(const tr_session_t *s, int program, stages_t *out) {
+    size_t bytes[KINDS];
+    for (int i = 0; i < tr_program_op_count(s->g, program); i++) {
+        memcpy(bytes, out->bytes[LOADED], sizeof bytes);
+        plan_stages_take(s, program, i, bytes);
+        TR_TRY(tr_vec_push(&out->ops, (double)plan_stages_sum(bytes) / 0x1p30));
+    }
+    return TR_OK;
+}
+
 static void plan_stages_print(const stages_t *p) {
     char text[32];
     printf("\nprecision = %s, micro-batch %lld\n%-22s", p->precision, (long long)p->micro_batch,
@@ -125,27 +140,80 @@ static json_t *plan_stages_json(const stages_t *p) {
                      p->peak_label);
 }
 
+static tr_status_t plan_stages_write_json(const stages_t *plans, size_t count,
+                                          const plan_options_t *o) {
+    json_t *rows = json_array();
+    for (size_t i = 0; i < count; i++) json_array_append_new(rows, plan_stages_json(&plans[i]));
+    return cmd_json_write(json_pack("{s:s, s:s, s:i, s:o}", "kind", "stages", "config", o->path,
+                                    "ranks", o->ranks.value[0], "plans", rows),
+                          o->json);
+}
+
+static tr_status_t plan_stages_plan(tr_config_t *config, int ranks, stages_t *out) {
+    tr_session_t *s = NULL;
+    char assignment[32];
+    tr_snprintf(assignment, sizeof assignment, "precision=%s", out->precision);
+    TR_TRY(tr_config_set(config, assignment, "plan --stages"));
+    TR_TRY(plan_session(config, ranks, true, &s));
+    plan_stages_measure(s, out);
+    tr_status_t status = plan_stages_follow(s, s->last, out);
+    if (status == TR_OK) status = plan_stages_follow(s, s->update, out);
+    tr_session_destroy(&s);
+    return status;
+}
+
+/* Two charts in one picture. */
+static tr_status_t plan_stages_svg(const stages_t *plans, size_t count, const char *path) {
+    enum { WIDTH = 560, HEIGHT = 300, MOST_PLANS = 4, MOST_OPS = 1 << 16 };
+    static const char *const colors[MOST_PLANS] = {"#4878a8", "#c44e52", "#55a868", "#8172b2"};
+    const tr_svg_chart_t by_stage = {.x_label = "0 loaded, 1 forward, 2 its end, 3 backward, 4 "
+                                                "update, 5 evaluation",
+                                     .y_label = "memory, GiB",
+                                     .y_min = 0,
+                                     .y_max = NAN},
+                         by_op = {.x_label = "op of a step",
+                                  .y_label = "memory, GiB",
+                                  .y_min = 0,
+                                  .y_max = NAN};
+    double y[MOST_PLANS][STAGES], *x = NULL;
+    tr_svg_series_t stages[MOST_PLANS], ops[MOST_PLANS];
+    tr_str_t text = {0};
+    TR_TRY(tr_alloc(MOST_OPS * sizeof *x, "plot", &x));
+    for (int i = 0; i < MOST_OPS; i++) x[i] = i;
+    for (size_t p = 0; p < count; p++) {
+        const size_t n = plans[p].ops.count;
+        for (int stage = 0; stage < STAGES; stage++)
+            y[p][stage] = (double)plan_stages_sum(plans[p].bytes[stage]) / 0x1p30;
+        stages[p] = (tr_svg_series_t){plans[p].precision, colors[p], x, y[p], STAGES, false};
+        ops[p] = (tr_svg_series_t){plans[p].precision,          colors[p], x, plans[p].ops.data,
+                                   n < MOST_OPS ? n : MOST_OPS, false};
+    }
+    tr_str_printf(&text,
+                  "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 %d %d' width='%d' "
+                  "height='%d'>\n",
+                  WIDTH, 2 * HEIGHT, WIDTH, 2 * HEIGHT);
+    tr_svg_draw(&by_stage, stages, count, &text);
+    tr_str_printf(&text, "<g transform='translate(0 %d)'>\n", HEIGHT);
+    tr_svg_draw(&by_op, ops, count, &text);
+    tr_str_append(&text, "</g>\n</svg>\n");
+    const tr_status_t status = text.status ? text.status : cmd_text_write("--svg", path, text.text);
+    tr_str_free(&text);
+    tr_free(&x);
+    return status;
+}
+
 tr_status_t plan_stages(tr_config_t *config, const plan_options_t *o) {
     stages_t plans[] = {{.precision = "fp32"}, {.precision = "bf16"}, {.precision = "fp16"}};
     const int ranks = o->ranks.value[0];
-    for (size_t i = 0; i < TR_COUNT(plans); i++) {
-        tr_session_t *s = NULL;
-        char assignment[32];
-        tr_snprintf(assignment, sizeof assignment, "precision=%s", plans[i].precision);
-        TR_TRY(tr_config_set(config, assignment, "plan --stages"));
-        TR_TRY(plan_session(config, ranks, true, &s));
-        plan_stages_measure(s, &plans[i]);
-        tr_session_destroy(&s);
-    }
-    if (!cmd_json_is_stdout(o->json)) {
+    tr_status_t status = TR_OK;
+    for (size_t i = 0; i < TR_COUNT(plans) && status == TR_OK; i++)
+        status = plan_stages_plan(config, ranks, &plans[i]);
+    if (status == TR_OK && !cmd_json_is_stdout(o->json)) {
         printf("memory per rank of %s on %d rank%s\n", o->path, ranks, ranks > 1 ? "s" : "");
         for (size_t i = 0; i < TR_COUNT(plans); i++) plan_stages_print(&plans[i]);
     }
-    if (!o->json) return TR_OK;
-    json_t *rows = json_array();
-    for (size_t i = 0; i < TR_COUNT(plans); i++)
-        json_array_append_new(rows, plan_stages_json(&plans[i]));
-    return cmd_json_write(json_pack("{s:s, s:s, s:i, s:o}", "kind", "stages", "config", o->path,
-                                    "ranks", ranks, "plans", rows),
-                          o->json);
+    if (status == TR_OK && o->svg) status = plan_stages_svg(plans, TR_COUNT(plans), o->svg);
+    if (status == TR_OK && o->json) status = plan_stages_write_json(plans, TR_COUNT(plans), o);
+    for (size_t i = 0; i < TR_COUNT(plans); i++) tr_vec_free(&plans[i].ops);
+    return status;
 }

@@ -1,0 +1,145 @@
+/* trainer plan CONFIG --recompute-sweep: memory and predicted time for each number of layers that
+ * are computed again together. */
+#include "cmd/cmd.h"
+#include "plan.h"
+#include "plan_step.h"
+#include "base/mem.h"
+#include "report/svg.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const int intervals[] = {0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48};
+enum { INTERVALS = TR_COUNT(intervals), LONGEST_SEQUENTIAL = 16 };
+
+typedef struct {
+    int every; /* 0: nothing is recomputed */
+    size_t bytes, arena;
+    double step_sec;
+} recompute_row_t;
+
+typedef struct {
+    const tr_gpu_kind_t *gpu; /* that the time is predicted for */
+    size_t limit;             /* 0: none */
+    recompute_row_t rows[INTERVALS];
+    int count, best;
+} recompute_sweep_t;
+
+static const char *plan_recompute_name(int every, char text[16]) {
+    if (every == 0) return "none";
+    tr_snprintf(text, 16, "%d", every);
+    return text;
+}
+
+static tr_status_t plan_recompute_measure(tr_config_t *config, int ranks, const tr_gpu_kind_t *gpu,
+                                          recompute_row_t *out) {
+    tr_session_t *s = NULL;
+    plan_step_t step;
+    char assignment[48];
+    char name[16];
+    tr_snprintf(assignment, sizeof assignment, "model.recompute=%s",
+                plan_recompute_name(out->every, name));
+    TR_TRY(tr_config_set(config, assignment, "plan --recompute-sweep"));
+    TR_TRY(plan_session(config, ranks, true, &s));
+    const tr_status_t status = plan_step_predict(s, gpu, &step);
+    out->bytes = tr_graph_memory(s->g).total;
+    out->arena = tr_graph_memory(s->g).arena;
+    out->step_sec = step.step_sec;
+    tr_session_destroy(&s);
+    return status;
+}
+
+/* With a limit: the fastest that fits. Else, and where none fits: the smallest. Of equal ones the
+ * first. */
+static int plan_recompute_best(const recompute_sweep_t *sweep) {
+    int best = 0, fits = -1;
+    for (int i = 0; i < sweep->count; i++) {
+        const recompute_row_t *row = &sweep->rows[i];
+        if (row->bytes < sweep->rows[best].bytes) best = i;
+        if (row->bytes <= sweep->limit && (fits < 0 || row->step_sec < sweep->rows[fits].step_sec))
+            fits = i;
+    }
+    return fits >= 0 ? fits : best;
+}
+
+static void plan_recompute_print(const recompute_sweep_t *sweep, const plan_options_t *o) {
+    char text[32], name[16];
+    const recompute_row_t *best = &sweep->rows[sweep->best];
+    printf("%s on %d rank%s: memory per rank, and the step predicted for %s\n", o->path,
+           o->ranks.value[0], o->ranks.value[0] > 1 ? "s" : "", o->gpu ? o->gpu : "h100");
+    printf("%-16s %12s %12s %12s\n", "model.recompute", "activations", "total", "step ms");
+    for (int i = 0; i < sweep->count; i++) {
+        const recompute_row_t *row = &sweep->rows[i];
+        printf("%-16s %12s", plan_recompute_name(row->every, name),
+               tr_format_bytes((double)row->arena, text));
+        printf(" %12s %12.2f%s\n", tr_format_bytes((double)row->bytes, text), 1e3 * row->step_sec,
+               i == sweep->best ? "  best" : "");
+    }
+    if (sweep->limit == 0)
+        printf("best: model.recompute=%s takes the least memory\n",
+               plan_recompute_name(best->every, name));
+    else if (best->bytes <= sweep->limit)
+        printf("best: model.recompute=%s is the fastest that fits in %s\n",
+               plan_recompute_name(best->every, name), tr_format_bytes((double)sweep->limit, text));
+    else
+        printf("none fits in %s; model.recompute=%s takes the least memory\n",
+               tr_format_bytes((double)sweep->limit, text), plan_recompute_name(best->every, name));
+}
+
+static tr_status_t plan_recompute_svg(const recompute_sweep_t *sweep, const char *path) {
+    double x[INTERVALS], y[INTERVALS];
+    const tr_svg_chart_t chart = {
+        .x_label = "model.recompute (0: none)", .y_label = "memory, GiB", .y_min = 0, .y_max = NAN};
+    const tr_svg_series_t series = {.title = "memory per rank",
+                                    .color = "#4878a8",
+                                    .x = x,
+                                    .y = y,
+                                    .count = (size_t)sweep->count};
+    tr_str_t text = {0};
+    for (int i = 0; i < sweep->count; i++) {
+        x[i] = sweep->rows[i].every;
+        y[i] = (double)sweep->rows[i].bytes / 0x1p30;
+    }
+    tr_svg_draw(&chart, &series, 1, &text);
+    const tr_status_t status = text.status ? text.status : cmd_text_write("--svg", path, text.text);
+    tr_str_free(&text);
+    return status;
+}
+
+static tr_status_t plan_recompute_json(const recompute_sweep_t *sweep, const plan_options_t *o) {
+    json_t *rows = json_array();
+    for (int i = 0; i < sweep->count; i++) {
+        const recompute_row_t *row = &sweep->rows[i];
+        json_array_append_new(rows, json_pack("{s:i, s:I, s:I, s:f}", "every", row->every, "bytes",
+                                              (json_int_t)row->bytes, "arena_bytes",
+                                              (json_int_t)row->arena, "predicted_step_ms",
+                                              1e3 * row->step_sec));
+    }
+    return cmd_json_write(
+        json_pack("{s:s, s:s, s:i, s:s, s:o, s:o, s:i}", "kind", "recompute_sweep", "config",
+                  o->path, "ranks", o->ranks.value[0], "gpu", o->gpu ? o->gpu : "h100",
+                  "memory_bytes",
+                  sweep->limit ? json_integer((json_int_t)sweep->limit) : json_null(), "rows", rows,
+                  "best", sweep->rows[sweep->best].every),
+        o->json);
+}
+
+tr_status_t plan_recompute(tr_config_t *config, const plan_options_t *o) {
+    const bool is_gpt = strcmp(tr_config_get(config, "model.type"), "gpt") == 0;
+    recompute_sweep_t sweep = {.limit = (size_t)o->memory};
+    int64_t most = 12; /* blocks, where model.n_layer = auto */
+    TR_TRY(tr_gpu_kind_find(o->gpu ? o->gpu : "h100", &sweep.gpu));
+    if (is_gpt) (void)tr_parse_int(tr_config_get(config, "model.n_layer"), &most);
+    if (!is_gpt) most = LONGEST_SEQUENTIAL;
+    for (int i = 0; i < INTERVALS && intervals[i] <= most; i++) {
+        recompute_row_t *row = &sweep.rows[sweep.count++];
+        row->every = intervals[i];
+        TR_TRY(plan_recompute_measure(config, o->ranks.value[0], sweep.gpu, row));
+    }
+    sweep.best = plan_recompute_best(&sweep);
+    if (!cmd_json_is_stdout(o->json)) plan_recompute_print(&sweep, o);
+    if (o->svg) TR_TRY(plan_recompute_svg(&sweep, o->svg));
+    return o->json ? plan_recompute_json(&sweep, o) : TR_OK;
+}
