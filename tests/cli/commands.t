@@ -105,7 +105,7 @@ replies() {
         sort | paste -sd' '
 }
 [ "$(replies '')" = "$(printf '%s\n' $commands --help --version | sort | paste -sd' ')" ] &&
-    [ "$(replies ev)" = eval ] && [ "$(replies bench m)" = matmul ] &&
+    [ "$(replies ev)" = eval ] && [ "$(replies bench m)" = 'matmul memory' ] &&
     [ "$(replies eval --)" = '--json --last --split' ] && [ "$(replies bench precision net.ini --s)" = --steps ] &&
     [ "$(replies net.ini --)" = '' ]
 ok $? "it completes commands, targets and options"

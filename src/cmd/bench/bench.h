@@ -6,7 +6,7 @@
 #include "session/session.h"
 
 extern const cmd_command_t bench_step, bench_batch, bench_allreduce, bench_attention, bench_matmul,
-    bench_precision, bench_generate;
+    bench_precision, bench_generate, bench_memory;
 #define BENCH_JSON "Also writes the results as JSON; - writes only JSON to standard output."
 
 /* Seconds of one op of a program, over several runs of the program. */

@@ -185,8 +185,8 @@ const cmd_command_t bench_step = {
 };
 
 static const cmd_command_t *const targets[] = {
-    &bench_step,   &bench_batch,     &bench_allreduce, &bench_attention,
-    &bench_matmul, &bench_precision, &bench_generate,  NULL,
+    &bench_step,      &bench_batch,    &bench_allreduce, &bench_attention, &bench_matmul,
+    &bench_precision, &bench_generate, &bench_memory,    NULL,
 };
 
 const cmd_command_t cmd_bench = {
@@ -195,6 +195,6 @@ const cmd_command_t cmd_bench = {
     .summary =
         "Times the training step and each of its ops, the step by the batch size, the all-reduce "
         "of the ranks, attention, matrix products, training in each precision, or the generation "
-        "of texts.",
+        "of texts. Prints the memory of the device at each stage of a run.",
     .targets = targets,
 };
