@@ -68,11 +68,18 @@ static tr_status_t remedies_plan_one(const remedies_t *r, const char *settings,
 
 /* -- the rows ---------------------------------------------------------------------------------- */
 
+/* Settings that the model or the data do not allow are no remedy. */
+static tr_status_t remedies_forgive(tr_status_t status) {
+    if (status != TR_ERR_CONFIG) return status;
+    tr_error_clear();
+    return TR_OK;
+}
+
 static tr_status_t remedies_add(remedies_t *r, const char *what, const char *settings) {
     tr_remedy_t row = {.what = what};
     tr_snprintf(row.settings, sizeof row.settings, "%s", settings);
-    TR_TRY(remedies_plan_one(r, settings, &row.alone));
-    return tr_vec_push(&r->out->rows, row);
+    TR_TRY(remedies_forgive(remedies_plan_one(r, settings, &row.alone)));
+    return row.alone.bytes > 0 ? tr_vec_push(&r->out->rows, row) : TR_OK;
 }
 
 /* Rows from `first` on exclude each other: the one that takes the least memory alone is used with
@@ -86,7 +93,8 @@ static tr_status_t remedies_use(remedies_t *r, size_t first) {
     if (!best) return TR_OK;
     tr_str_printf(&all, "%s %s", r->used.text ? r->used.text : "", best->settings);
     tr_status_t status = all.status ? all.status : remedies_plan_one(r, all.text, &best->together);
-    if (status == TR_OK && best->together.bytes < r->out->least.bytes) {
+    status = remedies_forgive(status);
+    if (status == TR_OK && best->together.bytes > 0 && best->together.bytes < r->out->least.bytes) {
         best->is_used = true;
         r->out->least = best->together;
         tr_str_printf(&r->used, " %s", best->settings);
@@ -98,11 +106,10 @@ static tr_status_t remedies_use(remedies_t *r, size_t first) {
 
 static tr_status_t remedies_add_batch(remedies_t *r) {
     char settings[96];
-    const size_t first =
-        r->out->rows.count + 1; /* after the smaller batch, which changes the run */
     if (strcmp(tr_config_get(r->config, "data.batch_size"), "1") == 0) return TR_OK;
     tr_snprintf(settings, sizeof settings, "data.batch_size=%d data.micro_batch=1", r->size);
     TR_TRY(remedies_add(r, "a batch of one sample per rank; training differs", settings));
+    const size_t first = r->out->rows.count; /* the smaller batch changes the run: not used */
     TR_TRY(
         remedies_add(r, "micro-batches of 1, their gradients accumulated", "data.micro_batch=1"));
     return remedies_use(r, first);

@@ -10,7 +10,7 @@
 #include "base/str.h"
 
 typedef struct {
-    size_t bytes;   /* of one rank; 0: this remedy cannot be planned here */
+    size_t bytes;   /* of one rank; 0: not planned */
     double flops;   /* per sample, forward and backward */
     size_t moments; /* optimizer state, of bytes */
 } tr_remedy_plan_t;
