@@ -8,7 +8,7 @@
 
 root=$TRAINER_ROOT
 here=$PWD
-pages=$(cd "$root" && echo README.md CONTRIBUTING.md CHANGELOG.md data/README.md docs/*.md)
+pages=$(cd "$root" && echo README.md CONTRIBUTING.md CHANGELOG.md data/README.md docs/*.md docs/labs/*.md)
 
 mkdir made
 "$root/tools/make-reference" "$TRAINER" made >out 2>&1 &&
