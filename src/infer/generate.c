@@ -4,6 +4,7 @@
 #include "base/int_math.h"
 #include "trainer/log.h"
 
+#include <omp.h>
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -32,17 +33,26 @@ typedef struct {
     int64_t prompt; /* tokens that prefill puts into the caches */
 } row_t;
 
+/* What follows from the scores of a row. */
+typedef struct {
+    bool finite;
+    int32_t token;
+    tr_token_score_t score; /* where the text wants logprobs */
+} choice_t;
+
 struct tr_generator {
     tr_generator_params_t params;
     tr_session_t *s;
     const tr_model_t *model;
     int64_t context;
     program_t prefill[PIECES], decode[DECODES];
-    row_t *row;     /* [params.rows] */
-    row_t **ready;  /* [params.rows] those that `decode` continues */
-    float *logits;  /* (rows, vocab_size) */
-    int32_t *input; /* host values of an input */
-    int32_t *order; /* for tr_sample */
+    row_t *row;       /* [params.rows] */
+    row_t **ready;    /* [params.rows] those that `decode` continues */
+    float *logits;    /* (rows, vocab_size) */
+    int32_t *input;   /* host values of an input */
+    choice_t *choice; /* [params.rows] of `ready` */
+    int threads;
+    int32_t *order; /* (threads, vocab_size) for tr_sample */
     uint64_t admitted;
     /* of tr_generator_run */
     tr_generate_stats_t stats;
@@ -128,7 +138,9 @@ tr_status_t tr_generator_start(tr_generator_t *n) {
     TR_TRY(tr_alloc((size_t)rows * sizeof *n->ready, "rows", &n->ready));
     TR_TRY(tr_alloc((size_t)rows * scores * sizeof *n->logits, "scores", &n->logits));
     TR_TRY(tr_alloc(3 * (size_t)inputs * sizeof *n->input, "inputs", &n->input));
-    return tr_alloc(scores * sizeof *n->order, "tokens by score", &n->order);
+    n->threads = rows < omp_get_max_threads() ? (int)rows : omp_get_max_threads();
+    TR_TRY(tr_alloc((size_t)rows * sizeof *n->choice, "rows", &n->choice));
+    return tr_alloc((size_t)n->threads * scores * sizeof *n->order, "tokens by score", &n->order);
 }
 
 static const program_t *generator_smallest(const tr_generator_t *n, int64_t texts) {
@@ -152,6 +164,7 @@ void tr_generator_destroy(tr_generator_t **generator) {
     tr_free(&n->ready);
     tr_free(&n->logits);
     tr_free(&n->input);
+    tr_free(&n->choice);
     tr_free(&n->order);
     tr_vec_free(&n->step_sec);
     tr_free(generator);
@@ -178,22 +191,26 @@ static void row_slide(row_t *row) {
     row->length = 0;
 }
 
-/* Samples the next token of a row, or ends the text. */
-static tr_status_t row_choose(tr_generator_t *n, row_t *row, const float *scores) {
-    tr_text_t *text = row->text;
+static choice_t row_choose(const tr_generator_t *n, const row_t *row, const float *scores,
+                           int32_t *order) {
+    const tr_text_t *text = row->text;
     const int64_t count = n->params.vocab_size;
     const uint64_t position = (uint64_t)(row->start + row->length);
-    tr_token_score_t score;
-    if (!are_finite(scores, count)) return text->stop = TR_STOP_NOT_FINITE, TR_OK;
-    const int32_t token =
-        tr_sample(&text->sampling, text->index, position, scores, count, n->order);
+    choice_t c = {.finite = are_finite(scores, count)};
+    if (!c.finite) return c;
+    c.token = tr_sample(&text->sampling, text->index, position, scores, count, order);
+    if (text->logprobs >= 0) tr_token_score(scores, count, c.token, &c.score);
+    return c;
+}
+
+/* Adds the next token to the text of a row, or ends it. */
+static tr_status_t row_take(tr_generator_t *n, row_t *row, const choice_t *c) {
+    tr_text_t *text = row->text;
+    if (!c->finite) return text->stop = TR_STOP_NOT_FINITE, TR_OK;
     n->stats.tokens++;
-    if (token == text->end) return text->stop = TR_STOP_END_OF_TEXT, TR_OK;
-    TR_TRY(tr_vec_push(&text->tokens, token));
-    if (text->logprobs >= 0) {
-        tr_token_score(scores, count, token, &score);
-        TR_TRY(tr_vec_push(&text->scores, score));
-    }
+    if (c->token == text->end) return text->stop = TR_STOP_END_OF_TEXT, TR_OK;
+    TR_TRY(tr_vec_push(&text->tokens, c->token));
+    if (text->logprobs >= 0) TR_TRY(tr_vec_push(&text->scores, c->score));
     if ((int64_t)text->tokens.count >= text->most)
         text->stop = TR_STOP_LENGTH;
     else if (row->length >= n->context && text->slide == 0)
@@ -203,10 +220,10 @@ static tr_status_t row_choose(tr_generator_t *n, row_t *row, const float *scores
     return TR_OK;
 }
 
-static tr_status_t row_continue(tr_generator_t *n, row_t *row, const float *scores,
+static tr_status_t row_continue(tr_generator_t *n, row_t *row, const choice_t *choice,
                                 tr_generator_text_fn each, void *self) {
     tr_text_t *text = row->text;
-    TR_TRY(row_choose(n, row, scores));
+    TR_TRY(row_take(n, row, choice));
     if (text->stop != TR_STOP_NONE) row->text = NULL;
     each(self, text);
     return TR_OK;
@@ -257,7 +274,9 @@ static tr_status_t generator_prefill(tr_generator_t *n, row_t *row, tr_generator
     TR_TRY(row_write_piece(n, row, p, count));
     TR_TRY(generate_run(n, p));
     row->length += count;
-    return count < left ? TR_OK : row_continue(n, row, n->logits, each, self);
+    if (count < left) return TR_OK;
+    const choice_t choice = row_choose(n, row, n->logits, n->order);
+    return row_continue(n, row, &choice, each, self);
 }
 
 /* -- decode ------------------------------------------------------------------------------------ */
@@ -291,11 +310,16 @@ static tr_status_t generator_decode(tr_generator_t *n, tr_generator_text_fn each
     const program_t *p = generator_smallest(n, count);
     TR_TRY(generator_write_rows(n, p, count));
     TR_TRY(generate_run(n, p));
+    const int64_t vocab = n->params.vocab_size;
+#pragma omp parallel for num_threads(n->threads) schedule(dynamic) if (count > 1)
     for (int64_t i = 0; i < count; i++) {
-        if (!n->ready[i]->text) continue; /* dropped by `each` */
         n->ready[i]->length++;
-        TR_TRY(row_continue(n, n->ready[i], n->logits + i * n->params.vocab_size, each, self));
+        n->choice[i] = row_choose(n, n->ready[i], n->logits + i * vocab,
+                                  n->order + omp_get_thread_num() * vocab);
     }
+    for (int64_t i = 0; i < count; i++)
+        if (n->ready[i]->text) /* not dropped by `each` */
+            TR_TRY(row_continue(n, n->ready[i], &n->choice[i], each, self));
     return TR_OK;
 }
 

@@ -50,9 +50,30 @@ static int32_t best_of(const float *scores, int64_t count) {
     return best;
 }
 
+static double uniform_of(const tr_sampling_t *s, uint64_t text, uint64_t position) {
+    tr_rng_t rng = tr_rng_make(s->seed, TR_RNG_SAMPLE, 0, text);
+    rng.b = position;
+    return tr_rng_uniform(&rng);
+}
+
+/* Without top_k and top_p the tokens need no order but that of their ids. */
+static int32_t draw_of_all(const tr_sampling_t *s, uint64_t text, uint64_t position,
+                           const float *scores, int64_t count) {
+    const double best = scores[best_of(scores, count)], drawn = uniform_of(s, text, position);
+    double mass = 0, sum = 0;
+    for (int64_t i = 0; i < count; i++) mass += exp((scores[i] - best) / s->temperature);
+    for (int32_t i = 0; i < count; i++) {
+        sum += exp((scores[i] - best) / s->temperature);
+        if (sum > drawn * mass) return i;
+    }
+    return best_of(scores, count);
+}
+
 int32_t tr_sample(const tr_sampling_t *s, uint64_t text, uint64_t position, const float *scores,
                   int64_t count, int32_t *order) {
     if (s->temperature <= 0) return best_of(scores, count);
+    if (s->top_p >= 1 && (s->top_k <= 0 || s->top_k >= count))
+        return draw_of_all(s, text, position, scores, count);
     ranking_t r = rank_tokens(scores, count, order);
     const double best = scores[nth(&r, 0)];
     int64_t kept = s->top_k > 0 && s->top_k < count ? s->top_k : count;
@@ -67,9 +88,7 @@ int32_t tr_sample(const tr_sampling_t *s, uint64_t text, uint64_t position, cons
             mass += WEIGHT(scores[nth(&r, n)]);
         kept = n;
     }
-    tr_rng_t rng = tr_rng_make(s->seed, TR_RNG_SAMPLE, 0, text);
-    rng.b = position;
-    const double drawn = tr_rng_uniform(&rng) * mass;
+    const double drawn = uniform_of(s, text, position) * mass;
     for (int64_t i = 0; i < kept; i++) {
         sum += WEIGHT(scores[nth(&r, i)]);
         if (sum > drawn) return nth(&r, i);
