@@ -108,6 +108,11 @@ static tr_status_t serve_open_texts(serve_t *p) {
 }
 
 static tr_status_t serve_open_predictor(serve_t *p) {
+    if (p->o->slots > 0 || p->o->type != TR_F32)
+        return TR_FAIL(TR_ERR_USAGE,
+                       "%s: only models of type gpt have slots and weights in other types, and this "
+                       "one predicts; leave %s out",
+                       p->o->weights, p->o->slots > 0 ? "--slots" : "--weights");
     TR_TRY(tr_predictor_open(p->config, p->world, p->o->weights, &p->predictor));
     p->predict =
         (tr_predict_t){.predictor = p->predictor, .model = p->name, .metrics = &p->metrics};

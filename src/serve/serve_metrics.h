@@ -25,7 +25,7 @@ typedef enum {
     TR_TIME_COUNT
 } tr_time_t;
 
-enum { TR_TIME_BUCKETS = 16 };
+enum { TR_TIME_BUCKETS = 20 }; /* up to 524 s */
 typedef struct {
     uint64_t below[TR_TIME_BUCKETS + 1]; /* the last: of all */
     double sum;
