@@ -4,7 +4,7 @@
 # in any slot; n, stop, logprobs, seed, echo; the API used in courses.
 . "${TRAINER_ROOT:?is set by the runner: make test k=serve/texts}/tests/serve/serve.sh"
 need_http
-serve address "$golden" --slots 3 threads=1
+serve address "$golden" --slots 3 --queue 400 threads=1
 [ $? = 0 ] && grep -q '^ready' address.out && grep -q '3 slots of 112 tokens' address.out
 ok $? "starts, and says what it has"
 
@@ -101,7 +101,7 @@ assert last["choices"][0]["finish_reason"] == "length" and last["usage"]["total_
 END
 ok $? "logprobs; a text ends at the context"
 
-serve one "$golden" --slots 1 threads=1 && serve many "$golden" --slots 16 threads=2 &&
+serve one "$golden" --slots 1 --queue 400 threads=1 && serve many "$golden" --slots 16 --queue 400 threads=2 &&
     python "$([ -n "${TEST_ALL-}" ] && echo 200 || echo 40)" <<'END'
 import random, sys
 from client import *
