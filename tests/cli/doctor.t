@@ -60,8 +60,20 @@ if unshare -rm mount -t tmpfs tmpfs full 2>/dev/null; then
     unshare -rm bash full.sh 2m ../net.ini "model.layers=flatten, linear 4000, linear 10"
     [ $? = 74 ] && finding ok folder && finding error room "2.0 MiB & $PWD/full & [0-9.]* MiB"
     ok $? "no room for one checkpoint: 74"
+    # shellcheck disable=SC2016
+    unshare -rm bash -c 'mount -t tmpfs -o ro tmpfs full && TMPDIR=$PWD/full "$TRAINER" doctor' >out 2>&1
+    [ $? = 77 ] && finding error temporary "$PWD/full & TMPDIR"
+    ok $? "no file can be made in the folder for temporary files: 77"
+    env -u OMPI_MCA_btl_vader_single_copy_mechanism \
+        "$MPIEXEC" -np 1 "$TRAINER" doctor : -np 1 unshare -r "$TRAINER" doctor >out 2>&1
+    [ $? = 0 ] && finding warning namespaces "0 & 1" && names out OMPI_MCA_btl_vader_single_copy_mechanism=none
+    ok $? "ranks in different user namespaces: a warning"
+    OMPI_MCA_btl_vader_single_copy_mechanism=none \
+        "$MPIEXEC" -np 1 "$TRAINER" doctor : -np 1 unshare -r "$TRAINER" doctor >out 2>&1
+    [ $? = 0 ] && ! grep -q namespaces out
+    ok $? "with its remedy: none"
 else
-    for what in "full" "no room"; do ok 0 "$what # SKIP no file system can be mounted here"; done
+    for what in "full" "no room" "temporary" "namespaces" "no single copies"; do ok 0 "$what # SKIP no file system can be mounted here"; done
 fi
 alone run.dir=/proc/none/run
 [ $? != 0 ] && finding error folder /proc

@@ -179,6 +179,7 @@ static tr_status_t doctor_examine(doctor_t *d, const doctor_options_t *o) {
     doctor_check_gpus(d);
     doctor_check_versions(d);
     doctor_check_speed(d);
+    doctor_check_namespaces(d);
     TR_TRY(doctor_check_self_test(d));
     TR_TRY(doctor_check_folder(d));
     return d->has_failed_gpu ? TR_OK : doctor_check_network(d);
@@ -217,7 +218,15 @@ static void doctor_close(doctor_t *d) {
 static tr_status_t doctor_run(void *options) {
     const doctor_options_t *o = options;
     doctor_t d = {.path = o->path};
-    tr_status_t status = cmd_world_open(&d.world);
+    tr_status_t status = doctor_try_temporary();
+    if (status != TR_OK) { /* MPI would end this process */
+        if (tr_launch_rank() > 0) return status;
+        doctor_find_error(&d, "temporary");
+        status = doctor_conclude(&d, o);
+        doctor_close(&d);
+        return status;
+    }
+    status = cmd_world_open(&d.world);
     if (status != TR_OK) {
         /* MPI cannot connect the tasks: each of them is here alone, and the first one reports. */
         tr_error_t error = *tr_error_last();
@@ -253,7 +262,8 @@ const cmd_command_t cmd_doctor = {
         "Start it as training is started: alone, with mpirun or with srun. It prints a table of "
         "the ranks (node, cores, NUMA, threads, device, measured rates) and a verdict for each "
         "check: whether MPI connects the ranks; shared or idle cores; versions that differ among "
-        "ranks; the run folder (run.dir): writing, fsync, rename, locks, free space; and the "
+        "ranks; user namespaces that differ on a node; a folder for temporary files; the run "
+        "folder (run.dir): writing, fsync, rename, locks, free space; and the "
         "network: a timed all-reduce and the links between nodes, with the name of a slow node. "
         "With CONFIG.ini it also opens the data on every rank, plans the memory, and compares the "
         "free space with the size of a checkpoint; and with device = cuda it compares each "

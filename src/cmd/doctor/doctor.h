@@ -2,7 +2,7 @@
  * State and findings of `trainer doctor`. Private to src/cmd. cmd_doctor.c runs the checks and
  * prints; doctor_ranks.c checks cores, threads and versions, doctor_folder.c the run folder,
  * doctor_network.c the network,
- * doctor_self_test.c the results of GPUs.
+ * doctor_self_test.c the results of GPUs, doctor_container.c what containers often lack.
  */
 #ifndef TR_CMD_DOCTOR_DOCTOR_H
 #define TR_CMD_DOCTOR_DOCTOR_H
@@ -35,6 +35,7 @@ typedef struct {
     cpu_set_t near_cores;  /* of its GPU; none if it has none, or unknown */
     int siblings, visible; /* GPUs of its node, and those that it sees; 0: none, or unknown */
     int rank, node, local_rank, threads;
+    uint64_t user_namespace; /* its number; 0: unknown */
     int node_cores;      /* cores of its node that this job may use */
     double flops, bytes; /* per second, measured on all ranks at the same time; 0: unknown */
 } doctor_rank_t;
@@ -74,9 +75,16 @@ void doctor_check_cores(doctor_t *d);    /* not collective */
 void doctor_check_gpus(doctor_t *d);     /* likewise */
 void doctor_check_versions(doctor_t *d); /* not collective */
 void doctor_check_speed(doctor_t *d);    /* not collective */
+void doctor_check_namespaces(doctor_t *d); /* not collective */
 tr_status_t doctor_check_folder(doctor_t *d);
 tr_status_t doctor_check_network(doctor_t *d);
 tr_status_t doctor_check_self_test(doctor_t *d);
+
+/* Whether this process can make files in the folder for temporary files, which MPI needs to start.
+ * TR_ERR_PERMISSION, TR_ERR_IO. */
+tr_status_t doctor_try_temporary(void);
+/* The number of this process' user namespace; 0: unknown. */
+uint64_t doctor_user_namespace(void);
 
 void doctor_print_self_test(const doctor_t *d);
 json_t *doctor_self_test_json(const doctor_t *d);

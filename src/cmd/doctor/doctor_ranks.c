@@ -51,6 +51,7 @@ tr_status_t doctor_gather_ranks(doctor_t *d) {
     mine->local_rank = info->local_rank;
     mine->threads = d->device->threads;
     mine->node_cores = doctor_ranks_node_cores();
+    mine->user_namespace = doctor_user_namespace();
     memcpy(mine->host, info->host, sizeof mine->host);
     snprintf(mine->device, sizeof mine->device, "%s", d->device->ops->name);
     snprintf(mine->description, sizeof mine->description, "%.159s", d->device->description);
