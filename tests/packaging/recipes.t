@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# The recipes of packaging/spack and packaging/easybuild: what they pass to make, and what they depend on. Neither Spack
+# nor EasyBuild runs here.
+. "${TRAINER_ROOT:?is set by the runner: make test k=packaging}/tests/support/common.sh"
+root=$TRAINER_ROOT
+spack=$root/packaging/spack/package.py
+recipe=$(echo "$root"/packaging/easybuild/trainer-mpi-*.eb)
+
+python3 -I -c 'import ast, sys; [ast.parse(open(f).read(), f) for f in sys.argv[1:]]' "$spack" "$recipe" >out 2>&1
+ok $? "both are Python"
+
+# settings FILE: the names that it passes to make
+settings() {
+    grep -oE '\b(ARCH|PREFIX|MPICC|JPEG|PNG|MICROHTTPD|[A-Z0-9]+_HOME|CUDA|CUDA_ARCH)=' "$1" | tr -d = | sort -u
+}
+known=$(sed -n '/^settings  *:=/,/[^\\]$/p' "$root/Makefile" | tr -s ' \\' '\n')
+for file in "$spack" "$recipe"; do
+    [ "$(settings "$file" | wc -l)" -ge 3 ] || echo "$file: no settings"
+    for name in $(settings "$file"); do grep -qx "$name" <<<"$known" || echo "$file: make has no $name"; done
+done >out
+[ ! -s out ]
+ok $? "what they set, the Makefile has"
+
+# Names of tools/install-deps, but for what is part of a compiler and what Spack has more than one of.
+for name in $("$root/tools/install-deps" --list | sed -n 's/^Spack: *spack install //p'); do
+    case $name in
+        gcc | gmake | openmpi | pkgconf | zlib | libjpeg-turbo) continue ;;
+    esac
+    grep -qE "depends_on\(\"$name[\"@]" "$spack" || echo "spack: no $name"
+done >out
+[ ! -s out ] && for name in mpi pkgconfig zlib-api jpeg; do grep -q "depends_on(\"$name\"" "$spack" || exit 1; done
+ok $? "Spack's recipe depends on what tools/install-deps names"
+for name in libopenmpi-dev libhdf5-dev libdnnl-dev libjansson-dev libxxhash-dev zlib1g-dev; do
+    grep -q "('$name', " "$recipe" || echo "easybuild: no $name"
+done >out
+[ ! -s out ] && grep -qx "sources = \['trainer-%(version)s.tar.gz'\]" "$recipe" &&
+    grep -q -- '--prefix=trainer-$(number)/' "$root/Makefile"
+ok $? "EasyBuild's on the required ones, and takes the tarball of make dist"
+number=$(sed -n 's/^.define TRAINER_VERSION_[MP][A-Z]*  *\([0-9]\)/\1/p' "$root/include/trainer/version.h" | paste -sd.)
+[ "${recipe##*/}" = "trainer-mpi-$number.eb" ] && grep -qx "version = '$number'" "$recipe"
+ok $? "its version is that of the program"
+# One name: that of the Debian package.
+name=$(sed -n 's/^Source: //p' "$root/packaging/debian/control")
+{ grep -ohE 'image: [^ ]+' "$root"/packaging/kubernetes/*.yaml | sed 's/image: //; s/:.*//'
+    sed -n "s/^name = '\(.*\)'/\1/p" "$recipe"
+    sed -n 's/^class \([A-Za-z]*\)(.*/\1/p' "$spack" | sed 's/\(.\)\([A-Z]\)/\1-\2/g' | tr 'A-Z' 'a-z'
+} | sort -u >names
+[ "$(cat names)" = "$name" ]
+ok $? "packages and images have one name"
+echo "1..$n"
