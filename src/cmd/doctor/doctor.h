@@ -36,8 +36,8 @@ typedef struct {
     int siblings, visible; /* GPUs of its node, and those that it sees; 0: none, or unknown */
     int rank, node, local_rank, threads;
     uint64_t user_namespace; /* its number; 0: unknown */
-    int node_cores;      /* cores of its node that this job may use */
-    double flops, bytes; /* per second, measured on all ranks at the same time; 0: unknown */
+    int node_cores;          /* cores of its node that this job may use */
+    double flops, bytes;     /* per second, measured on all ranks at the same time; 0: unknown */
 } doctor_rank_t;
 
 typedef struct {
@@ -71,10 +71,10 @@ void doctor_find_error(doctor_t *d, const char *check);
 /* The checks. They return TR_OK also with findings; an error means that the ranks cannot continue
  * together. Collective, except those that only use d->ranks. */
 tr_status_t doctor_gather_ranks(doctor_t *d);
-void doctor_check_cores(doctor_t *d);    /* not collective */
-void doctor_check_gpus(doctor_t *d);     /* likewise */
-void doctor_check_versions(doctor_t *d); /* not collective */
-void doctor_check_speed(doctor_t *d);    /* not collective */
+void doctor_check_cores(doctor_t *d);      /* not collective */
+void doctor_check_gpus(doctor_t *d);       /* likewise */
+void doctor_check_versions(doctor_t *d);   /* not collective */
+void doctor_check_speed(doctor_t *d);      /* not collective */
 void doctor_check_namespaces(doctor_t *d); /* not collective */
 tr_status_t doctor_check_folder(doctor_t *d);
 tr_status_t doctor_check_network(doctor_t *d);
