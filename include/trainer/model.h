@@ -51,6 +51,7 @@ typedef struct {
     tr_tensor_t place;        /* i32 (B, 3): row of the caches, first position, number of tokens */
     tr_tensor_t last;         /* i32 (B, 1): index in B*T of the last new token of each text */
     int64_t rows;             /* of the caches */
+    int64_t context;          /* tokens of a row of the caches, at most those of the model */
     int64_t vocab_size;
     tr_dtype_t weights; /* of matrices and of the table of tokens: f32, bf16 or f16 */
 } tr_model_texts_t;

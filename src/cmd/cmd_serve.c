@@ -22,7 +22,7 @@ enum { MOST_SLOTS = 16, MOST_WAITING = 4096 };
 typedef struct {
     const char *weights, *host, *token_file, *address_file, *name;
     cmd_words_t settings;
-    int64_t port, slots, waiting; /* slots -1: auto */
+    int64_t port, slots, waiting, context; /* slots, context -1: auto */
     double drain_sec;
     int type; /* of the weights, a tr_dtype_t */
 } serve_options_t;
@@ -73,10 +73,15 @@ static tr_status_t serve_build(tr_session_t *s, void *self) {
     int64_t vocab_size;
     TR_TRY(tr_model_find(s->model.type, &model));
     model->tokens(s->config, &p->texts.context, &vocab_size);
+    if (p->o->context > p->texts.context)
+        return TR_FAIL(TR_ERR_USAGE, "--context %lld: the model has a context of %lld tokens",
+                       (long long)p->o->context, (long long)p->texts.context);
+    if (p->o->context > 0) p->texts.context = p->o->context;
     p->engine.slots = serve_slots(p, s->device, p->texts.context);
     const tr_generator_params_t params = {.rows = p->engine.slots,
                                           .weights = (tr_dtype_t)p->o->type,
-                                          .vocab_size = kept ? kept->classes : 0};
+                                          .vocab_size = kept ? kept->classes : 0,
+                                          .context = p->texts.context};
     TR_TRY(tr_generator_create(&params, &p->generator));
     return tr_generator_build(s, p->generator);
 }
@@ -108,11 +113,13 @@ static tr_status_t serve_open_texts(serve_t *p) {
 }
 
 static tr_status_t serve_open_predictor(serve_t *p) {
-    if (p->o->slots > 0 || p->o->type != TR_F32)
-        return TR_FAIL(TR_ERR_USAGE,
-                       "%s: only models of type gpt have slots and weights in other types, and this "
-                       "one predicts; leave %s out",
-                       p->o->weights, p->o->slots > 0 ? "--slots" : "--weights");
+    const char *option = p->o->slots > 0        ? "--slots"
+                         : p->o->context > 0    ? "--context"
+                         : p->o->type != TR_F32 ? "--weights"
+                                                : NULL;
+    if (option)
+        return TR_FAIL(TR_ERR_USAGE, "%s is for models of type gpt, and %s predicts: leave it out",
+                       option, p->o->weights);
     TR_TRY(tr_predictor_open(p->config, p->world, p->o->weights, &p->predictor));
     p->predict =
         (tr_predict_t){.predictor = p->predictor, .model = p->name, .metrics = &p->metrics};
@@ -331,6 +338,10 @@ static const cmd_option_t options[] = {
     CMD_OPTION_AUTO_INT(serve_options_t, slots, "--slots", "N", 1, MOST_WAITING,
                         "Texts at once. auto: up to 16 whose caches fit into a quarter of the "
                         "memory."),
+    CMD_OPTION_AUTO_INT(
+        serve_options_t, context, "--context", "N", 1, INT32_MAX,
+        "The tokens that a text may have, with its prompt: the caches shrink with it. auto: "
+        "those of the model."),
     CMD_OPTION_INT(
         serve_options_t, waiting, "--queue", "N", "64", 0, MOST_WAITING,
         "Requests that may wait beside one for each slot; others are refused with status "

@@ -90,6 +90,7 @@ static tr_status_t generate_build(tr_generator_t *n, const char *name, program_t
                                     .place = p->place,
                                     .last = p->last,
                                     .rows = n->params.rows,
+                                    .context = n->context,
                                     .vocab_size = n->params.vocab_size,
                                     .weights = n->params.weights};
     TR_TRY(n->model->generate(g, n->s->config, &texts, &p->logits));
@@ -107,6 +108,7 @@ tr_status_t tr_generator_build(tr_session_t *s, void *generator) {
         return TR_FAIL(TR_ERR_CONFIG, "generate needs a model of type gpt; model.type is %s",
                        s->model.type);
     n->model->tokens(s->config, &n->context, &vocab_size);
+    if (n->params.context > 0) n->context = min64(n->context, n->params.context);
     if (vocab_size > 0) n->params.vocab_size = vocab_size;
     for (int i = 0; i < PIECES; i++) {
         const int64_t steps = n->context < piece_steps[i] ? n->context : piece_steps[i];

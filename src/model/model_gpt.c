@@ -173,7 +173,8 @@ static tr_status_t attend_cached(const context_t *c, tr_tensor_t qkv, tr_tensor_
         const tr_status_t status =
             name.status ? name.status
                         : tr_cache(c->g, name.text, TR_F32,
-                                   &TR_SHAPE(c->texts->rows, s->context, s->n_embd), &cache[i]);
+                                   &TR_SHAPE(c->texts->rows, c->texts->context, s->n_embd),
+                                   &cache[i]);
         tr_str_free(&name);
         TR_TRY(status);
     }

@@ -107,10 +107,10 @@ ok $? "what is refused"
 ends 0
 ok $? "the end"
 taken=
-for option in "--slots 2" "--weights bf16"; do
+for option in "--slots 2" "--weights bf16" "--context 9"; do
     # shellcheck disable=SC2086
     "$TRAINER" serve kinds --port 0 $option threads=1 >out 2>&1
-    [ $? = 2 ] && grep -q -- "leave ${option% *} out" out || taken=$option
+    [ $? = 2 ] && grep -q -- "${option% *} is for models of type gpt" out || taken=$option
 done
 [ -z "$taken" ]
 ok $? "options of texts are refused"

@@ -120,6 +120,18 @@ for file in ("address", "one", "many"):
 END
 ok $? "a text depends on its request alone: 1, 3 and 16 slots, others beside it"
 
+"$TRAINER" serve "$golden" --port 0 --context 5000 >out 2>&1
+[ $? = 2 ] && grep -q '112 tokens' out && serve short "$golden" --slots 2 --context 20 threads=1 &&
+    grep -q '2 slots of 20 tokens' short.out && python <<'END'
+from client import *
+asked = {"prompt": "the run", "max_tokens": 500, "temperature": 0}
+text = complete(file="short", **asked)
+assert text["usage"]["total_tokens"] == 21, text
+whole = complete(**asked)["choices"][0]["text"]
+assert whole.startswith(text["choices"][0]["text"])
+END
+ok $? "--context: the same text, which ends sooner"
+
 python <<'END'
 from client import *
 got = post("/generate", prompt="The run", max_length=12, seed=1)
