@@ -243,7 +243,7 @@ static void *serve_watch(void *self) {
         asked += count;
         if (asked == 1)
             TR_INFO("shutting down: running requests have %g s to finish", p->o->drain_sec);
-        tr_api_drain(&p->model, asked == 1 ? p->o->drain_sec : 0);
+        tr_api_drain(p->api, &p->model, asked == 1 ? p->o->drain_sec : 0);
     }
     return NULL;
 }

@@ -5,6 +5,8 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/thread.h"
+#include <math.h>
+#include <stdatomic.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <microhttpd.h>
@@ -41,6 +43,9 @@ typedef struct {
 #undef MEMBER
 } library_t;
 
+/* After tr_http_hurry a client has this time to read. */
+#define HURRY_SEC 1.0
+
 struct tr_http {
     library_t mhd;
     struct MHD_Daemon *daemon;
@@ -50,6 +55,7 @@ struct tr_http {
     int listen_fd, stop_fd, port;
     pthread_t thread;
     bool has_thread;
+    atomic_bool hurries;
 };
 
 static tr_status_t http_load(library_t *out) {
@@ -362,9 +368,17 @@ failed:
 }
 
 void tr_http_drain(tr_http_t *h, double sec) {
-    const double end = tr_clock_sec() + sec;
-    while (tr_http_clients_busy(&h->clients) > 0 && tr_clock_sec() < end)
+    double end = tr_clock_sec() + sec;
+    bool hurries = false;
+    while (tr_http_clients_busy(&h->clients) > 0 && tr_clock_sec() < end) {
+        if (!hurries && atomic_load(&h->hurries))
+            hurries = true, end = fmin(end, tr_clock_sec() + HURRY_SEC);
         nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+    }
+}
+
+void tr_http_hurry(tr_http_t *h) {
+    atomic_store(&h->hurries, true);
 }
 
 void tr_http_stop(tr_http_t **stopping) {
@@ -400,6 +414,9 @@ int tr_http_port(const tr_http_t *http) {
 }
 void tr_http_drain(tr_http_t *http, double sec) {
     (void)http, (void)sec;
+}
+void tr_http_hurry(tr_http_t *http) {
+    (void)http;
 }
 void tr_http_stop(tr_http_t **http) {
     *http = NULL;

@@ -71,6 +71,8 @@ tr_status_t tr_http_start(const tr_http_params_t *params, tr_http_t **out);
 int tr_http_port(const tr_http_t *http);
 /* Waits until no request is without its whole reply, at most `sec`. */
 void tr_http_drain(tr_http_t *http, double sec);
+/* tr_http_drain, also one that begins later, waits for a second at most. From any thread. */
+void tr_http_hurry(tr_http_t *http);
 /* Waits for handlers that run. Replies that are not sent yet are cut off. */
 void tr_http_stop(tr_http_t **http);
 

@@ -337,7 +337,8 @@ tr_status_t tr_api_serve(tr_api_t *api, const tr_api_model_t *model) {
                    message);
 }
 
-void tr_api_drain(const tr_api_model_t *model, double sec) {
+void tr_api_drain(tr_api_t *api, const tr_api_model_t *model, double sec) {
+    if (sec <= 0) tr_http_hurry(api->http);
     tr_queue_drain(model_queue(model), sec);
 }
 

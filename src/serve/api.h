@@ -38,8 +38,8 @@ int tr_api_port(const tr_api_t *api);
  * TR_ERR_RETRY: the program should be started again. Then all replies have been sent. */
 tr_status_t tr_api_serve(tr_api_t *api, const tr_api_model_t *model);
 /* Any thread: refuses new requests for the model; tr_api_serve returns when the others are done, after
- * at most `sec`. */
-void tr_api_drain(const tr_api_model_t *model, double sec);
+ * at most `sec`. With 0 it does not wait for clients that read their replies slowly either. */
+void tr_api_drain(tr_api_t *api, const tr_api_model_t *model, double sec);
 void tr_api_stop(tr_api_t **api);
 
 /* The page of GET /: what was loaded, and a form to try it. */
