@@ -12,6 +12,7 @@
 /* Tokens of a prompt that prefill processes at once: long parts, or a short one if that is
  * enough. */
 enum { PIECES = 2, LONGEST = 64 };
+enum { PARALLEL_SCORES = 1 << 16 }; /* of a step: for fewer, threads take longer to start */
 static const int64_t piece_steps[PIECES] = {LONGEST, 16};
 /* Programs for 1, 2, 4, ... texts, and the last one for all rows. */
 enum { DECODES = 13 };
@@ -313,7 +314,8 @@ static tr_status_t generator_decode(tr_generator_t *n, tr_generator_text_fn each
     TR_TRY(generator_write_rows(n, p, count));
     TR_TRY(generate_run(n, p));
     const int64_t vocab = n->params.vocab_size;
-#pragma omp parallel for num_threads(n->threads) schedule(dynamic) if (count > 1)
+#pragma omp parallel for num_threads(n->threads)                                                   \
+    schedule(dynamic) if (count > 1 && count * vocab >= PARALLEL_SCORES)
     for (int64_t i = 0; i < count; i++) {
         n->ready[i]->length++;
         n->choice[i] = row_choose(n, n->ready[i], n->logits + i * vocab,
