@@ -168,7 +168,7 @@ fuzz:
 test-all:
 	@MAKE='$(MAKE)' MPIEXEC='$(MPIEXEC)' tools/test-all $(O)
 # The lab pages, with points: docs/labs/README.md.
-labs: all ; @tools/labs -O $(O)
+labs: all ; @MPIEXEC='$(MPIEXEC)' tools/labs -O $(O)
 deps: ; @tools/install-deps
 
 $(O)/trainer: $(cmd_o) $(O)/libtrainer.a $(O)/objects.stamp

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # packaging/container: a package in the images for each library that the program and libtrainer_cuda.so open, and what
 # the stages install. No image is built here.
-. "${TRAINER_ROOT:?is set by the runner: make test k=packaging}/tests/support/common.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=packaging/container}/tests/support/common.sh"
 dockerfile=$TRAINER_ROOT/packaging/container/Dockerfile
 
 # stage NAME: its lines, without comments

@@ -3,7 +3,7 @@
 # packaging/kubernetes: the manifests against the schemas of their kinds, where these are at hand; the figures that they
 # share; and `launch`, started again and again by what a kubelet does, with stand-ins for mpirun and with trainer.
 # CRDS=FOLDER has the CustomResourceDefinitions; make test-all fetches them. Packages: kubernetes-validate, jsonschema.
-. "${TRAINER_ROOT:?is set by the runner: make test k=packaging}/tests/support/common.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=packaging/kubernetes}/tests/support/common.sh"
 manifests=$TRAINER_ROOT/packaging/kubernetes
 launch=$manifests/launch
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The recipes of packaging/spack and packaging/easybuild: what they pass to make, and what they depend on. Neither Spack
 # nor EasyBuild runs here.
-. "${TRAINER_ROOT:?is set by the runner: make test k=packaging}/tests/support/common.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=packaging/recipes}/tests/support/common.sh"
 root=$TRAINER_ROOT
 spack=$root/packaging/spack/package.py
 recipe=$(echo "$root"/packaging/easybuild/trainer-mpi-*.eb)

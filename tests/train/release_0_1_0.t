@@ -2,7 +2,7 @@
 # TEST timeout=60
 # A run folder of release 0.1.0: this program resumes it, evaluates it, and ends where 0.1.0 did. Made by 0.1.0 with
 # `trainer first.ini run.dir=run-0.1.0`; 24 steps of 0.1.0 ended with the loss below.
-. "${TRAINER_ROOT:?is set by the runner: make test k=train/release}/tests/support/common.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=train/release_0_1_0}/tests/support/common.sh"
 cp -r "$TRAINER_ROOT/tests/golden/run-0.1.0" old && chmod -R u+w old
 
 "$TRAINER" eval old --json eval.json >out 2>&1
