@@ -19,16 +19,17 @@ class Loader(yaml.SafeLoader):
 
 
 def close(schema):
-    """Refuses unknown fields, which an API server would drop."""
+    """Refuses unknown fields, which an API server would drop. Once for each level: schemas are deep."""
     if not isinstance(schema, dict):
         return schema
-    closed = {key: close(value) for key, value in schema.items()}
-    for key in ("properties", "patternProperties"):
+    closed = dict(schema)
+    for key in ("items", "additionalProperties"):
         if key in schema:
-            closed[key] = {name: close(value) for name, value in schema[key].items()}
-    if "properties" in schema and "additionalProperties" not in schema:
+            closed[key] = close(schema[key])
+    if "properties" in schema:
+        closed["properties"] = {name: close(value) for name, value in schema["properties"].items()}
         if not schema.get("x-kubernetes-preserve-unknown-fields"):
-            closed["additionalProperties"] = False
+            closed.setdefault("additionalProperties", False)
     return closed
 
 
