@@ -81,6 +81,11 @@ done >>out
 [ ! -s out ] && grep -qx 'Port 2222' "$TRAINER_ROOT/packaging/container/sshd_config"
 ok $? "images for MPI jobs have sshd at port 2222 for mpiuser (1000), those that serve do not"
 
+# ssh refuses settings that others than their owner may write, as those of a checkout with umask 002 are.
+grep -E '^COPY .*packaging/' "$dockerfile" >copied
+[ "$(wc -l <copied)" = 6 ] && ! grep -v -- '--chmod=[67][45][45] ' copied >out
+ok $? "what is copied from the source has a mode of its own"
+
 # sshd reads its settings: -t needs a key of the host.
 if [ -x /usr/sbin/sshd ] && command -v ssh-keygen >/dev/null; then
     ssh-keygen -q -t ed25519 -N '' -f key &&
