@@ -104,7 +104,7 @@ void tr_queue_done(tr_queue_t *q, tr_job_t *job, int status, const char *why) {
 }
 
 void tr_queue_end(tr_queue_t *q, const char *why) {
-    q->state = TR_QUEUE_ENDED;
+    if (q->state == TR_QUEUE_OPEN) q->state = TR_QUEUE_ENDED; /* after a drain it goes on draining */
     tr_snprintf(q->why, sizeof q->why, "%s", why);
     while (q->first) tr_queue_done(q, q->first, 503, why);
 }
