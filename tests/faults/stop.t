@@ -121,34 +121,31 @@ ok $? "TERM while a peer is stopped: code $rc, over in $sec s"
 
 restarted term 2
 ok $? "restarted: the same bits"
-# A second INT does not wait for the end of the step, here of a write behind it.
-# twice RUN SIGNAL EVERY MS UNTIL...: a single process that gets the signal twice then, in the writes from its second
-# line on, each of which takes so long (a signal ends the one that it comes in)
+# A second INT does not wait for the end of the step, which takes seconds here.
+# twice RUN SIGNAL EVERY UNTIL...: a single process that gets the signal twice, the first time then
 twice() {
-    rm -f said
     set -m
-    LD_PRELOAD=$fail_lib FAIL_CALL=write FAIL_ON=metrics.jsonl FAIL_AT=2 FAIL_ALWAYS=1 FAIL_HOW=sleep:$4 \
-        FAIL_SAY=$PWD/said "$TRAINER" net.ini run.dir=$1 checkpoint.every=$3 >out 2>&1 &
+    LD_PRELOAD=$fail_lib FAIL_PACE=10000 "$TRAINER" net.ini run.dir=$1 checkpoint.every=$3 >out 2>&1 &
     victim=$!
     set +m
-    until_there said && "${@:5}"
+    "${@:4}"
     kill -s "$2" $victim
     sleep 0.2
     kill -s "$2" $victim
     wait $victim 2>/dev/null
     rc=$?
 }
-twice again INT 1 20000 until_there again/checkpoints/latest
+twice again INT 1 until_there again/checkpoints/latest
 last=$(readlink again/checkpoints/latest)
 [ $rc = 130 ] && once out "signal & again/checkpoints/latest & $last" && [ -d "again/checkpoints/$last" ]
 ok $? "a second INT: code $rc, and from which checkpoint to go on"
 
 if all; then
-    twice none INT 50 20000 :
+    twice none INT 50 until_lines none/metrics.jsonl 1
     [ $rc = 130 ] && once out signal && ! grep -q checkpoints/latest out
     ok $? "a second INT before there is a checkpoint: code $rc"
 fi
-twice both TERM 50 1000 :
+twice both TERM 50 until_lines both/metrics.jsonl 1
 [ $rc = 75 ] && [ -d both/checkpoints/latest/ ] && [ "$(head -n 1 both/verdict)" = again ]
 ok $? "a second TERM: a checkpoint is saved, code $rc"
 
