@@ -68,6 +68,9 @@ struct json_t;
 tr_status_t cmd_json_write(struct json_t *object, const char *path);
 /* Writes `text` atomically to the file of `option`; "-": stdout. */
 tr_status_t cmd_text_write(const char *option, const char *path, const char *text);
+/* Writes the file of --svg: charts of tr_svg_draw, one below the other, and frees them. TR_ERR_DATA:
+ * all are empty. */
+tr_status_t cmd_svg_write(const char *path, tr_str_t *charts, size_t count);
 /* Whether JSON replaces the text on stdout; `path` may be NULL. */
 bool cmd_json_is_stdout(const char *path);
 

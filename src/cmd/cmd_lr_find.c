@@ -165,9 +165,8 @@ static tr_status_t lr_find_write_svg(const lr_find_t *f, const char *path) {
             {.title = "loss of a short run", .color = "#4878a8", .x = x, .y = y, .count = count},
             {.title = "suggestion", .color = "#c44e52", .x = at, .y = range, .count = 2}};
         tr_svg_draw(&chart, series, TR_COUNT(series), &text);
-        status = text.status ? text.status : cmd_text_write("--svg", path, text.text);
+        status = cmd_svg_write(path, &text, 1);
     }
-    tr_str_free(&text);
     tr_free(&x);
     tr_free(&y);
     return status;

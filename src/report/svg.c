@@ -194,13 +194,16 @@ void tr_svg_draw(const tr_svg_chart_t *chart, const tr_svg_series_t *series, siz
 }
 
 void tr_svg_stack(const tr_str_t *charts, size_t count, tr_str_t *out) {
-    const size_t height = HEIGHT * count;
+    size_t drawn = 0, at = 0;
+    for (size_t i = 0; i < count; i++) drawn += charts[i].text != NULL;
+    if (drawn == 0) return;
     tr_str_printf(out,
                   "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 %d %zu' width='%d' "
                   "height='%zu'>\n",
-                  WIDTH, height, WIDTH, height);
+                  WIDTH, HEIGHT * drawn, WIDTH, HEIGHT * drawn);
     for (size_t i = 0; i < count; i++) {
-        tr_str_printf(out, "<g transform='translate(0 %zu)'>\n", HEIGHT * i);
+        if (!charts[i].text) continue;
+        tr_str_printf(out, "<g transform='translate(0 %zu)'>\n", HEIGHT * at++);
         tr_str_append(out, charts[i].text);
         tr_str_append(out, "</g>\n");
     }

@@ -23,19 +23,7 @@ static void bench_chart_draw(const bench_chart_t *chart, tr_str_t *out) {
 }
 
 tr_status_t bench_plot_write(const char *path, const bench_chart_t *charts, size_t count) {
-    tr_str_t drawn[BENCH_PLOT_CHARTS] = {{0}}, all = {0};
-    size_t used = 0;
-    tr_status_t status = TR_OK;
-    for (size_t i = 0; i < count; i++) {
-        bench_chart_draw(&charts[i], &drawn[used]);
-        TR_TRY_GOTO(drawn[used].status, done);
-        if (drawn[used].text) used++;
-    }
-    if (used == 0) TR_TRY_GOTO(TR_FAIL(TR_ERR_DATA, "--svg %s: there is no point", path), done);
-    tr_svg_stack(drawn, used, &all);
-    status = all.status == TR_OK ? cmd_text_write("--svg", path, all.text) : all.status;
-done:
-    for (size_t i = 0; i < TR_COUNT(drawn); i++) tr_str_free(&drawn[i]);
-    tr_str_free(&all);
-    return status;
+    tr_str_t drawn[BENCH_PLOT_CHARTS] = {{0}};
+    for (size_t i = 0; i < count; i++) bench_chart_draw(&charts[i], &drawn[i]);
+    return cmd_svg_write(path, drawn, count);
 }

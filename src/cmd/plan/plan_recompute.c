@@ -68,7 +68,7 @@ static void plan_recompute_print(const recompute_sweep_t *sweep, const plan_opti
     char text[32], name[16];
     const recompute_row_t *best = &sweep->rows[sweep->best];
     printf("%s on %d rank%s: memory per rank, and the step predicted for %s\n", o->path,
-           o->ranks.value[0], o->ranks.value[0] > 1 ? "s" : "", o->gpu ? o->gpu : "h100");
+           o->ranks.value[0], o->ranks.value[0] > 1 ? "s" : "", sweep->gpu->name);
     printf("%-16s %12s %12s %12s\n", "model.recompute", "activations", "total", "step ms");
     for (int i = 0; i < sweep->count; i++) {
         const recompute_row_t *row = &sweep->rows[i];
@@ -103,9 +103,7 @@ static tr_status_t plan_recompute_svg(const recompute_sweep_t *sweep, const char
         y[i] = (double)sweep->rows[i].bytes / 0x1p30;
     }
     tr_svg_draw(&chart, &series, 1, &text);
-    const tr_status_t status = text.status ? text.status : cmd_text_write("--svg", path, text.text);
-    tr_str_free(&text);
-    return status;
+    return cmd_svg_write(path, &text, 1);
 }
 
 static tr_status_t plan_recompute_json(const recompute_sweep_t *sweep, const plan_options_t *o) {
@@ -119,7 +117,7 @@ static tr_status_t plan_recompute_json(const recompute_sweep_t *sweep, const pla
     }
     return cmd_json_write(
         json_pack("{s:s, s:s, s:i, s:s, s:o, s:o, s:i}", "kind", "recompute_sweep", "config",
-                  o->path, "ranks", o->ranks.value[0], "gpu", o->gpu ? o->gpu : "h100",
+                  o->path, "ranks", o->ranks.value[0], "gpu", sweep->gpu->name,
                   "memory_bytes",
                   sweep->limit ? json_integer((json_int_t)sweep->limit) : json_null(), "rows", rows,
                   "best", sweep->rows[sweep->best].every),

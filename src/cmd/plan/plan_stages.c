@@ -164,7 +164,7 @@ static tr_status_t plan_stages_plan(tr_config_t *config, int ranks, stages_t *ou
 
 /* Two charts in one picture. */
 static tr_status_t plan_stages_svg(const stages_t *plans, size_t count, const char *path) {
-    enum { WIDTH = 560, HEIGHT = 300, MOST_PLANS = 4, MOST_OPS = 1 << 16 };
+    enum { MOST_PLANS = 4, MOST_OPS = 1 << 16 };
     static const char *const colors[MOST_PLANS] = {"#4878a8", "#c44e52", "#55a868", "#8172b2"};
     const tr_svg_chart_t by_stage = {.x_label = "0 loaded, 1 forward, 2 its end, 3 backward, 4 "
                                                 "update, 5 evaluation",
@@ -177,7 +177,7 @@ static tr_status_t plan_stages_svg(const stages_t *plans, size_t count, const ch
                                   .y_max = NAN};
     double y[MOST_PLANS][STAGES], *x = NULL;
     tr_svg_series_t stages[MOST_PLANS], ops[MOST_PLANS];
-    tr_str_t text = {0};
+    tr_str_t charts[2] = {{0}};
     TR_TRY(tr_alloc(MOST_OPS * sizeof *x, "plot", &x));
     for (int i = 0; i < MOST_OPS; i++) x[i] = i;
     for (size_t p = 0; p < count; p++) {
@@ -188,16 +188,9 @@ static tr_status_t plan_stages_svg(const stages_t *plans, size_t count, const ch
         ops[p] = (tr_svg_series_t){plans[p].precision,          colors[p], x, plans[p].ops.data,
                                    n < MOST_OPS ? n : MOST_OPS, false};
     }
-    tr_str_printf(&text,
-                  "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 %d %d' width='%d' "
-                  "height='%d'>\n",
-                  WIDTH, 2 * HEIGHT, WIDTH, 2 * HEIGHT);
-    tr_svg_draw(&by_stage, stages, count, &text);
-    tr_str_printf(&text, "<g transform='translate(0 %d)'>\n", HEIGHT);
-    tr_svg_draw(&by_op, ops, count, &text);
-    tr_str_append(&text, "</g>\n</svg>\n");
-    const tr_status_t status = text.status ? text.status : cmd_text_write("--svg", path, text.text);
-    tr_str_free(&text);
+    tr_svg_draw(&by_stage, stages, count, &charts[0]);
+    tr_svg_draw(&by_op, ops, count, &charts[1]);
+    const tr_status_t status = cmd_svg_write(path, charts, TR_COUNT(charts));
     tr_free(&x);
     return status;
 }

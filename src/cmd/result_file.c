@@ -2,6 +2,7 @@
 #include "cmd.h"
 #include "base/file.h"
 #include "base/str.h"
+#include "report/svg.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -34,6 +35,20 @@ tr_status_t cmd_text_write(const char *option, const char *path, const char *tex
     if (!in_place) (void)unlink(temporary);
     return TR_FAIL(tr_status_of_errno(reason), "%s %s cannot be written: %s", option, path,
                    strerror(reason));
+}
+
+tr_status_t cmd_svg_write(const char *path, tr_str_t *charts, size_t count) {
+    tr_str_t all = {0};
+    tr_status_t status = TR_OK;
+    for (size_t i = 0; i < count && status == TR_OK; i++) status = charts[i].status;
+    if (status == TR_OK) tr_svg_stack(charts, count, &all);
+    if (status == TR_OK) status = all.status;
+    if (status == TR_OK && !all.text)
+        status = TR_FAIL(TR_ERR_DATA, "--svg %s: there is no point to draw", path);
+    if (status == TR_OK) status = cmd_text_write("--svg", path, all.text);
+    for (size_t i = 0; i < count; i++) tr_str_free(&charts[i]);
+    tr_str_free(&all);
+    return status;
 }
 
 tr_status_t cmd_json_write(json_t *object, const char *path) {
