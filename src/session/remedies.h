@@ -16,7 +16,7 @@ typedef struct {
 } tr_remedy_plan_t;
 
 typedef struct {
-    char settings[128]; /* "data.batch_size=2 data.micro_batch=1"; "" if is_computed */
+    char settings[128]; /* "data.batch_size=2 data.micro_batch=1"; "" if shares > 0 */
     const char *what;   /* in words */
     int shares;         /* computed only: ranks that share the optimizer state; 0: planned */
     tr_remedy_plan_t alone, together; /* together: with the rows above that are used */
