@@ -4,27 +4,34 @@
 . "${TRAINER_ROOT:?is set by the runner: make test k=packaging/container}/tests/support/common.sh"
 dockerfile=$TRAINER_ROOT/packaging/container/Dockerfile
 
-# stage NAME: its lines, without comments
-stage() { awk -v name="$1" '/^FROM/ { inside = $NF == name } inside && !/^#/' "$dockerfile"; }
+# stage NAME [DOCKERFILE]: its lines, without comments
+stage() { awk -v name="$1" '/^FROM/ { inside = $NF == name } inside && !/^#/' "${2-$dockerfile}"; }
+# packages [DOCKERFILE]: what the image with CUDA installs, without versions
+packages() { stage serve-cuda "$@" | tr -s ' ' '\n' | sed 's/=.*//'; }
 # package_of SONAME: its package in an image with CUDA; "node": NVIDIA's container runtime brings it
 package_of() {
     case $1 in
         libcudart.so.13) echo cuda-cudart-13-0 ;;
-        libcublasLt.so.13) echo libcublas-13-0 ;;
-        libcudnn.so.9) echo libcudnn9-cuda-13 ;;
+        libcublas.so.13 | libcublasLt.so.13) echo libcublas-13-0 ;;
+        libnvrtc.so.13 | libnvrtc-builtins.so.13.0) echo cuda-nvrtc-13-0 ;;
+        libcudnn.so.9 | libcudnn_*.so.9) echo libcudnn9-cuda-13 ;;
         libnccl.so.2) echo libnccl2 ;;
         libmicrohttpd.so.12) echo libmicrohttpd12t64 ;;
         libnvidia-ml.so.1 | libcuda.so.1) echo node ;;
-        libc.so.6 | libm.so.6 | libdl.so.2 | libpthread.so.0 | librt.so.1) echo system ;;
+        libc.so.6 | libm.so.6 | libdl.so.2 | libpthread.so.0 | librt.so.1 | ld-linux-*.so.?) echo system ;;
         libgcc_s.so.1 | libstdc++.so.6) echo system ;;
+        libz.so.1) echo zlib1g ;;
         libgomp.so.1) echo libgomp1 ;;
+        libibverbs.so.1 | libmlx5.so.1) echo libopenmpi3t64 ;; # depends on them by UCX
+        libgdrapi.so.2) echo system ;;                         # NCCL does without it
     esac
 }
-# covered FILE: each soname of a list has a package, and the package is in the stage of the image with CUDA
+# covered FILE [DOCKERFILE]: each soname of a list has a package, and the package is in the stage of the image with CUDA
 covered() {
-    local soname package all_of_them=0
-    [ -s "$1" ] || return 1
-    stage serve-cuda | tr ' ' '\n' >installed
+    local soname package list=$1 all_of_them=0
+    shift
+    [ -s "$list" ] || return 1
+    packages "$@" >installed
     while read -r soname; do
         package=$(package_of "$soname")
         case $package in
@@ -33,29 +40,61 @@ covered() {
             *) grep -qx "$package" installed && continue; echo "$soname: $package is not in the Dockerfile" ;;
         esac
         all_of_them=1
-    done <"$1" >out
+    done <"$list" >out
     return $all_of_them
 }
+needed_by() { readelf -d "$1" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p'; } # FILE
+# opened_by FOLDER: the sonames in its source; libtrainer_cuda.so is our own.
+opened_by() {
+    grep -rhoE '"lib[A-Za-z0-9_+-]+\.so[.0-9]*"' "$1" | tr -d '"' | grep -vx libtrainer_cuda.so | sort -u
+}
 
-# What is opened at run time, from the source; libtrainer_cuda.so is our own.
-grep -rhoE '"lib[A-Za-z0-9_+-]+\.so\.[0-9]+"' "$TRAINER_ROOT/src/device/cuda" "$TRAINER_ROOT/src/http" | tr -d '"' |
-    sort -u >opened
-grep -qx libnccl.so.2 opened && covered opened
+# What is opened at run time
+opened_by "$TRAINER_ROOT/src" >opened
+[ "$(grep -cxE 'lib(nccl.so.2|nvidia-ml.so.1|microhttpd.so.12)' opened)" = 3 ] && covered opened
 ok $? "what dlopen opens has a package in the image"
-echo libplanted.so.7 >>opened
-! covered opened && names out libplanted.so.7
-ok $? "a library without one is found"
-if [ -e "$BUILD/libtrainer_cuda.so" ] && command -v readelf >/dev/null; then
-    readelf -d "$BUILD/libtrainer_cuda.so" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' >needed
-    if grep -q 'cudart.so.13' needed; then
-        covered needed
-        ok $? "and what libtrainer_cuda.so is linked with"
-    else
-        skip "what libtrainer_cuda.so is linked with" "built with another CUDA than the image's"
-    fi
+mkdir planted && cp opened both
+for name in libplanted.so libplanted.so.7; do
+    echo "    void *handle = dlopen(\"$name\", RTLD_NOW);" >planted/planted.c
+    opened_by planted >>both
+    ! covered both && names out "$name"
+    ok $? "$name in the source has none: found"
+done
+sed -E 's/ libnccl2[^ ]*//' "$dockerfile" >without
+! cmp -s "$dockerfile" without && ! covered opened without && names out "libnccl.so.2 & libnccl2"
+ok $? "a package that is removed is missed"
+
+# What it is linked with, and what those libraries open in turn: cuBLASLt and cuDNN open NVRTC by dlopen.
+cuda=$BUILD/libtrainer_cuda.so
+if [ -e "$cuda" ] && command -v readelf >/dev/null && needed_by "$cuda" | grep -qx libcudart.so.13; then
+    needed_by "$cuda" >needed
+    covered needed
+    ok $? "and what libtrainer_cuda.so is linked with"
+    folder=$(ldd "$cuda" | sed -n 's,.*=> \(/.*\)/libcudnn\.so\.9 .*,\1,p')
+    LC_ALL=C grep -aohE 'lib[A-Za-z0-9_+-]+\.so\.[0-9.]*[0-9]' "$folder"/libcudnn*.so.9 \
+        "$folder"/lib{cublasLt.so.13,nvrtc.so.13,nccl.so.2} 2>/dev/null | sort -u >deeper
+    grep -q cudnn_graph deeper && grep -q nvrtc deeper && covered deeper
+    ok $? "and what cuDNN, cuBLASLt, NVRTC and NCCL open"
+    sed -E 's/ cuda-nvrtc[^ ]*//' "$dockerfile" >without
+    ! covered deeper without && names out "libnvrtc.so.13 & cuda-nvrtc-13-0"
+    ok $? "without NVRTC: found"
 else
-    skip "what libtrainer_cuda.so is linked with" "no build with CUDA"
+    for what in "is linked with" "opens through others" "needs of NVRTC"; do
+        skip "what libtrainer_cuda.so $what" "no build with the CUDA of the image, or no binutils"
+    done
 fi
+# agree [DOCKERFILE]: all of its packages are those of the image's CUDA, and NCCL is no newer.
+agree() {
+    local version
+    version=$(sed -n 's/^ARG CUDA=\([0-9]*\.[0-9]*\).*/\1/p' "${1-$dockerfile}")
+    stage serve-cuda "$@" | grep -oE '\b(cuda|lib(cu[a-z]*9?|nccl2))[-=][^ ]*' | grep -v '^cuda-base' >versions
+    [ "$(wc -l <versions)" -ge 5 ] || return 1
+    ! grep -vE -- "-${version/./-}\$|-cuda-${version%.*}\$|\+cuda${version/./\\.}\$" versions >out
+}
+agree
+ok $? "the packages are those of the image's CUDA"
+sed 's/^ARG CUDA=13\.0/ARG CUDA=13.1/' "$dockerfile" >newer && ! agree newer && [ "$(wc -l <out)" = 4 ]
+ok $? "another CUDA alone: found"
 
 # The build stages install what tools/install-deps names, but for the tests.
 for image in cpu cuda; do
@@ -85,6 +124,22 @@ ok $? "images for MPI jobs have sshd at port 2222 for mpiuser (1000), those that
 grep -E '^COPY .*packaging/' "$dockerfile" >copied
 [ "$(wc -l <copied)" = 6 ] && ! grep -v -- '--chmod=[67][45][45] ' copied >out
 ok $? "what is copied from the source has a mode of its own"
+
+# What git ignores is not sent to the engine, nor the history, in which there may be more than in the tree.
+{ echo .git; sed 's,^/,,; s,/$,,; s,/$,,' "$TRAINER_ROOT/.gitignore"; } >ignored
+while read -r name; do
+    grep -qxF -e "$name" -e "**/$name" "$dockerfile.dockerignore" || echo "$name is copied into the image"
+done <ignored >out
+[ ! -s out ] && [ "$(wc -l <ignored)" -gt 5 ]
+ok $? "what git ignores stays out of the context"
+number=$(sed -n 's/^.define TRAINER_VERSION_[MP][A-Z]*  *\([0-9]\)/\1/p' "$TRAINER_ROOT/include/trainer/version.h" |
+    paste -sd.)
+label=org.opencontainers.image
+grep -qx "ARG VERSION=$number" "$dockerfile" && for image in cpu cuda; do
+    stage build-$image | grep -q "commit=\"\$COMMIT\"" && stage serve-$image | grep -q "$label.version=\"\$VERSION\"" &&
+        stage serve-$image | grep -q "$label.licenses=\"$(sed -n '1s/ License$//p' "$TRAINER_ROOT/LICENSE")\"" || exit 1
+done
+ok $? "labels have the version and the licence, and the program the commit"
 
 # sshd reads its settings: -t needs a key of the host.
 if [ -x /usr/sbin/sshd ] && command -v ssh-keygen >/dev/null; then
