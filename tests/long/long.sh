@@ -7,7 +7,8 @@ export TRAINER_ROOT BUILD TRAINER
 . "$TRAINER_ROOT/tools/mpi-env"
 for name in $(compgen -e TRAINER_); do case $name in TRAINER_ROOT | TRAINER_TEST_DATA) ;; *) unset "$name" ;; esac done
 work=$(mktemp -d "${TMPDIR:-/tmp}/tr.XXXXXX") || exit 1
-trap 'chmod -R u+rwx "$work"; rm -rf "$work"' EXIT
+remove_work() { chmod -R u+rwx "$work"; rm -rf "$work"; }
+trap remove_work EXIT
 trap 'exit 130' INT TERM
 export TMPDIR=$work
 export MPIEXEC_REAL=${MPIEXEC_REAL:-$MPIEXEC} MPIEXEC=$TRAINER_ROOT/tools/mpiexec

@@ -16,7 +16,7 @@ export OMPI_MCA_mpi_yield_when_idle=1
 export SHARED="${BUILD%/*} ${SHARED-}"
 export TRAINER
 OWNER=$$ "$cluster" start "$c" >out 2>&1 || { ok 1 "the cluster starts"; echo "1..$n"; exit 1; }
-trap '"$cluster" stop "$c"' EXIT
+trap '"$cluster" stop "$c"; ! declare -F remove_work >/dev/null || remove_work' EXIT
 job_script=$TRAINER_ROOT/slurm/train_cpu.sh
 
 on() { TMPDIR=/tmp "$cluster" on "$c" "$@"; } # NODE COMMAND...

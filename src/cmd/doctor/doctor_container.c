@@ -11,16 +11,19 @@
 
 tr_status_t doctor_try_temporary(void) {
     const char *named = getenv("TMPDIR"), *folder = named && named[0] ? named : "/tmp";
-    char path[4096];
+    char path[4096], host[256] = "";
     if (snprintf(path, sizeof path, "%s/trainer-XXXXXX", folder) >= (int)sizeof path)
         return TR_FAIL(TR_ERR_CONFIG, "TMPDIR: expected a path of at most 4000 characters");
     const int fd = mkstemp(path);
-    if (fd < 0)
-        return TR_FAIL(errno == EACCES || errno == EROFS ? TR_ERR_PERMISSION : TR_ERR_IO,
-                       "MPI cannot start: no file can be made in the folder for temporary files, "
-                       "%s: %s. Make it writable (apptainer --writable-tmpfs or --bind /tmp, an "
-                       "emptyDir at /tmp), or set TMPDIR",
-                       folder, strerror(errno));
+    if (fd < 0) {
+        const int error = errno;
+        gethostname(host, sizeof host - 1);
+        return TR_FAIL(error == EACCES || error == EROFS ? TR_ERR_PERMISSION : TR_ERR_IO,
+                       "MPI cannot start on %s: no file can be made in the folder for temporary "
+                       "files, %s: %s. Make it writable (apptainer --writable-tmpfs or --bind "
+                       "/tmp, an emptyDir at /tmp), or set TMPDIR",
+                       host, folder, strerror(error));
+    }
     close(fd);
     unlink(path);
     return TR_OK;
@@ -51,7 +54,7 @@ void doctor_check_namespaces(doctor_t *d) {
         if (!other) continue;
         doctor_find(d, "namespaces", DOCTOR_WARNING, TR_OK,
                     "Set OMPI_MCA_btl_vader_single_copy_mechanism=none: some versions of Open MPI "
-                    "fail at large messages otherwise. Or start the ranks of a node in one "
+                    "fail or hang at large messages otherwise. Or start the ranks of a node in one "
                     "container.",
                     "%s: ranks %d and %d are in different user namespaces, so that one cannot "
                     "read the memory of the other",
