@@ -42,8 +42,10 @@ int64_t tr_class_of(const float *scores, int64_t classes) {
 }
 
 void tr_class_probabilities(const float *scores, int64_t classes, float *out) {
-    double largest = scores[0], sum = 0;
-    for (int64_t i = 1; i < classes; i++) largest = fmax(largest, scores[i]);
+    float most = scores[0];
+    for (int64_t i = 1; i < classes; i++) most = fmaxf(most, scores[i]);
+    const double largest = most;
+    double sum = 0;
     for (int64_t i = 0; i < classes; i++) sum += exp(scores[i] - largest);
     for (int64_t i = 0; i < classes; i++) out[i] = (float)(exp(scores[i] - largest) / sum);
 }

@@ -53,7 +53,7 @@ typedef struct {
 /* Control characters become blanks: the file has one value per line. */
 static void verdict_put(text_t *text, const char *value) {
     for (; *value && text->length < sizeof text->bytes - 1; value++)
-        text->bytes[text->length++] = *value < ' ' && *value >= 0 ? ' ' : *value;
+        text->bytes[text->length++] = (unsigned char)*value < ' ' ? ' ' : *value;
 }
 
 static void put_line(text_t *text, const char *name, const char *value) {

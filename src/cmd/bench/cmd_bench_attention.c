@@ -84,8 +84,8 @@ done:
 }
 
 static double bench_attention_difference(const float *a, const float *b, int64_t count) {
-    double most = 0;
-    for (int64_t i = 0; i < count; i++) most = fmax(most, fabs((double)a[i] - (double)b[i]));
+    float most = 0;
+    for (int64_t i = 0; i < count; i++) most = fmaxf(most, fabsf(a[i] - b[i]));
     return most;
 }
 

@@ -157,11 +157,11 @@ static float *read_array(const char *path, const char *name, int64_t rows, int64
 static double largest_difference(const char *a, const char *b, const char *name, int64_t rows,
                                  int64_t width, bool reversed) {
     float *one = read_array(a, name, rows, width), *two = read_array(b, name, rows, width);
-    double largest = 0;
+    float largest = 0;
     for (int64_t i = 0; i < rows; i++)
         for (int64_t k = 0; k < width; k++)
-            largest = fmax(largest, fabs((double)one[i * width + k] -
-                                         two[(reversed ? rows - 1 - i : i) * width + k]));
+            largest = fmaxf(largest, fabsf(one[i * width + k] -
+                                           two[(reversed ? rows - 1 - i : i) * width + k]));
     tr_free(&one);
     tr_free(&two);
     return largest;

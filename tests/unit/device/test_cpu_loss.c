@@ -43,9 +43,10 @@ static void xent_run(xent_t *t, float smoothing, tr_view_t label) {
 static void xent_row(const xent_t *t, int64_t row, double smoothing, double *loss, double *lse,
                      double *dx) {
     const float *x = t->x + row * t->width;
-    double max = x[0], sum = 0, v = (double)t->width,
-           live = t->label[row] >= 0 ? t->weight[row] : 0;
-    for (int64_t j = 0; j < t->width; j++) max = fmax(max, x[j]);
+    double sum = 0, v = (double)t->width, live = t->label[row] >= 0 ? t->weight[row] : 0;
+    float most = x[0];
+    for (int64_t j = 0; j < t->width; j++) most = fmaxf(most, x[j]);
+    const double max = most;
     for (int64_t j = 0; j < t->width; j++) sum += exp(x[j] - max);
     *lse = max + log(sum);
     *loss = 0;

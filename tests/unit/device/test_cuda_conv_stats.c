@@ -65,7 +65,10 @@ static void near(const char *what, const tr_view_t *view, const void *a, const v
                  double tolerance) {
     double largest = 1e-3;
     const int64_t n = tr_shape_elems(&view->shape);
-    for (int64_t i = 0; i < n; i++) largest = fmax(largest, fabsf(value(view->dtype, a, i)));
+    for (int64_t i = 0; i < n; i++) {
+        const double size = fabsf(value(view->dtype, a, i));
+        if (size > largest) largest = size;
+    }
     for (int64_t i = 0; i < n; i++) {
         const double x = value(view->dtype, a, i), y = value(view->dtype, b, i);
         if (!(fabs(x - y) <= tolerance * largest))

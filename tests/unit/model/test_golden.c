@@ -59,8 +59,8 @@ static void *copy_of(const tr_named_tensor_t *t) {
 }
 
 static double largest(const float *values, int64_t count) {
-    double result = 0;
-    for (int64_t i = 0; i < count; i++) result = fmax(result, fabs((double)values[i]));
+    float result = 0;
+    for (int64_t i = 0; i < count; i++) result = fmaxf(result, fabsf(values[i]));
     return result;
 }
 
