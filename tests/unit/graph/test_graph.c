@@ -160,7 +160,7 @@ static void gradients_match_finite_differences(void **state) {
 }
 
 static void assert_same(const char *what, bool accumulate, bool recompute, int runs, float factor,
-                        const char *device) {
+                        float tolerance, const char *device) {
     static const char *const names[] = {"a.weight.grad", "b.weight.grad", "b.bias.grad",
                                         "d.weight.grad"};
     for (int i = 0; i < 4; i++) {
@@ -169,7 +169,7 @@ static void assert_same(const char *what, bool accumulate, bool recompute, int r
         float *other = gradient(device, accumulate, recompute, true, runs, names[i], &m);
         assert_int_equal(n, m);
         for (int64_t k = 0; k < n; k++)
-            if (plain[k] * factor != other[k])
+            if (!(fabsf(plain[k] * factor - other[k]) <= tolerance))
                 fail_msg("%s on %s: %s[%lld] %.9g, expected %.9g", what, device, names[i],
                          (long long)k, (double)other[k], (double)(plain[k] * factor));
         free(plain);
@@ -178,8 +178,8 @@ static void assert_same(const char *what, bool accumulate, bool recompute, int r
 }
 
 static void recompute_is_stored_bit_for_bit(void **state) {
-    assert_same("recompute", false, true, 1, 1, "cpu");
-    assert_same("recompute", false, true, 1, 1, "strict");
+    assert_same("recompute", false, true, 1, 1, 0, "cpu");
+    assert_same("recompute", false, true, 1, 1, 0, "strict");
 }
 
 static double flops_without_recomputation(bool recompute, int *out_recomputed) {
@@ -241,9 +241,10 @@ static void time_to_build_is_linear_in_depth(void **state) {
 }
 
 static void accumulation_adds_and_overwriting_does_not(void **state) {
-    assert_same("accumulate", true, false, 2, 2, "cpu");
-    assert_same("overwrite", false, false, 2, 1, "cpu");
-    assert_same("overwrite", false, false, 3, 1, "strict");
+    /* oneDNN's product for AArch64 adds the terms one by one to what is there: other roundings */
+    assert_same("accumulate", true, false, 2, 2, 1e-6f, "cpu");
+    assert_same("overwrite", false, false, 2, 1, 0, "cpu");
+    assert_same("overwrite", false, false, 3, 1, 0, "strict");
 }
 
 /* What is copied out of a segment into a state is not activation: there is nothing to recompute. */
