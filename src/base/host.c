@@ -1,8 +1,9 @@
-/* Limits of the machine and of control groups. */
+/* The processor; limits of the machine and of control groups. */
 #include "base/host.h"
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -102,4 +103,41 @@ size_t tr_host_resident_bytes(void) {
     double pages[2]; /* of the address space, and in memory */
     if (read_numbers("/proc/self", "statm", pages) < 2) return 0;
     return (size_t)pages[1] * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Linux tells Arm processors by the numbers of a register. */
+static void name_arm(unsigned long implementer, unsigned long part, char *text, size_t text_bytes) {
+    const char *name = implementer != 0x41 ? NULL
+                       : part == 0xd0c     ? "N1"
+                       : part == 0xd40     ? "V1"
+                       : part == 0xd49     ? "N2"
+                       : part == 0xd4f     ? "V2"
+                                           : NULL;
+    if (name)
+        snprintf(text, text_bytes, "Arm Neoverse-%s", name);
+    else
+        snprintf(text, text_bytes, "Arm CPU, implementer 0x%lx, part 0x%lx", implementer, part);
+}
+
+void tr_host_cpu_model(const char *cpuinfo, char *text, size_t text_bytes) {
+    char line[512];
+    unsigned long implementer = 0;
+    snprintf(text, text_bytes, "CPU");
+    FILE *file = fopen(cpuinfo, "r");
+    if (!file) return;
+    while (fgets(line, sizeof line, file)) {
+        const char *value = strchr(line, ':');
+        if (!value) continue;
+        line[strcspn(line, "\n")] = '\0';
+        value += 1 + strspn(value + 1, " ");
+        if (strncmp(line, "CPU implementer", 15) == 0) implementer = strtoul(value, NULL, 0);
+        if (strncmp(line, "model name", 10) == 0)
+            snprintf(text, text_bytes, "%s", value);
+        else if (strncmp(line, "CPU part", 8) == 0)
+            name_arm(implementer, strtoul(value, NULL, 0), text, text_bytes);
+        else
+            continue;
+        break;
+    }
+    fclose(file);
 }

@@ -15,4 +15,8 @@ int tr_host_cpu_limit(void);
 /* Bytes of this process in memory; 0 if unknown. */
 size_t tr_host_resident_bytes(void);
 
+/* The name of the processor in a file like /proc/cpuinfo, "AMD EPYC 9B14" or "Arm Neoverse-V2";
+ * "CPU" if there is none. */
+void tr_host_cpu_model(const char *cpuinfo, char *text, size_t text_bytes);
+
 #endif

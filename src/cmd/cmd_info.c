@@ -2,6 +2,7 @@
  * where MPI does not. */
 #include "cmd.h"
 #include "base/cores.h"
+#include "base/host.h"
 #include "device/device.h"
 #include "machine.h"
 
@@ -30,7 +31,7 @@ static void info_read_line(const char *path, const char *key, char *text, size_t
 static void info_read_isa(char *text, size_t bytes) {
     static const char *const wanted[] = {"avx2",        "fma",      "avx512f",  "avx512_vnni",
                                          "avx512_bf16", "amx_bf16", "amx_int8", "asimd",
-                                         "sve",         "bf16"};
+                                         "sve",         "sve2",     "bf16"};
     static char flags[16384];
     size_t used = 0;
     info_read_line("/proc/cpuinfo", "flags", flags + 1, sizeof flags - 2);
@@ -50,13 +51,12 @@ static void info_print_machine(void) {
     struct utsname os = {0};
     char model[256], isa[256], memory[64];
     uname(&os);
-    info_read_line("/proc/cpuinfo", "model name", model, sizeof model);
+    tr_host_cpu_model("/proc/cpuinfo", model, sizeof model);
     info_read_isa(isa, sizeof isa);
     info_read_line("/proc/meminfo", "MemAvailable", memory, sizeof memory);
     printf("\nmachine\n  %-9s %s, %s %s %s\n", "host", os.nodename, os.sysname, os.release,
            os.machine);
-    printf("  %-9s %s\n  %-9s %s\n", "CPU", *model ? model : "unknown", "ISA",
-           *isa ? isa : "unknown");
+    printf("  %-9s %s\n  %-9s %s\n", "CPU", model, "ISA", *isa ? isa : "unknown");
     printf("  %-9s %s free\n", "memory", tr_format_bytes(1024.0 * strtod(memory, NULL), memory));
 }
 

@@ -273,12 +273,30 @@ tr_status_t tr_cpu_dnn_run(cpu_dnn_t *dnn, const cpu_dnn_data_t *data, void *scr
     return TR_OK;
 }
 
+#if defined(__aarch64__)
+/* Whether oneDNN has code for it; that of distributions often has not, whatever the processor. */
+static bool multiplies_bf16(void) {
+    const cpu_dnn_tensor_t square = {2, {256, 256}, {256, 1}, TR_BF16};
+    const cpu_dnn_desc_t desc = {.kind = CPU_DNN_MATMUL,
+                                 .threads = 1,
+                                 .src = square,
+                                 .weights = square,
+                                 .dst = square,
+                                 .alpha = 1};
+    cpu_dnn_t *dnn = NULL;
+    const bool is_fast = tr_cpu_dnn_create(&desc, &dnn) == TR_OK && !dnn->widened[ROLE_SRC] &&
+                         strncmp(tr_cpu_dnn_implementation(dnn), "ref", 3) != 0;
+    tr_cpu_dnn_destroy(&dnn);
+    return is_fast;
+}
+#endif
+
 bool tr_cpu_dnn_has_bf16(void) {
 #if defined(__x86_64__)
     return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) ==
            dnnl_cpu_isa_avx512_core_bf16;
 #elif defined(__aarch64__) && defined(HWCAP2_BF16)
-    return getauxval(AT_HWCAP2) & HWCAP2_BF16;
+    return (getauxval(AT_HWCAP2) & HWCAP2_BF16) && multiplies_bf16();
 #else
     return false;
 #endif

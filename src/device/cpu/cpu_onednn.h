@@ -52,8 +52,8 @@ tr_status_t tr_cpu_dnn_run(cpu_dnn_t *dnn, const cpu_dnn_data_t *data, void *scr
  * than others. */
 const char *tr_cpu_dnn_implementation(const cpu_dnn_t *dnn);
 
-/* Whether the processor has instructions for bf16 products; otherwise they are emulated, slower
- * than f32. */
+/* Whether the processor has instructions for bf16 products and oneDNN uses them; otherwise they are
+ * emulated, slower than f32. */
 bool tr_cpu_dnn_has_bf16(void);
 
 /* C (m, n) = alpha op(A) op(B) + beta C, row-major with leading dimensions. */

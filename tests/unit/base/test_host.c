@@ -83,7 +83,29 @@ static void processors(void **state) {
     skip();
 }
 
+static void check_model(const char *cpuinfo, const char *expected) {
+    char text[64];
+    assert_int_equal(put(".", "cpuinfo", cpuinfo), 0);
+    tr_host_cpu_model("cpuinfo", text, sizeof text);
+    assert_string_equal(text, expected);
+}
+
+static void model(void **state) {
+    char text[64];
+    check_model("processor\t: 0\nmodel name\t: AMD EPYC 9B14\nprocessor\t: 1\nmodel name\t: 2nd\n",
+                "AMD EPYC 9B14");
+    check_model(
+        "BogoMIPS\t: 2000.00\nCPU implementer\t: 0x41\nCPU variant\t: 0x0\nCPU part\t: 0xd4f\n",
+        "Arm Neoverse-V2");
+    check_model("CPU implementer\t: 0xc0\nCPU part\t: 0xac3\n",
+                "Arm CPU, implementer 0xc0, part 0xac3");
+    check_model("hart\t: 0\n", "CPU");
+    tr_host_cpu_model("none", text, sizeof text);
+    assert_string_equal(text, "CPU");
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(memory), cmocka_unit_test(processors)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(memory), cmocka_unit_test(processors),
+                                       cmocka_unit_test(model)};
     return cmocka_run_group_tests_name("host", tests, NULL, NULL);
 }
