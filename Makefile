@@ -41,7 +41,7 @@ CUDA       ?= auto
 CUDA_ARCH  ?= $(filter $(patsubst compute_%,%,$(shell $(NVCC) --list-gpu-arch 2>/dev/null)),75 80 90 100 120)
 PREFIX     ?= /usr/local
 OPT        ?= -O3 -g
-ARCH       ?= -march=native
+ARCH       ?= $(native)
 SAN        ?=
 settings   := O CC AR MPICC MPIEXEC PKG_CONFIG HDF5_HOME DNNL_HOME JPEG PNG MICROHTTPD CUDA CUDA_HOME NVCC CUDA_ARCH CUDNN_HOME NCCL_HOME \
               PREFIX OPT ARCH SAN WERROR CFLAGS CPPFLAGS LDFLAGS LDLIBS NVCCFLAGS
@@ -52,6 +52,8 @@ pkg   = $(shell $(PKG_CONFIG) $(1) $(2) 2>/dev/null)
 home  = $(if $(1),-I$(1)/include)
 homel = $(if $(1),$(foreach d,$(wildcard $(1)/lib $(1)/lib64),-L$(d) -Wl$(comma)-rpath$(comma)$(d)))
 
+# This machine: on Arm, -mcpu. A cross compiler knows no native.
+native       := $(if $(filter aarch64-%,$(shell $(CC) -dumpmachine 2>/dev/null)),-mcpu=native,-march=native)
 cuda_home    := $(CUDA_HOME)
 mpi_cflags   := $(shell $(MPICC) --showme:compile 2>/dev/null || $(MPICC) -show 2>/dev/null | tr ' ' '\n' | grep '^-I')
 mpi_libs     := $(shell $(MPICC) --showme:link 2>/dev/null || $(MPICC) -show 2>/dev/null | tr ' ' '\n' | grep '^-[LlW]')
