@@ -17,6 +17,8 @@
 #define LONG_BEFORE 64         /* ranges */
 #define LARGE_PAGE  (2 << 20)
 #define ROOM        ((size_t)RANGE_BYTES + 2 * SECTOR) /* of a buffer */
+#define PAGE_MOST   (64 << 10) /* madvise takes whole pages; some Arm kernels have these */
+#define BLOCK_BYTES (((BUFFERS + RESERVE) * ROOM + PAGE_MOST - 1) / PAGE_MOST * PAGE_MOST)
 
 enum { FREE, QUEUED, READING, READY, COPYING };
 
@@ -107,12 +109,12 @@ static void *direct_main(void *self) {
 }
 
 static tr_status_t direct_start(h5_direct_t *d) {
-    TR_TRY(tr_alloc_aligned(TR_COUNT(d->buffer) * ROOM, LARGE_PAGE, "direct I/O", &d->block));
+    TR_TRY(tr_alloc_aligned(BLOCK_BYTES, LARGE_PAGE, "direct I/O", &d->block));
     /* few long segments of memory need fewer requests to the disk */
-    tr_use_large_pages(d->block, TR_COUNT(d->buffer) * ROOM);
+    tr_use_large_pages(d->block, BLOCK_BYTES);
     /* In kernels before 5.19 the child of a fork would take over pages that a disk is writing
      * to. */
-    madvise(d->block, TR_COUNT(d->buffer) * ROOM, MADV_DONTFORK);
+    madvise(d->block, BLOCK_BYTES, MADV_DONTFORK);
     for (size_t i = 0; i < TR_COUNT(d->buffer); i++)
         d->buffer[d->free_count++] = d->block + i * ROOM;
     while (d->threads < THREADS &&
@@ -143,7 +145,7 @@ void tr_h5_direct_close(h5_direct_t **direct) {
     pthread_cond_destroy(&d->done);
     pthread_cond_destroy(&d->work);
     pthread_mutex_destroy(&d->lock);
-    if (d->block) madvise(d->block, TR_COUNT(d->buffer) * ROOM, MADV_DOFORK);
+    if (d->block) madvise(d->block, BLOCK_BYTES, MADV_DOFORK);
     tr_free(&d->block);
     tr_free(&d);
 }
