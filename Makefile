@@ -98,7 +98,7 @@ $(if $(filter 1 yes,$(CUDA)),$(if $(have_cuda),,$(error CUDA=1, but no nvcc with
 $(if $(filter thread,$(SAN)),$(if $(filter-out thread undefined,$(SAN)),$(error SAN: thread excludes address; choose one)))
 
 # The number in trainer/version.h, and the commit where this is a checkout.
-commit  := $(shell git describe --always --dirty --exclude '*' 2>/dev/null)
+commit  := $(if $(wildcard .git),$(shell git describe --always --dirty --exclude '*' 2>/dev/null))
 number  := $(shell sed -n 's/^.define TRAINER_VERSION_[MP][A-Z]*  *\([0-9]\)/\1/p' include/trainer/version.h 2>/dev/null | paste -sd.)
 version := $(or $(number),0)$(if $(commit),+$(subst -,.,$(commit)))
 
@@ -294,7 +294,8 @@ uninstall:
 
 # A tarball of the last commit, which builds without git. The same commit gives the same bytes.
 dist:
-	git archive --format=tar --prefix=trainer-$(number)/ HEAD | gzip -9n >trainer-$(number).tar.gz
+	git archive --format=tar --prefix=trainer-$(number)/ --output=trainer-$(number).tar HEAD
+	gzip -9nf trainer-$(number).tar
 	@ls -l trainer-$(number).tar.gz
 
 # -- info ---------------------------------------------------------------------------------------------------------------

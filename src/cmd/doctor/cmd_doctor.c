@@ -271,7 +271,7 @@ const cmd_command_t cmd_doctor = {
         "are left "
         "behind.\n"
         "The exit code is 0 without errors (warnings are allowed), else that of the first error: "
-        "78 for the launch or the configuration, 74 for the disk.",
+        "78 for the launch or the configuration, 74 for the disk, 77 where it may not be written.",
     CMD_ARGUMENTS(doctor_options_t),
     CMD_OPTIONS,
     .run = doctor_run,

@@ -1,5 +1,7 @@
 /* Checks of what containers often lack: a folder for temporary files, a common user namespace. */
 #include "doctor.h"
+#include "base/mem.h"
+#include "comm/comm.h"
 #include "trainer/log.h"
 
 #include <errno.h>
@@ -9,24 +11,34 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-tr_status_t doctor_try_temporary(void) {
-    const char *named = getenv("TMPDIR"), *folder = named && named[0] ? named : "/tmp";
-    char path[4096], host[256] = "";
-    if (snprintf(path, sizeof path, "%s/trainer-XXXXXX", folder) >= (int)sizeof path)
-        return TR_FAIL(TR_ERR_CONFIG, "TMPDIR: expected a path of at most 4000 characters");
-    const int fd = mkstemp(path);
-    if (fd < 0) {
-        const int error = errno;
-        gethostname(host, sizeof host - 1);
-        return TR_FAIL(error == EACCES || error == EROFS ? TR_ERR_PERMISSION : TR_ERR_IO,
-                       "MPI cannot start on %s: no file can be made in the folder for temporary "
-                       "files, %s: %s. Make it writable (apptainer --writable-tmpfs or --bind "
-                       "/tmp, an emptyDir at /tmp), or set TMPDIR",
-                       host, folder, strerror(error));
+/* Where Open MPI makes its files; it makes a folder that is not there. */
+static const char *doctor_temporary_folder(void) {
+    const char *const names[] = {"OMPI_MCA_orte_tmpdir_base", "TMPDIR", "TEMP", "TMP"};
+    for (size_t i = 0; i < TR_COUNT(names); i++) {
+        const char *folder = getenv(names[i]);
+        if (folder && folder[0]) return folder;
     }
-    close(fd);
-    unlink(path);
-    return TR_OK;
+    return "/tmp";
+}
+
+tr_status_t doctor_try_temporary(void) {
+    const char *folder = doctor_temporary_folder();
+    char path[4096], host[256] = "";
+    if (tr_launch_is_mpirun()) return TR_OK; /* it has made the files of its ranks */
+    if (snprintf(path, sizeof path, "%s/trainer-XXXXXX", folder) >= (int)sizeof path)
+        return TR_FAIL(TR_ERR_CONFIG, "%.64s...: expected a path of at most 4000 characters",
+                       folder);
+    const bool is_new = mkdir(folder, 0700) == 0;
+    const int fd = mkstemp(path), error = errno;
+    if (fd >= 0) close(fd), unlink(path);
+    if (is_new) rmdir(folder);
+    if (fd >= 0) return TR_OK;
+    gethostname(host, sizeof host - 1);
+    return TR_FAIL(error == EACCES || error == EROFS ? TR_ERR_PERMISSION : TR_ERR_IO,
+                   "MPI cannot start on %s: no file can be made in the folder for temporary "
+                   "files, %s: %s. Make it writable (apptainer --writable-tmpfs or --bind /tmp, an "
+                   "emptyDir at /tmp), or set TMPDIR",
+                   host, folder, strerror(error));
 }
 
 uint64_t doctor_user_namespace(void) {
