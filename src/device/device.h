@@ -193,6 +193,9 @@ struct tr_device {
     bool chooses_nothing;  /* prepare fails with TR_ERR_NOINPUT where a choice is not known */
     bool profiled;         /* ranges are wanted */
     bool winograd;         /* convolutions may use Winograd's algorithm; read by prepare */
+    /* CPU: rows of f32 products by a matrix, and images of f32 convolutions, have the same bits among
+     * any number of others. For predictions; read by prepare */
+    bool alone;
     int threads;           /* computing CPU threads; 0: none */
     int capability;        /* of a GPU: 10 * major + minor, 90 for 9.0; else 0 */
     size_t memory_bytes;   /* limit for the plan */

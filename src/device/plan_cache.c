@@ -6,7 +6,7 @@
 /* Everything that `prepare` may read. There is no padding of undefined content except in the
  * attributes. */
 typedef struct {
-    int32_t kernel, winograd, n_in, n_out, adds, unused;
+    int32_t kernel, winograd, n_in, n_out, adds, alone;
     struct {
         int64_t dtype, ndim, dim[TR_MAX_DIMS];
     } view[TR_KERNEL_MAX_IN + TR_KERNEL_MAX_OUT];
@@ -39,6 +39,7 @@ static plan_key_t plan_cache_key_of(const tr_device_t *device, tr_kernel_id_t ke
     memset(&key, 0, sizeof key);
     key.kernel = kernel;
     key.winograd = device->winograd;
+    key.alone = device->alone;
     key.n_in = call->n_in;
     key.n_out = call->n_out;
     key.adds = (int32_t)call->adds;

@@ -124,14 +124,16 @@ const tr_device_t *tr_predictor_device(const tr_predictor_t *predictor) {
 /* Computes the samples in the batch; those after `count` are padding. */
 static tr_status_t run_batch(tr_predictor_t *p, int64_t count) {
     tr_session_t *s = p->trained.s;
+    const tr_small_eval_t *small = s->small, *end = small + s->small_count;
+    while (small < end && small->samples < count) small++;
     for (int64_t i = 0; i < p->info.batch; i++) {
         p->batch.sample_id[i] = i < count ? i : -1;
         p->batch.weight[i] = i < count;
     }
     TR_TRY(tr_feed_next(s->feed, 0, &p->batch, NULL));
-    TR_TRY(tr_program_run(s->g, s->eval, NULL));
+    TR_TRY(tr_program_run(s->g, small < end ? small->program : s->eval, NULL));
     TR_TRY(tr_feed_used(s->feed));
-    TR_TRY(tr_tensor_read(s->g, s->result.output, p->output));
+    TR_TRY(tr_tensor_read(s->g, small < end ? small->output : s->result.output, p->output));
     tr_feed_copies_done(s->feed, 0);
     return TR_OK;
 }

@@ -84,6 +84,7 @@ static tr_status_t open_session(tr_trained_t *t, const tr_trained_params_t *para
     const tr_session_params_t session = {.evaluation = true,
                                          .loaded = true,
                                          .prediction = params->prediction,
+                                         .small = params->from_memory,
                                          .build = params->build,
                                          .build_self = params->build_self,
                                          .split = params->split,

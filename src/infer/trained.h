@@ -26,7 +26,8 @@ typedef struct {
     bool last;           /* of a run folder, the newest checkpoint instead of the best */
     tr_split_t split;    /* the split to open */
     bool prediction;     /* outputs only: the data need no labels */
-    bool from_memory;    /* prediction of samples in host memory: no data are opened */
+    /* prediction of samples in host memory: no data are opened, and there are small programs */
+    bool from_memory;
     /* If not NULL, builds the programs of a session without data, as in tr_session_params_t. */
     tr_status_t (*build)(tr_session_t *s, void *self);
     void *build_self;

@@ -64,11 +64,25 @@ static tr_status_t programs_augment(tr_session_t *s, tr_tensor_t *x) {
     return tr_augment(s->g, *x, s->batch.sample_id, &attr, x);
 }
 
-static tr_status_t make_batch(tr_session_t *s) {
-    const int64_t micro = s->order.micro_batch;
+/* Declares an input for a micro-batch. *out: its first `samples` samples. */
+static tr_status_t batch_input(tr_session_t *s, const char *name, tr_dtype_t dtype,
+                               const tr_shape_t *sample, int64_t samples, tr_tensor_t *out_input,
+                               tr_tensor_t *out) {
+    const tr_shape_t whole = batched(sample, s->order.micro_batch), part = batched(sample, samples);
+    TR_TRY(tr_input(s->g, name, dtype, &whole, out_input));
+    *out = *out_input;
+    if (samples == s->order.micro_batch) return TR_OK;
+    TR_TRY(tr_slice(s->g, *out, 0, tr_shape_elems(&part), out));
+    return tr_reshape(s->g, *out, &part, out);
+}
+
+/* A program for fewer samples than a micro-batch reads the same inputs. */
+static tr_status_t make_batch(tr_session_t *s, int64_t samples) {
+    const tr_shape_t number = {0};
+    tr_tensor_t input;
     tr_scope_push(s->g, "input");
-    TR_TRY(tr_input(s->g, "sample_id", TR_I64, &TR_SHAPE(micro), &s->batch.sample_id));
-    TR_TRY(tr_input(s->g, "weight", TR_F32, &TR_SHAPE(micro), &s->batch.weight));
+    TR_TRY(batch_input(s, "sample_id", TR_I64, &number, samples, &input, &s->batch.sample_id));
+    TR_TRY(batch_input(s, "weight", TR_F32, &number, samples, &input, &s->batch.weight));
     s->batch.count = 0;
     s->batch.classes = s->info.classes;
     s->batch.dtype = tr_precision_dtype((tr_precision_t)s->main.precision);
@@ -78,12 +92,10 @@ static tr_status_t make_batch(tr_session_t *s) {
     s->batch.class_weights = s->preprocess->class_weights.data;
     for (int f = 0; f < s->info.field_count; f++) {
         const tr_field_t *field = &s->info.field[f];
-        const tr_shape_t shape = batched(&field->shape, micro);
         if (s->params.prediction && strcmp(field->name, "y") == 0) continue;
         tr_tensor_t *t = &s->batch.tensor[s->batch.count];
         s->batch.name[s->batch.count++] = field->name;
-        TR_TRY(tr_input(s->g, field->name, field->dtype, &shape, t));
-        s->field[f] = *t;
+        TR_TRY(batch_input(s, field->name, field->dtype, &field->shape, samples, &s->field[f], t));
         if (strcmp(field->name, "y") == 0) TR_TRY(tr_preprocess_target(s->g, s->preprocess, t));
         if (strcmp(field->name, "x") != 0 || field->kind == TR_FIELD_TOKENS) continue;
         TR_TRY(tr_preprocess_input(s->g, s->preprocess, t));
@@ -114,12 +126,12 @@ static tr_status_t build_sums(tr_session_t *s, const tr_model_result_t *r) {
     return TR_OK;
 }
 
-/* Builds the model on the batch of the open program. */
-static tr_status_t build_model(tr_session_t *s, tr_model_result_t *out) {
-    TR_TRY(make_batch(s));
+/* Builds the model on a batch in the open program. */
+static tr_status_t build_model(tr_session_t *s, int64_t samples, tr_model_result_t *out) {
+    TR_TRY(make_batch(s, samples));
     TR_TRY(tr_model_build(s->g, s->config, &s->batch, out));
     if (!tr_is_none(out->loss))
-        s->sample_terms = tr_shape_elems(tr_shape_of(s->g, out->loss)) / s->order.micro_batch;
+        s->sample_terms = tr_shape_elems(tr_shape_of(s->g, out->loss)) / samples;
     s->has_accuracy = !tr_is_none(out->correct);
     if (!tr_is_none(out->loss) || s->params.prediction) return build_sums(s, out);
     return TR_FAIL(
@@ -134,7 +146,7 @@ static tr_status_t build_training(tr_session_t *s, const char *name, bool adds, 
     tr_model_result_t r = {0};
     TR_TRY(tr_program_begin(s->g, name, TR_TRAIN, out));
     if (!adds) TR_TRY(tr_zero_extra_reductions(s->g));
-    TR_TRY(build_model(s, &r));
+    TR_TRY(build_model(s, s->order.micro_batch, &r));
     if (out == &s->last) TR_TRY(sum_into(s, s->stop, TR_SUM_STOP));
     if (tr_is_none(r.seed))
         TR_TRY(tr_model_loss_seed(s->g, &s->batch, tr_shape_elems(tr_shape_of(s->g, r.loss)),
@@ -165,10 +177,25 @@ static int64_t programs_targets(const tr_session_t *s) {
     return is_f32 && shape->ndim == 2 && shape->dim[1] == values ? values : 0;
 }
 
+static tr_status_t build_small_eval(tr_session_t *s, int64_t samples, tr_small_eval_t *out) {
+    tr_model_result_t r = {0};
+    char name[32];
+    snprintf(name, sizeof name, "eval%lld", (long long)samples);
+    out->samples = samples;
+    TR_TRY(tr_program_begin(s->g, name, TR_EVAL, &out->program));
+    TR_TRY(tr_zero_extra_reductions(s->g));
+    TR_TRY(build_model(s, samples, &r));
+    out->output = r.output;
+    TR_TRY(tr_preprocess_restore(s->g, s->preprocess, &out->output));
+    TR_TRY(tr_keep(s->g, out->output));
+    return tr_program_end(s->g);
+}
+
+/* After the small ones: s->batch is then of whole inputs. */
 static tr_status_t build_eval(tr_session_t *s) {
     TR_TRY(tr_program_begin(s->g, "eval", TR_EVAL, &s->eval));
     TR_TRY(tr_zero_extra_reductions(s->g));
-    TR_TRY(build_model(s, &s->result));
+    TR_TRY(build_model(s, s->order.micro_batch, &s->result));
     TR_TRY(tr_preprocess_restore(s->g, s->preprocess, &s->result.output));
     s->targets = programs_targets(s);
     const tr_tensor_t kept[] = {s->result.output, s->result.loss, s->result.correct};
@@ -189,6 +216,11 @@ tr_status_t tr_programs_build(tr_session_t *s) {
         if (adds) TR_TRY(build_training(s, "first", false, &s->first));
         if (adds && s->slot_count > 2) TR_TRY(build_training(s, "micro", true, &s->micro));
     }
+    s->small_count = 0;
+    const bool wants_small = s->params.small && s->device->alone;
+    for (int64_t samples = 1; wants_small && samples < s->order.micro_batch; samples *= 2)
+        if (s->small_count < TR_SMALL_EVALS)
+            TR_TRY(build_small_eval(s, samples, &s->small[s->small_count++]));
     if (s->params.evaluation) TR_TRY(build_eval(s));
     if (!s->params.training) return TR_OK;
     if (!tree && (s->params.size > 1 || s->params.buckets))

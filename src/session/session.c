@@ -61,6 +61,8 @@ static tr_status_t session_open(tr_session_t *s) {
     tr_precision_t precision = (tr_precision_t)s->main.precision;
     TR_TRY(tr_session_agree(s, tr_precision_resolve(s->world, s->device, &precision)));
     s->main.precision = (int)precision;
+    if (s->params.prediction && !s->params.device)
+        s->device->alone = s->device->threads > 0 && precision == TR_PRECISION_FP32;
     s->data_sec = tr_clock_sec() - begin_sec;
     TR_TRY(tr_session_plan(s));
     s->plan_sec = tr_clock_sec() - begin_sec - s->data_sec;

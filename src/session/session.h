@@ -76,6 +76,14 @@ typedef struct tr_evaluation tr_evaluation_t;   /* eval.c */
 
 typedef struct tr_session tr_session_t;
 
+/* An eval program that computes the first `samples` samples of the inputs alone. */
+typedef struct {
+    int program;
+    int64_t samples;
+    tr_tensor_t output; /* kept */
+} tr_small_eval_t;
+enum { TR_SMALL_EVALS = 12 }; /* of 1, 2, 4, ... samples */
+
 typedef struct {
     bool training;   /* build micro, last and update; otherwise only eval */
     bool evaluation; /* build eval */
@@ -83,6 +91,9 @@ typedef struct {
     bool loaded;
     /* without training: eval computes only outputs; y is not required and not read */
     bool prediction;
+    /* with `prediction`: smaller programs beside eval, for few samples (tr_session.small), where
+     * the device computes a sample the same way among any number of others */
+    bool small;
     /* training on one rank: include the all-reduces among the ops, where they do nothing */
     bool buckets;
     /* nothing will run: device = auto takes a GPU without its self-test */
@@ -155,6 +166,8 @@ struct tr_session {
     tr_tensor_t stop;                         /* input (1): 1 if this rank was asked to stop */
     /* of the eval program; output, loss, correct are kept */
     tr_model_result_t result;
+    tr_small_eval_t small[TR_SMALL_EVALS]; /* those with fewer samples than the micro-batch */
+    int small_count;
     int64_t parameters; /* elements, without padding, frozen ones included */
 };
 

@@ -89,7 +89,8 @@ static tr_status_t strict_kernel_prepare(tr_device_t *device, tr_kernel_id_t id,
                                          const tr_kernel_call_t *call, void **out_state,
                                          size_t *out_scratch_bytes) {
     tr_device_t *cpu = ((strict_device_t *)device)->cpu;
-    cpu->winograd = device->winograd; /* prepare may have changed it */
+    cpu->winograd = device->winograd; /* the graph may have changed it */
+    cpu->alone = device->alone;
     return cpu->ops->kernels[id].prepare(cpu, call, out_state, out_scratch_bytes);
 }
 

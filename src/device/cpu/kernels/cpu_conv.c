@@ -87,7 +87,8 @@ static tr_status_t cpu_conv_prepare(cpu_dnn_kind_t kind, tr_device_t *device,
     conv_t *conv = NULL;
     TR_TRY(tr_alloc(sizeof *conv, "a convolution", &conv));
     *out_state = conv;
-    if (device->winograd && tr_cpu_winograd_suits(attr, r.x, r.w, r.y, &conv->winograd)) {
+    if (device->winograd &&
+        tr_cpu_winograd_suits(attr, device->alone, r.x, r.w, r.y, &conv->winograd)) {
         *out_scratch_bytes = winograd_scratch_bytes(kind, device, call, &conv->winograd);
         return TR_OK;
     }

@@ -1,5 +1,6 @@
 /* Matrix products by oneDNN's matmul primitive, with bias, activation and accumulation fused if it
- * supports them; otherwise by sgemm followed by a loop. */
+ * supports them; otherwise by sgemm followed by a loop. oneDNN's sums depend on the number of rows:
+ * where they may not, our own kernel computes them. */
 #include "device/cpu/cpu_int.h"
 #include "device/cpu/cpu_math.h"
 #include "device/cpu/cpu_onednn.h"
@@ -50,6 +51,14 @@ static bool has_epilogue(const tr_kernel_call_t *call) {
     return cpu_present(&call->in[2]) || attr->act != TR_ACT_NONE;
 }
 
+/* Whether each row is to be computed as it is alone. */
+static bool rows_are_alone(const tr_device_t *device, const tr_kernel_call_t *call) {
+    const tr_matmul_attr_t attr = attr_of(call);
+    return device->alone && call->in[0].dtype == TR_F32 && call->in[1].dtype == TR_F32 &&
+           call->out[0].dtype == TR_F32 && call->in[1].shape.ndim == 2 && !attr.trans_a &&
+           attr.alpha == 1.0f && attr.beta == 0.0f;
+}
+
 CPU_KERNEL_PREPARE(matmul) {
     const tr_matmul_attr_t of_call = attr_of(call), *attr = &of_call;
     extent_t e = cpu_matmul_extent_of(call);
@@ -57,6 +66,7 @@ CPU_KERNEL_PREPARE(matmul) {
     cpu_dnn_t *dnn = NULL;
     *out_state = NULL;
     *out_scratch_bytes = 0;
+    if (rows_are_alone(device, call)) return TR_OK;
     bool fits = fits_primitive(attr, cpu_present(&call->in[2]));
     if (call->in[0].dtype != TR_F32 && (!fits || (attr->beta != 0.0f && !cpu_adds(call, 0))))
         return TR_FAIL(TR_ERR_INTERNAL,
@@ -123,7 +133,18 @@ static tr_status_t run_by_sgemm(const tr_device_t *device, const tr_kernel_call_
     return TR_OK;
 }
 
+static tr_status_t run_alone(tr_device_t *device, tr_stream_t *stream,
+                             const tr_kernel_call_t *call) {
+    const tr_matmul_attr_t *attr = call->attr;
+    const extent_t e = cpu_matmul_extent_of(call);
+    TR_TRY(tr_cpu_matmul_rows(device, stream, call));
+    if (attr->act != TR_ACT_NONE)
+        cpu_matmul_finish(device, &e, attr, call->out[0].data, NULL, call->out[0].data);
+    return TR_OK;
+}
+
 CPU_KERNEL(matmul) {
+    if (rows_are_alone(device, call)) return run_alone(device, stream, call);
     const cpu_dnn_data_t data = {call->in[0].data, call->in[1].data, call->in[2].data,
                                  call->out[0].data};
     return call->state ? tr_cpu_dnn_run(call->state, &data, call->scratch)

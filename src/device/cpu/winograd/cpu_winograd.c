@@ -19,14 +19,14 @@ static cpu_images_t images_of(const tr_view_t *view) {
 
 /* In multiply-adds: the products, and about 4 per value of a transformed tile and 8 per value of a
  * transformed filter. */
-static double cost(const cpu_winograd_t *conv) {
+static double cost(const cpu_winograd_t *conv, bool without_filters) {
     double in = (double)conv->x.c, out = (double)conv->y.c,
-           tiles = (double)cpu_wino_tiles(conv).count;
-    return PLACES * (tiles * (in * out + 4 * (in + out)) + 8 * in * out);
+           tiles = (double)cpu_wino_tiles(conv).count, filters = without_filters ? 0 : in * out;
+    return PLACES * (tiles * (in * out + 4 * (in + out)) + 8 * filters);
 }
 
-bool tr_cpu_winograd_suits(const tr_conv_attr_t *attr, const tr_view_t *x, const tr_view_t *w,
-                           const tr_view_t *y, cpu_winograd_t *out) {
+bool tr_cpu_winograd_suits(const tr_conv_attr_t *attr, bool alone, const tr_view_t *x,
+                           const tr_view_t *w, const tr_view_t *y, cpu_winograd_t *out) {
     int size = attr->kernel[0];
     if (attr->spatial != 2 || attr->groups != 1 || attr->kernel[1] != size ||
         (size != 3 && size != 5))
@@ -40,7 +40,7 @@ bool tr_cpu_winograd_suits(const tr_conv_attr_t *attr, const tr_view_t *x, const
         return false;
     double direct =
         (double)(out->y.n * out->y.h * out->y.w * size * size) * (double)(out->x.c * out->y.c);
-    return cost(out) < 0.8 * direct;
+    return cost(out, alone) < 0.8 * direct;
 }
 
 /* -- forward ----------------------------------------------------------------------------------- */

@@ -23,10 +23,10 @@ typedef struct {
     int pad_h, pad_w;
 } cpu_winograd_t;
 
-/* Whether the convolution is supported and faster this way. If so, *out describes it. w: (K, r, r,
- * C). */
-bool tr_cpu_winograd_suits(const tr_conv_attr_t *attr, const tr_view_t *x, const tr_view_t *w,
-                           const tr_view_t *y, cpu_winograd_t *out);
+/* Whether the convolution is supported and faster this way: of x, or, where it is to be the same for
+ * any number of images (alone), of many. If so, *out describes it. w: (K, r, r, C). */
+bool tr_cpu_winograd_suits(const tr_conv_attr_t *attr, bool alone, const tr_view_t *x,
+                           const tr_view_t *w, const tr_view_t *y, cpu_winograd_t *out);
 
 size_t tr_cpu_winograd_fwd_scratch_bytes(const tr_device_t *device, const cpu_winograd_t *conv);
 size_t tr_cpu_winograd_bwd_data_scratch_bytes(const tr_device_t *device,
