@@ -123,8 +123,8 @@ static tr_status_t serve_open_predictor(serve_t *p) {
     TR_TRY(tr_predictor_open(p->config, p->world, p->o->weights, &p->predictor));
     p->predict =
         (tr_predict_t){.predictor = p->predictor, .model = p->name, .metrics = &p->metrics};
-    tr_predict_open(&p->predict, p->o->waiting);
     p->model.predict = &p->predict;
+    TR_TRY(tr_predict_open(&p->predict, p->o->waiting));
     p->model.device = tr_predictor_device(p->predictor);
     return TR_OK;
 }

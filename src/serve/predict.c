@@ -9,44 +9,100 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct {
+struct tr_prediction {
     tr_job_t job; /* first */
     tr_samples_t samples;
     float *output; /* (samples.count, outputs) */
-} prediction_t;
+};
 
-void tr_predict_open(tr_predict_t *p, int64_t waiting) {
+tr_status_t tr_predict_open(tr_predict_t *p, int64_t waiting) {
+    const tr_predictor_info_t *info = tr_predictor_info(p->predictor);
+    const size_t batch = (size_t)info->batch, outputs = batch * (size_t)info->outputs;
     tr_queue_open(&p->queue, 1 + waiting);
     pthread_mutex_init(&p->parsing, NULL);
+    TR_TRY(tr_alloc(batch * sizeof(tr_prediction_t *), "requests", &p->taken));
+    TR_TRY(tr_alloc(batch * (size_t)info->sample_bytes, "samples", &p->x));
+    return tr_alloc(outputs * sizeof *p->output, "predictions", &p->output);
 }
 
 void tr_predict_close(tr_predict_t *p) {
+    tr_free(&p->taken);
+    tr_free(&p->x);
+    tr_free(&p->output);
     pthread_mutex_destroy(&p->parsing);
     tr_queue_close(&p->queue);
+}
+
+/* -- the serving thread ------------------------------------------------------------------------ */
+
+/* Takes requests in order, as many as fit into a batch, or one that is larger. */
+static void predict_take(tr_predict_t *p) {
+    const int64_t batch = tr_predictor_info(p->predictor)->batch;
+    int64_t samples = 0;
+    for (tr_job_t *job = p->queue.first, *next; job; job = next) {
+        tr_prediction_t *prediction = (tr_prediction_t *)job;
+        next = job->next;
+        if (tr_job_is_left(job)) {
+            tr_serve_metrics_ended(p->metrics, TR_ENDED_ABORT);
+            tr_queue_done(&p->queue, job, TR_CLIENT_LEFT, "the client has left");
+            continue;
+        }
+        samples += prediction->samples.count;
+        if (p->taken_count > 0 && samples > batch) return;
+        tr_serve_metrics_time(p->metrics, TR_TIME_QUEUE, tr_clock_sec() - job->since_sec);
+        p->taken[p->taken_count++] = prediction;
+    }
+}
+
+static tr_status_t predict_compute(const tr_predict_t *p) {
+    const tr_predictor_info_t *info = tr_predictor_info(p->predictor);
+    const size_t sample_bytes = (size_t)info->sample_bytes,
+                 output_bytes = (size_t)info->outputs * sizeof *p->output;
+    size_t at = 0;
+    if (p->taken_count == 1)
+        return tr_predictor_run(p->predictor, p->taken[0]->samples.x, p->taken[0]->samples.count,
+                                p->taken[0]->output);
+    for (int64_t i = 0; i < p->taken_count; i++) {
+        const tr_samples_t *samples = &p->taken[i]->samples;
+        memcpy(p->x + at * sample_bytes, samples->x, (size_t)samples->count * sample_bytes);
+        at += (size_t)samples->count;
+    }
+    TR_TRY(tr_predictor_run(p->predictor, p->x, (int64_t)at, p->output));
+    at = 0;
+    for (int64_t i = 0; i < p->taken_count; i++) {
+        const size_t count = (size_t)p->taken[i]->samples.count;
+        memcpy(p->taken[i]->output, p->output + at * (size_t)info->outputs, count * output_bytes);
+        at += count;
+    }
+    return TR_OK;
+}
+
+static void predict_finish(tr_predict_t *p) {
+    int64_t samples = 0;
+    for (int64_t i = 0; i < p->taken_count; i++) {
+        tr_job_t *job = &p->taken[i]->job;
+        samples += p->taken[i]->samples.count;
+        tr_serve_metrics_time(p->metrics, TR_TIME_REQUEST, tr_clock_sec() - job->since_sec);
+        tr_serve_metrics_ended(p->metrics, TR_ENDED_STOP);
+        tr_queue_done(&p->queue, job, 200, NULL);
+    }
+    tr_serve_metrics_samples(p->metrics, samples);
+    p->taken_count = 0;
 }
 
 tr_status_t tr_predict_run(tr_predict_t *p) {
     tr_status_t status = TR_OK;
     pthread_mutex_lock(&p->queue.lock);
     while (tr_queue_wait(&p->queue)) {
-        prediction_t *prediction = (prediction_t *)p->queue.first;
-        tr_job_t *job = &prediction->job;
-        if (tr_job_is_left(job)) {
-            tr_serve_metrics_ended(p->metrics, TR_ENDED_ABORT);
-            tr_queue_done(&p->queue, job, TR_CLIENT_LEFT, "the client has left");
-            continue;
-        }
-        tr_serve_metrics_time(p->metrics, TR_TIME_QUEUE, tr_clock_sec() - job->since_sec);
+        predict_take(p);
+        if (p->taken_count == 0) continue;
         pthread_mutex_unlock(&p->queue.lock);
-        status = tr_predictor_run(p->predictor, prediction->samples.x, prediction->samples.count,
-                                  prediction->output);
-        tr_serve_metrics_samples(p->metrics, prediction->samples.count);
-        tr_serve_metrics_time(p->metrics, TR_TIME_REQUEST, tr_clock_sec() - job->since_sec);
+        status = predict_compute(p);
         pthread_mutex_lock(&p->queue.lock);
         if (status != TR_OK) break;
-        tr_serve_metrics_ended(p->metrics, TR_ENDED_STOP);
-        tr_queue_done(&p->queue, job, 200, NULL);
+        predict_finish(p);
     }
+    p->taken_count = 0; /* after an error they end as the others do */
     for (int64_t i = 0; i < p->queue.count; i++) tr_serve_metrics_ended(p->metrics, TR_ENDED_ABORT);
     tr_queue_end(&p->queue,
                  status == TR_OK ? "the server is shutting down" : tr_error_last()->message);
@@ -56,9 +112,10 @@ tr_status_t tr_predict_run(tr_predict_t *p) {
 
 tr_serve_load_t tr_predict_load(tr_predict_t *p) {
     pthread_mutex_lock(&p->queue.lock);
-    const int64_t count = p->queue.count;
+    const tr_serve_load_t load = {.running = p->taken_count,
+                                  .waiting = p->queue.count - p->taken_count};
     pthread_mutex_unlock(&p->queue.lock);
-    return (tr_serve_load_t){.running = count > 0, .waiting = count > 0 ? count - 1 : 0};
+    return load;
 }
 
 /* -- the reply --------------------------------------------------------------------------------- */
@@ -85,7 +142,7 @@ static void reply_text(const char *text, tr_str_t *out) {
 }
 
 /* Names and values as the file of `trainer predict` has them. */
-static void prediction_compose(const tr_predict_t *p, const prediction_t *prediction,
+static void prediction_compose(const tr_predict_t *p, const tr_prediction_t *prediction,
                                tr_str_t *out) {
     const tr_predictor_info_t *info = tr_predictor_info(p->predictor);
     const int64_t count = prediction->samples.count, width = info->outputs;
@@ -122,7 +179,7 @@ static void prediction_compose(const tr_predict_t *p, const prediction_t *predic
 }
 
 static tr_status_t prediction_read(tr_predict_t *p, const tr_http_request_t *request,
-                                   prediction_t *prediction) {
+                                   tr_prediction_t *prediction) {
     const tr_predictor_info_t *info = tr_predictor_info(p->predictor);
     tr_status_t status;
     if (strncmp(request->type, "application/json", 16) == 0) {
@@ -139,7 +196,7 @@ static tr_status_t prediction_read(tr_predict_t *p, const tr_http_request_t *req
 
 void tr_predict_answer(tr_predict_t *p, const tr_http_request_t *request, tr_http_reply_t *reply,
                        char why[512]) {
-    prediction_t prediction = {0};
+    tr_prediction_t prediction = {0};
     const tr_status_t status = prediction_read(p, request, &prediction);
     if (status == TR_OK) {
         reply->status = tr_queue_serve(&p->queue, &prediction.job, request->client, why);

@@ -1,6 +1,7 @@
 /*
  * POST /predict: predictions of a model with one row of outputs per sample. One thread, that of
- * tr_predict_run, owns the predictor. Not collective.
+ * tr_predict_run, owns the predictor. Requests that wait together are computed together. Not
+ * collective.
  */
 #ifndef TR_SERVE_PREDICT_H
 #define TR_SERVE_PREDICT_H
@@ -11,15 +12,23 @@
 #include "trainer/infer.h"
 #include <jansson.h>
 
+typedef struct tr_prediction tr_prediction_t; /* a request */
+
 typedef struct {
     tr_queue_t queue;
     tr_predictor_t *predictor; /* borrowed */
     const char *model;         /* its name; borrowed */
     tr_serve_metrics_t *metrics;
     pthread_mutex_t parsing; /* JSON takes much more memory than its numbers: one at a time */
+    /* [batch of the predictor] the requests that are computed, and their samples and outputs */
+    tr_prediction_t **taken;
+    int64_t taken_count; /* guarded by the lock of the queue */
+    char *x;
+    float *output;
 } tr_predict_t;
 
-void tr_predict_open(tr_predict_t *p, int64_t waiting);
+/* The caller sets predictor, model and metrics. TR_ERR_MEMORY; call tr_predict_close also then. */
+tr_status_t tr_predict_open(tr_predict_t *p, int64_t waiting);
 void tr_predict_close(tr_predict_t *p);
 /* Serves until the queue ends. An error is one of the device. */
 tr_status_t tr_predict_run(tr_predict_t *p);

@@ -48,6 +48,7 @@ void tr_serve_metrics_tokens(tr_serve_metrics_t *m, int64_t prompt, int64_t gene
 
 void tr_serve_metrics_samples(tr_serve_metrics_t *m, int64_t count) {
     metrics_add(m, &m->samples, count);
+    metrics_add(m, &m->batches, 1);
 }
 
 void tr_serve_metrics_ended(tr_serve_metrics_t *m, tr_ended_t how) {
@@ -112,6 +113,9 @@ void tr_serve_metrics_compose(tr_serve_metrics_t *m, const tr_serve_load_t *load
                    (double)m->generated_tokens);
     metrics_number(m, out, "predicted_samples_total", "counter", "Samples of /predict.",
                    (double)m->samples);
+    metrics_number(m, out, "predicted_batches_total", "counter",
+                   "Times that samples of /predict were computed, those of several requests together.",
+                   (double)m->batches);
     metrics_number(m, out, "requests_refused_total", "counter",
                    "Requests that were refused with 429 or 503.", (double)m->refused);
     const family_t f = family_begin(out, m->model, "request_success_total", "counter",

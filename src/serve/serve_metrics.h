@@ -34,7 +34,7 @@ typedef struct {
 typedef struct {
     pthread_mutex_t lock;
     const char *model; /* the label model_name; borrowed */
-    uint64_t prompt_tokens, generated_tokens, samples, ended[TR_ENDED_COUNT], refused;
+    uint64_t prompt_tokens, generated_tokens, samples, batches, ended[TR_ENDED_COUNT], refused;
     tr_histogram_t time[TR_TIME_COUNT];
 } tr_serve_metrics_t;
 
@@ -48,6 +48,7 @@ void tr_serve_metrics_open(tr_serve_metrics_t *m, const char *model);
 void tr_serve_metrics_close(tr_serve_metrics_t *m);
 void tr_serve_metrics_time(tr_serve_metrics_t *m, tr_time_t time, double sec);
 void tr_serve_metrics_tokens(tr_serve_metrics_t *m, int64_t prompt, int64_t generated);
+/* Samples that were computed together. */
 void tr_serve_metrics_samples(tr_serve_metrics_t *m, int64_t count);
 void tr_serve_metrics_ended(tr_serve_metrics_t *m, tr_ended_t how);
 void tr_serve_metrics_refused(tr_serve_metrics_t *m); /* with 429 or 503 */

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # TEST timeout=120
-# trainer serve, predictions: those of `trainer predict` on 1,000 samples, as JSON and as .npy, alone and together;
-# names of classes; a regression; what is refused; and the paths that such a model does not have.
+# trainer serve, predictions: those of `trainer predict` on 1,000 samples, as JSON and as .npy, alone and together, also
+# with oneDNN's kernels for AVX2; images, and requests that are joined; names of classes; a regression; what is refused;
+# and the paths that such a model does not have.
 . "${TRAINER_ROOT:?is set by the runner: make test k=serve/predict}/tests/serve/serve.sh"
 need_http
 # Samples of three classes with names, and of a number.
@@ -45,12 +46,22 @@ from client import *
 def samples(name): return [[float(v) for v in l.split(",")[:3]] for l in open(name + ".csv").read().splitlines()[1:]]
 def npy(rows, kind="<f4", order="False", shape=None):
     flat = [v for row in rows for v in row]
-    body = struct.pack("<%d%s" % (len(flat), {"<f4": "f", "<f8": "d", "<i4": "i"}[kind]), *flat)
+    body = struct.pack("<%d%s" % (len(flat), {"<f4": "f", "<f8": "d", "<i4": "i", "|u1": "B"}[kind]), *flat)
     head = "{'descr': '%s', 'fortran_order': %s, 'shape': %s, }" % (kind, order, shape or (len(rows), len(rows[0])))
     head += " " * (-(len(head) + 11) % 64) + "\n"
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head.encode() + body
 def flat(rows): return [v for row in rows for v in row]
 as_npy = {"Content-Type": "application/x-npy"}
+def same(file, kind, rows, shape, sizes):
+    """Requests of each number of samples give the bits of one with all; samples are flat."""
+    def send(some):
+        return ask("POST", "/predict", npy(some, kind, shape="(%d, %s)" % (len(some), shape)), as_npy, file=file)[1]
+    whole = send(rows)["probability"]
+    for n in sizes:
+        for first in range(0, len(rows), max(n, len(rows) // 8)):
+            got = send(rows[first:first + n])["probability"]
+            assert got == whole[first:first + n], (file, n, first)
+    return whole
 END
 python <<'END'
 from compare import *
@@ -70,6 +81,68 @@ assert metric("predicted_samples_total", "kinds.at") == 4001
 assert metric_of("request_success_total", '"stop"', "kinds.at") == 12
 END
 ok $? "a classifier: the classes, names and probabilities of trainer predict, bit for bit; in parts, together, as .npy"
+# Wide enough that the order of sums shows: 30 numbers a sample, 64 units; convolutions direct and by Winograd.
+python <<'END'
+import random
+r = random.Random(4)
+with open("wide.csv", "w") as wide:
+    wide.write(",".join("x%d" % i for i in range(30)) + ",kind\n")
+    for _ in range(300):
+        x = [round(r.gauss(0, 1), 3) for _ in range(30)]
+        wide.write(",".join(map(str, x)) + ",%s\n" % ("ant" if sum(x) > 0 else "bee"))
+END
+cat >images.ini <<'INI'
+threads = 1
+[model]
+layers = conv 16 3x3 pad=same, relu, maxpool 2, conv 32 3x3 pad=same, relu, maxpool 2, conv 32 3x3 pad=same, flatten,
+    linear 64, gelu, linear 10
+[data]
+train = images.h5
+batch_size = 32
+[train]
+steps = 4
+valid_every = 0
+INI
+for isa in ALL AVX2; do
+    export ONEDNN_MAX_CPU_ISA=$isa
+    mkdir -p $isa
+    { [ -e wide.h5 ] || "$TRAINER" import csv wide.csv wide.h5; } >out 2>&1 &&
+        { [ -e images.h5 ] || "$TRAINER" import synthetic digits images.h5 --samples 60; } >out 2>&1 &&
+        "$TRAINER" net.ini data.train=wide.h5 run.dir=$isa/wide \
+            "model.layers=linear 64, relu, linear 64, relu, linear 2" train.steps=20 >out 2>&1 &&
+        "$TRAINER" predict $isa/wide wide.h5:train $isa/wide.out.h5 threads=1 >out 2>&1 &&
+        "$TRAINER" images.ini run.dir=$isa/images >out 2>&1 &&
+        serve $isa/wide.at $isa/wide threads=1 && serve $isa/images.at $isa/images threads=2 &&
+        python $isa <<'END'
+import random
+from compare import *
+isa = sys.argv[1]
+x = [[float(v) for v in line.split(",")[:30]] for line in open("wide.csv").read().splitlines()[1:]]
+whole = same(isa + "/wide.at", "<f4", x, "30", (1, 2, 5, 16, 33, 64, 70))
+assert struct.pack("<600f", *flat(whole)) in open(isa + "/wide.out.h5", "rb").read()
+r = random.Random(6)
+same(isa + "/images.at", "|u1", [[r.randrange(256) for _ in range(784)] for _ in range(64)], "28, 28, 1",
+     (1, 2, 3, 8, 16, 31, 32))
+END
+    ok $? "a sample has the same bits among any number of others ($isa)"
+done
+unset ONEDNN_MAX_CPU_ISA
+python <<'END'
+from compare import *
+x, file = samples("kinds"), "kinds.at"
+whole = post("/predict", file=file, inputs=x)["probability"]
+def counts(): return [metric_of(name, label, file) for name, label in
+                      (("request_success_total", '"stop"'), ("predicted_batches_total", ""))]
+def joins():
+    before = counts()
+    got = together([lambda i=i: post("/predict", file=file, inputs=x[i:i + 3])["probability"] for i in range(16)])
+    assert all(got[i] == whole[i:i + 3] for i in range(16))
+    requests, batches = [now - then for now, then in zip(counts(), before)]
+    assert requests == 16 and 1 <= batches <= 16
+    return batches < requests
+until(joins, "requests that wait are computed together")
+END
+ok $? "requests that wait together are computed together, with the same bits"
 python <<'END'
 from compare import *
 got = post("/predict", file="sums.at", inputs=samples("sums"))
