@@ -21,6 +21,7 @@ typedef struct {
 /* What a stream has sent of a choice. */
 typedef struct {
     size_t text, tokens;
+    size_t counted, characters; /* bytes of the tokens that were counted, and their characters */
     bool has_begun, has_ended;
 } tr_sent_t;
 

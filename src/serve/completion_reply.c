@@ -22,8 +22,6 @@ json_t *tr_error_json(int status, const char *message) {
                      tr_json_text(message, strlen(message)), "type", type, "param", "code", status);
 }
 
-/* -- probabilities ----------------------------------------------------------------------------- */
-
 /* The text of one token. What is not UTF-8 is "bytes:" with its bytes, as OpenAI has it: keys stay
  * different. */
 static void token_text(const tr_completion_t *c, int32_t id, tr_str_t *out) {
@@ -41,54 +39,101 @@ static void token_text(const tr_completion_t *c, int32_t id, tr_str_t *out) {
     tr_str_free(&bytes);
 }
 
-/* Characters in the first `count` bytes. */
-static json_int_t characters(const char *bytes, size_t count) {
-    json_int_t result = 0;
-    for (size_t i = 0; i < count; i++) result += ((unsigned char)bytes[i] >> 6) != 2;
-    return result;
+/* -- parts ------------------------------------------------------------------------------------- */
+
+/* What is new of a choice: copied with the lock of the queue, composed without it. */
+typedef struct {
+    const tr_choice_t *choice;
+    bool is_first;
+    tr_str_t text;
+    tr_ids_t tokens; /* these, where there are logprobs */
+    TR_VEC(tr_token_score_t) scores;
+    TR_VEC(json_int_t) offsets; /* of the tokens in the text, in characters */
+    const char *finish_reason;
+} part_t;
+typedef TR_VEC(part_t) parts_t;
+
+static void parts_free(parts_t *parts) {
+    for (size_t i = 0; i < parts->count; i++) {
+        tr_str_free(&parts->data[i].text);
+        tr_vec_free(&parts->data[i].tokens);
+        tr_vec_free(&parts->data[i].scores);
+        tr_vec_free(&parts->data[i].offsets);
+    }
+    tr_vec_free(parts);
 }
 
-/* Of tokens [first, end). */
-static json_t *choice_logprobs(const tr_completion_t *c, const tr_choice_t *choice, size_t first,
-                               size_t end) {
+static tr_status_t part_take_tokens(part_t *part, const tr_choice_t *choice, tr_sent_t *sent) {
+    const tr_detokenizer_t *out = &choice->out;
+    for (; sent->tokens < out->shown_tokens; sent->tokens++) {
+        for (; sent->counted < out->starts.data[sent->tokens]; sent->counted++)
+            sent->characters += ((unsigned char)out->bytes.text[sent->counted] >> 6) != 2;
+        TR_TRY(tr_vec_push(&part->tokens, choice->tokens.data[sent->tokens]));
+        TR_TRY(tr_vec_push(&part->scores, choice->scores.data[sent->tokens]));
+        TR_TRY(tr_vec_push(&part->offsets, (json_int_t)sent->characters));
+    }
+    return TR_OK;
+}
+
+static bool choice_has_news(const tr_completion_t *c, const tr_choice_t *choice,
+                            const tr_sent_t *sent) {
+    return choice->out.text.length > sent->text ||
+           (c->logprobs >= 0 && choice->out.shown_tokens > sent->tokens) ||
+           (choice->finish_reason && !sent->has_ended);
+}
+
+/* Moves what is new since `sent` to `parts`. */
+static tr_status_t parts_take(const tr_completion_t *c, size_t index, tr_sent_t *sent,
+                              parts_t *parts) {
+    const tr_choice_t *choice = &c->generation.choices[index];
+    const tr_str_t *text = &choice->out.text;
+    part_t new = {
+        .choice = choice, .is_first = !sent->has_begun, .finish_reason = choice->finish_reason};
+    TR_TRY(tr_vec_push(parts, new));
+    part_t *part = &parts->data[parts->count - 1];
+    if (text->length > sent->text)
+        tr_str_append_bytes(&part->text, text->text + sent->text, text->length - sent->text);
+    TR_TRY(part->text.status);
+    if (c->logprobs >= 0) TR_TRY(part_take_tokens(part, choice, sent));
+    sent->text = text->length;
+    sent->has_begun = true;
+    sent->has_ended = choice->finish_reason != NULL;
+    return TR_OK;
+}
+
+static json_t *part_logprobs(const tr_completion_t *c, const part_t *part) {
     json_t *tokens = json_array(), *own = json_array(), *best = json_array(),
            *offsets = json_array();
     tr_str_t text = {0};
-    for (size_t i = first; i < end; i++) {
-        const tr_token_score_t *score = &choice->scores.data[i];
+    for (size_t i = 0; i < part->tokens.count; i++) {
+        const tr_token_score_t *score = &part->scores.data[i];
         json_t *top = json_object();
         for (int k = 0; k < c->logprobs && score->id[k] >= 0; k++) {
             token_text(c, score->id[k], &text);
             json_object_set_new(top, text.text ? text.text : "", json_real(score->best[k]));
         }
-        token_text(c, choice->tokens.data[i], &text);
+        token_text(c, part->tokens.data[i], &text);
         json_array_append_new(tokens, json_stringn(text.text ? text.text : "", text.length));
         json_array_append_new(own, json_real(score->own));
         json_array_append_new(best, top);
-        json_array_append_new(
-            offsets, json_integer(characters(choice->out.bytes.text, choice->out.starts.data[i])));
+        json_array_append_new(offsets, json_integer(part->offsets.data[i]));
     }
     tr_str_free(&text);
     return json_pack("{s:o, s:o, s:o, s:o}", "tokens", tokens, "token_logprobs", own,
                      "top_logprobs", best, "text_offset", offsets);
 }
 
-/* -- parts ------------------------------------------------------------------------------------- */
-
-/* What is new since `sent`. */
-static json_t *choice_compose(const tr_completion_t *c, const tr_choice_t *choice,
-                              const tr_sent_t *sent) {
-    const tr_str_t *text = &choice->out.text;
-    const char *bytes = text->text ? text->text + sent->text : "";
-    const size_t count = text->length - sent->text;
-    json_t *shown = c->echo && !sent->has_begun ? tr_completion_with_prompt(c, choice, bytes, count)
-                                                : json_stringn(bytes, count);
-    return json_pack(
-        "{s:I, s:o, s:o, s:s?}", "index", (json_int_t)choice->text.index, "text", shown, "logprobs",
-        c->logprobs < 0 ? json_null()
-                        : choice_logprobs(c, choice, sent->tokens, choice->out.shown_tokens),
-        "finish_reason", choice->finish_reason);
+static json_t *part_compose(const tr_completion_t *c, const part_t *part) {
+    const char *bytes = part->text.text ? part->text.text : "";
+    json_t *shown = c->echo && part->is_first ? tr_completion_with_prompt(c, part->choice, bytes,
+                                                                          part->text.length)
+                                              : json_stringn(bytes, part->text.length);
+    return json_pack("{s:I, s:o, s:o, s:s?}", "index", (json_int_t)part->choice->text.index, "text",
+                     shown, "logprobs", c->logprobs < 0 ? json_null() : part_logprobs(c, part),
+                     "finish_reason", part->finish_reason);
 }
+
+/* -- replies ----------------------------------------------------------------------------------- */
 
 static json_t *completion_usage(const tr_completion_t *c) {
     json_int_t prompt = 0, generated = 0;
@@ -112,10 +157,16 @@ static json_t *completion_object(const tr_completion_t *c, json_t *choices, json
 
 json_t *tr_completion_compose(const tr_completion_t *c) {
     json_t *choices = json_array();
-    for (size_t i = 0; i < c->generation.count; i++)
-        json_array_append_new(choices,
-                              choice_compose(c, &c->generation.choices[i], &(tr_sent_t){0}));
-    return completion_object(c, choices, completion_usage(c));
+    parts_t parts = {0};
+    tr_status_t status = TR_OK;
+    for (size_t i = 0; i < c->generation.count && status == TR_OK; i++)
+        status = parts_take(c, i, &(tr_sent_t){0}, &parts);
+    for (size_t i = 0; i < parts.count; i++)
+        json_array_append_new(choices, part_compose(c, &parts.data[i]));
+    parts_free(&parts);
+    if (status == TR_OK) return completion_object(c, choices, completion_usage(c));
+    json_decref(choices);
+    return NULL;
 }
 
 /* -- streams ----------------------------------------------------------------------------------- */
@@ -131,34 +182,41 @@ static void stream_event(tr_str_t *out, json_t *object) {
     free(text);
 }
 
-static void stream_choice(tr_completion_t *c, size_t index, tr_str_t *out) {
-    const tr_choice_t *choice = &c->generation.choices[index];
-    tr_sent_t *sent = &c->sent[index];
-    const bool has_tokens = c->logprobs >= 0 && choice->out.shown_tokens > sent->tokens,
-               has_ended = choice->finish_reason && !sent->has_ended;
-    if (choice->out.text.length == sent->text && !has_tokens && !has_ended) return;
-    stream_event(out, completion_object(c, json_pack("[o]", choice_compose(c, choice, sent)),
-                                        c->include_usage ? json_null() : NULL));
-    *sent = (tr_sent_t){choice->out.text.length, choice->out.shown_tokens, true,
-                        choice->finish_reason != NULL};
+/* Waits for what is new, at most PING_SEC. *out_done: nothing more will come. */
+static tr_status_t stream_wait(tr_completion_t *c, parts_t *parts, bool *out_done) {
+    tr_queue_t *q = &c->engine->queue;
+    tr_status_t status = TR_OK;
+    bool may_wait = true;
+    pthread_mutex_lock(&q->lock);
+    while (may_wait && status == TR_OK) {
+        *out_done = c->generation.job.is_done;
+        for (size_t i = 0; i < c->generation.count && status == TR_OK; i++)
+            if (choice_has_news(c, &c->generation.choices[i], &c->sent[i]))
+                status = parts_take(c, i, &c->sent[i], parts);
+        may_wait = !*out_done && parts->count == 0 &&
+                   tr_queue_await_change(q, &c->generation.job, PING_SEC);
+    }
+    pthread_mutex_unlock(&q->lock);
+    return status;
 }
 
 static bool stream_read(void *self, tr_str_t *out) {
     tr_completion_t *c = self;
     const tr_job_t *job = &c->generation.job;
-    tr_queue_t *q = &c->engine->queue;
-    pthread_mutex_lock(&q->lock);
-    for (;;) {
-        const bool is_done = job->is_done;
-        for (size_t i = 0; i < c->generation.count; i++) stream_choice(c, i, out);
-        if (is_done || out->length > 0) break;
-        if (tr_queue_await_change(q, &c->generation.job, PING_SEC)) continue;
-        tr_str_append(out, ": waiting\n\n"); /* a comment, so that proxies keep the connection */
-        break;
+    parts_t parts = {0};
+    bool is_done = false;
+    if (stream_wait(c, &parts, &is_done) != TR_OK) out->status = TR_ERR_MEMORY;
+    for (size_t i = 0; i < parts.count; i++)
+        stream_event(out,
+                     completion_object(c, json_pack("[o]", part_compose(c, &parts.data[i])),
+                                       c->include_usage ? json_null() : NULL));
+    const bool is_silent = parts.count == 0;
+    parts_free(&parts);
+    if (!is_done) {
+        /* a comment, so that proxies keep the connection */
+        if (is_silent) tr_str_append(out, ": waiting\n\n");
+        return out->status == TR_OK;
     }
-    const bool is_done = job->is_done;
-    pthread_mutex_unlock(&q->lock);
-    if (!is_done) return true;
     if (job->status != 200) {
         stream_event(out, tr_error_json(job->status, job->why));
     } else {
