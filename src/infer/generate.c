@@ -9,11 +9,13 @@
 #include <math.h>
 #include <string.h>
 
-/* Tokens of a prompt that prefill processes at once: long parts, or a short one if that is
- * enough. */
-enum { PIECES = 2, LONGEST = 64 };
+/* What prefill processes at once: a long piece of one prompt, or, of one prompt or several, the rest if
+ * it is short. The first two read the weights in about the same time. */
+enum { LONG_PIECE, SHORT_PIECE, SHORT_PIECES, PREFILLS };
+enum { LONGEST = 64, SHORT = 16, TOGETHER = LONGEST / SHORT };
+/* Tokens of prompts in a step: what the other texts wait for */
+enum { PROMPT_TOKENS = 2 * LONGEST };
 enum { PARALLEL_SCORES = 1 << 16 }; /* of a step: for fewer, threads take longer to start */
-static const int64_t piece_steps[PIECES] = {LONGEST, 16};
 /* Programs for 1, 2, 4, ... texts, and the last one for all rows. */
 enum { DECODES = 13 };
 _Static_assert(1 << (DECODES - 1) == TR_GENERATOR_ROWS, "the last program may have all rows");
@@ -46,7 +48,7 @@ struct tr_generator {
     tr_session_t *s;
     const tr_model_t *model;
     int64_t context;
-    program_t prefill[PIECES], decode[DECODES];
+    program_t prefill[PREFILLS], decode[DECODES];
     row_t *row;       /* [params.rows] */
     row_t **ready;    /* [params.rows] those that `decode` continues */
     float *logits;    /* (rows, vocab_size) */
@@ -111,10 +113,14 @@ tr_status_t tr_generator_build(tr_session_t *s, void *generator) {
     n->model->tokens(s->config, &n->context, &vocab_size);
     if (n->params.context > 0) n->context = min64(n->context, n->params.context);
     if (vocab_size > 0) n->params.vocab_size = vocab_size;
-    for (int i = 0; i < PIECES; i++) {
-        const int64_t steps = n->context < piece_steps[i] ? n->context : piece_steps[i];
-        n->prefill[i] = (program_t){.samples = 1, .steps = steps};
-        tr_snprintf(name, sizeof name, "prefill%lld", (long long)steps);
+    n->prefill[LONG_PIECE] = (program_t){.samples = 1, .steps = min64(LONGEST, n->context)};
+    n->prefill[SHORT_PIECE] = (program_t){.samples = 1, .steps = min64(SHORT, n->context)};
+    n->prefill[SHORT_PIECES] = n->prefill[SHORT_PIECE];
+    n->prefill[SHORT_PIECES].samples = min64(TOGETHER, n->params.rows);
+    for (int i = 0; i < (n->params.rows > 1 ? PREFILLS : SHORT_PIECES); i++) {
+        const program_t *p = &n->prefill[i];
+        tr_snprintf(name, sizeof name, "prefill%lldx%lld", (long long)p->samples,
+                    (long long)p->steps);
         TR_TRY(generate_build(n, name, &n->prefill[i]));
     }
     for (int64_t i = 0, rows = 0; rows < n->params.rows; i++) {
@@ -245,41 +251,78 @@ static int32_t row_token(const row_t *row, int64_t position) {
 
 /* -- prefill ----------------------------------------------------------------------------------- */
 
-/* The row with the oldest prompt that is not done; NULL: none. */
-static row_t *generator_oldest(const tr_generator_t *n) {
+/* The row with the oldest prompt that is not done, of those admitted from `from` on of which at most
+ * `most` tokens are left; NULL: none. */
+static row_t *generator_oldest(const tr_generator_t *n, uint64_t from, int64_t most) {
     row_t *oldest = NULL;
     for (row_t *row = n->row; row < n->row + n->params.rows; row++)
-        if (row_has_prompt(row) && (!oldest || row->order < oldest->order)) oldest = row;
+        if (row_has_prompt(row) && row->order >= from && row->prompt - row->length <= most &&
+            (!oldest || row->order < oldest->order))
+            oldest = row;
     return oldest;
 }
 
-static tr_status_t row_write_piece(tr_generator_t *n, const row_t *row, const program_t *p,
-                                   int64_t count) {
-    tr_graph_t *g = n->s->g;
-    const int32_t first = (int32_t)row->length;
-    for (int64_t t = 0; t < p->steps; t++)
-        n->input[t] = t < count ? row_token(row, row->length + t) : 0;
-    TR_TRY(tr_tensor_write(g, p->id, n->input));
-    for (int64_t t = 0; t < p->steps; t++) n->input[t] = t < count ? first + (int32_t)t : 0;
-    TR_TRY(tr_tensor_write(g, p->position, n->input));
-    TR_TRY(
-        tr_tensor_write(g, p->place, (int32_t[]){(int32_t)(row - n->row), first, (int32_t)count}));
-    return tr_tensor_write(g, p->last, &(int32_t){(int32_t)count - 1});
+/* Whose prompts are next: the oldest, and if little of it is left, others of which little is left.
+ * Returns their number. */
+static int64_t generator_next_prompts(const tr_generator_t *n, row_t *out[TOGETHER]) {
+    const program_t *p = &n->prefill[SHORT_PIECES];
+    row_t *row = generator_oldest(n, 0, INT64_MAX);
+    int64_t count = 0;
+    while (row && count < p->samples) {
+        out[count++] = row;
+        const bool is_short = row->prompt - row->length <= p->steps;
+        row = is_short ? generator_oldest(n, row->order + 1, p->steps) : NULL;
+    }
+    return count;
 }
 
-/* The next piece of a prompt, or of a text that slid; after the last one, a token. Pieces depend on
- * row->prompt alone. */
-static tr_status_t generator_prefill(tr_generator_t *n, row_t *row, tr_generator_text_fn each,
-                                     void *self) {
-    const int64_t left = row->prompt - row->length;
-    const program_t *p = &n->prefill[left <= n->prefill[1].steps];
-    const int64_t count = left < p->steps ? left : p->steps;
-    TR_TRY(row_write_piece(n, row, p, count));
+/* The tokens of a piece that are left in the prompt of place `i`; 0: it has no text. */
+static int64_t piece_tokens(const program_t *p, row_t *const *rows, int64_t count, int64_t i) {
+    return i < count ? min64(rows[i]->prompt - rows[i]->length, p->steps) : 0;
+}
+
+/* What is behind a piece, and a place without a text, are arbitrary valid values. */
+static tr_status_t generator_write_pieces(tr_generator_t *n, const program_t *p, row_t *const *rows,
+                                          int64_t count) {
+    tr_graph_t *g = n->s->g;
+    int32_t place[3 * TOGETHER] = {0}, last[TOGETHER];
+    memset(n->input, 0, (size_t)(p->samples * p->steps) * sizeof *n->input);
+    for (int64_t i = 0; i < p->samples; i++)
+        for (int64_t t = 0; t < piece_tokens(p, rows, count, i); t++)
+            n->input[i * p->steps + t] = row_token(rows[i], rows[i]->length + t);
+    TR_TRY(tr_tensor_write(g, p->id, n->input));
+    for (int64_t i = 0; i < p->samples; i++) {
+        const int64_t tokens = piece_tokens(p, rows, count, i);
+        for (int64_t t = 0; t < p->steps; t++)
+            n->input[i * p->steps + t] = t < tokens ? (int32_t)(rows[i]->length + t) : 0;
+        last[i] = (int32_t)(i * p->steps + (tokens > 0 ? tokens - 1 : 0));
+        if (tokens == 0) continue;
+        place[3 * i] = (int32_t)(rows[i] - n->row);
+        place[3 * i + 1] = (int32_t)rows[i]->length;
+        place[3 * i + 2] = (int32_t)tokens;
+    }
+    TR_TRY(tr_tensor_write(g, p->position, n->input));
+    TR_TRY(tr_tensor_write(g, p->place, place));
+    return tr_tensor_write(g, p->last, last);
+}
+
+/* The next piece of these prompts, or of texts that slid; after the last one, a token. Several have
+ * short rests. Pieces depend on row->prompt alone. *out_tokens: of the program. */
+static tr_status_t generator_prefill(tr_generator_t *n, row_t *const *rows, int64_t count,
+                                     tr_generator_text_fn each, void *self, int64_t *out_tokens) {
+    const bool is_short = rows[0]->prompt - rows[0]->length <= n->prefill[SHORT_PIECE].steps;
+    const program_t *p = &n->prefill[count > 1 ? SHORT_PIECES : is_short ? SHORT_PIECE : LONG_PIECE];
+    *out_tokens = p->samples * p->steps;
+    TR_TRY(generator_write_pieces(n, p, rows, count));
     TR_TRY(generate_run(n, p));
-    row->length += count;
-    if (count < left) return TR_OK;
-    const choice_t choice = row_choose(n, row, n->logits, n->order);
-    return row_continue(n, row, &choice, each, self);
+    for (int64_t i = 0; i < count; i++) {
+        row_t *row = rows[i];
+        row->length += piece_tokens(p, rows, count, i);
+        if (!row->text || row_has_prompt(row)) continue; /* dropped by `each`, or not the last piece */
+        const choice_t choice = row_choose(n, row, n->logits + i * n->params.vocab_size, n->order);
+        TR_TRY(row_continue(n, row, &choice, each, self));
+    }
+    return TR_OK;
 }
 
 /* -- decode ------------------------------------------------------------------------------------ */
@@ -367,8 +410,11 @@ void tr_generator_drop(tr_generator_t *n, const tr_text_t *text) {
 }
 
 tr_status_t tr_generator_step(tr_generator_t *n, tr_generator_text_fn each, void *self) {
-    row_t *row = generator_oldest(n);
-    if (row) TR_TRY(generator_prefill(n, row, each, self));
+    row_t *rows[TOGETHER];
+    int64_t count, tokens;
+    for (int64_t left = PROMPT_TOKENS; left > 0 && (count = generator_next_prompts(n, rows)) > 0;
+         left -= tokens)
+        TR_TRY(generator_prefill(n, rows, count, each, self, &tokens));
     return generator_decode(n, each, self);
 }
 
@@ -381,7 +427,8 @@ static void generator_note_failed(void *self, tr_text_t *text) {
 static tr_status_t generator_time_step(tr_generator_t *n, row_t *slid, tr_text_t **failed) {
     const double begin = tr_clock_sec();
     const int64_t before = n->stats.tokens;
-    TR_TRY(slid ? generator_prefill(n, slid, generator_note_failed, failed)
+    int64_t tokens;
+    TR_TRY(slid ? generator_prefill(n, &slid, 1, generator_note_failed, failed, &tokens)
                 : generator_decode(n, generator_note_failed, failed));
     const double sec = tr_clock_sec() - begin;
     n->stats.decoded += n->stats.tokens - before;
@@ -394,16 +441,16 @@ tr_status_t tr_generator_run(tr_generator_t *n, tr_text_t *texts, int64_t count,
                              tr_generate_stats_t *out_stats) {
     const double begin = tr_clock_sec();
     tr_text_t *failed = NULL;
-    int64_t next = 0;
+    int64_t next = 0, tokens;
     n->stats = (tr_generate_stats_t){0};
     n->step_sec.count = 0;
     memset(n->row, 0, (size_t)n->params.rows * sizeof *n->row);
     while (!failed && (next < count || tr_generator_free(n) < n->params.rows)) {
         while (next < count && tr_generator_free(n) > 0)
             TR_TRY(tr_generator_admit(n, &texts[next++]));
-        row_t *row = generator_oldest(n);
+        row_t *row = generator_oldest(n, 0, INT64_MAX);
         TR_TRY(row && row->text->tokens.count == 0
-                   ? generator_prefill(n, row, generator_note_failed, &failed)
+                   ? generator_prefill(n, &row, 1, generator_note_failed, &failed, &tokens)
                    : generator_time_step(n, row, &failed));
         if (n->stats.first_sec == 0 && n->stats.tokens > 0)
             n->stats.first_sec = tr_clock_sec() - begin;

@@ -1,7 +1,7 @@
 /*
  * Text generation with a language model. A generator has programs with static shapes in one
- * graph: `prefill` processes a piece of one prompt, `decode` one token of each of several texts; the
- * smallest that has enough places runs. Keys and values of earlier tokens are in planned caches.
+ * graph: `prefill` processes a piece of one prompt or the rests of several, `decode` one token of each
+ * of several texts; the smallest that has enough places runs. Keys and values of earlier tokens are in planned caches.
  * Every row has its own position and end, and a text may be put into a free row between any two
  * steps. The result of a text depends only on its fields, not on other texts, its row, the number of
  * rows, threads or ranks.
@@ -104,8 +104,8 @@ void tr_generator_drop(tr_generator_t *generator, const tr_text_t *text);
 /* Called for each new token of a text, and for its end. It may drop texts, but not admit any. */
 typedef void (*tr_generator_text_fn)(void *self, tr_text_t *text);
 /*
- * Processes one piece of the oldest prompt that is not done, then generates one token of every text
- * whose prompt is done. A text ends, with its `stop`, after `most` tokens, at the token `end`, at the
+ * Processes pieces of the oldest prompts that are not done, about 128 tokens, then generates one token
+ * of every text whose prompt is done. A text ends, with its `stop`, after `most` tokens, at the token `end`, at the
  * end of the context if it does not slide, or with NOT_FINITE where a score of its next token is not finite; its row is
  * free before `each` is called. An error is of the device or of memory, and ends all texts.
  */
