@@ -64,6 +64,8 @@ typedef struct {
     /* Language models: tokens per sample and the vocabulary size, 0 if it comes from the data.
      * NULL for other models. */
     void (*tokens)(const tr_config_t *config, int64_t *out_context, int64_t *out_vocab_size);
+    /* Language models with `generate`: bytes of the caches for each token of a text. */
+    double (*cache_bytes)(const tr_config_t *config);
     /* Appends the config.json with which Hugging Face transformers loads the weights of this model.
      * end: id of the end-of-text token, -1: none. NULL: transformers has no such model. */
     void (*describe)(const tr_config_t *config, int64_t vocab_size, int64_t end,

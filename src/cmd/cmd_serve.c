@@ -50,19 +50,11 @@ typedef struct {
 
 /* -- the model --------------------------------------------------------------------------------- */
 
-static int64_t config_number(const tr_config_t *config, const char *key, int64_t otherwise) {
-    const char *text = tr_config_get(config, key);
-    int64_t value;
-    return text && tr_parse_int(text, &value) ? value : otherwise;
-}
-
 /* As many as fit into a quarter of the memory, from 1 to 16. */
-static int64_t serve_slots(const serve_t *p, const tr_device_t *device, int64_t context) {
-    const double slot_bytes = 2.0 * sizeof(float) * (double)context *
-                              (double)config_number(p->config, "model.n_layer", 12) *
-                              (double)config_number(p->config, "model.n_embd", 768),
-                 fit = (double)device->memory_bytes / 4 / slot_bytes;
+static int64_t serve_slots(const serve_t *p, const tr_device_t *device, const tr_model_t *model) {
     if (p->o->slots > 0) return p->o->slots;
+    const double slot_bytes = (double)p->texts.context * model->cache_bytes(p->config),
+                 fit = (double)device->memory_bytes / 4 / slot_bytes;
     return fit < 1 ? 1 : fit > MOST_SLOTS ? MOST_SLOTS : (int64_t)fit;
 }
 
@@ -77,7 +69,7 @@ static tr_status_t serve_build(tr_session_t *s, void *self) {
         return TR_FAIL(TR_ERR_USAGE, "--context %lld: the model has a context of %lld tokens",
                        (long long)p->o->context, (long long)p->texts.context);
     if (p->o->context > 0) p->texts.context = p->o->context;
-    p->engine.slots = serve_slots(p, s->device, p->texts.context);
+    p->engine.slots = serve_slots(p, s->device, model);
     const tr_generator_params_t params = {.rows = p->engine.slots,
                                           .weights = (tr_dtype_t)p->o->type,
                                           .vocab_size = kept ? kept->classes : 0,
@@ -168,8 +160,11 @@ static tr_status_t serve_listen(serve_t *p) {
                        o->host);
     p->makes_token = o->token_file && access(o->token_file, F_OK) != 0;
     if (o->token_file) TR_TRY(tr_token_read("--token-file", o->token_file, true, &token));
-    const tr_api_params_t params = {
-        .address = p->host, .port = (int)o->port, .token = token.text, .waiting = o->waiting};
+    const tr_api_params_t params = {.address = p->host,
+                                    .port = (int)o->port,
+                                    .token = token.text,
+                                    .requests =
+                                        (o->slots > 0 ? o->slots : MOST_SLOTS) + o->waiting};
     const tr_status_t status = tr_api_start(&params, &p->api);
     tr_str_free(&token);
     return status;

@@ -188,11 +188,11 @@ struct tr_device {
     bool allocates_zeros;   /* memory from alloc is zero */
     /* hardware products of the type; otherwise they are emulated, slower than f32 */
     bool fast_bf16, fast_f16;
-    bool tf32;             /* products of f32 use TF32; read by prepare */
-    bool conv_stats;       /* convolutions may give the sums of batch normalisation: fuse.h */
-    bool chooses_nothing;  /* prepare fails with TR_ERR_NOINPUT where a choice is not known */
-    bool profiled;         /* ranges are wanted */
-    bool winograd;         /* convolutions may use Winograd's algorithm; read by prepare */
+    bool tf32;            /* products of f32 use TF32; read by prepare */
+    bool conv_stats;      /* convolutions may give the sums of batch normalisation: fuse.h */
+    bool chooses_nothing; /* prepare fails with TR_ERR_NOINPUT where a choice is not known */
+    bool profiled;        /* ranges are wanted */
+    bool winograd;        /* convolutions may use Winograd's algorithm; read by prepare */
     /* CPU: rows of f32 products by a matrix, and images of f32 convolutions, have the same bits among
      * any number of others. For predictions; read by prepare */
     bool alone;
@@ -220,7 +220,7 @@ typedef struct {
     double sm_hertz, memory_hertz;
     double ecc_errors;    /* uncorrected, since the driver was loaded */
     double nvlink_errors; /* recoveries and CRC errors of all links, since then */
-    unsigned slowed;   /* TR_GPU_HOT | ... */
+    unsigned slowed;      /* TR_GPU_HOT | ... */
 } tr_gpu_sample_t;
 
 typedef struct {

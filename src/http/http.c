@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { REQUEST_SEC = 10, ANSWER_SEC = 30, MOST_HEADERS = 100, STREAM_BYTES = 4096 };
+enum { REQUEST_SEC = 10, ANSWER_SEC = 30, READ_SEC = 30, MOST_HEADERS = 100, STREAM_BYTES = 4096 };
 
 #define LIBRARY "libmicrohttpd.so.12"
 /* The functions of the library that are used. */
@@ -50,7 +50,8 @@ struct tr_http {
     library_t mhd;
     struct MHD_Daemon *daemon;
     tr_http_params_t params;
-    char *token, too_large[64]; /* why a body is refused */
+    char *token;
+    _Atomic size_t body_bytes; /* the largest body */
     tr_http_clients_t clients;
     int listen_fd, stop_fd, port;
     pthread_t thread;
@@ -160,7 +161,8 @@ static enum MHD_Result http_reply(tr_http_t *h, struct MHD_Connection *connectio
 typedef struct {
     bool is_post, has_body;
     int refused; /* the status; 0: not refused. Its body is then read and dropped */
-    const char *why;
+    char why[128];
+    size_t most_bytes; /* of its body */
     tr_str_t body;
 } request_t;
 
@@ -180,7 +182,15 @@ static enum MHD_Result request_count(void *self, enum MHD_ValueKind kind, const 
 }
 
 static void request_refuse(request_t *r, int status, const char *why) {
-    if (!r->refused) *r = (request_t){r->is_post, r->has_body, status, why, r->body};
+    if (r->refused) return;
+    r->refused = status;
+    tr_snprintf(r->why, sizeof r->why, "%s", why);
+}
+
+static void request_refuse_large(request_t *r) {
+    char why[64];
+    tr_snprintf(why, sizeof why, "expected a body of at most %zu bytes", r->most_bytes);
+    request_refuse(r, 413, why);
 }
 
 /* Called when the header is complete. The checks are in order of who may know of them: a request
@@ -212,7 +222,8 @@ static void request_check(const tr_http_t *h, struct MHD_Connection *connection,
     if (!r->is_post && strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0)
         request_refuse(r, 405, "this method is not supported");
     if (!r->is_post && r->has_body) request_refuse(r, 413, "expected no body with this method");
-    if (r->is_post && bytes > (int64_t)h->params.body_bytes) request_refuse(r, 413, h->too_large);
+    r->most_bytes = atomic_load(&h->body_bytes);
+    if (r->is_post && bytes > (int64_t)r->most_bytes) request_refuse_large(r);
 #undef HEADER
 }
 
@@ -251,8 +262,7 @@ static enum MHD_Result http_on_request(void *self, struct MHD_Connection *connec
         /* Answered before its body comes, which ends the connection: nothing behind it is read. */
         if (r->refused != 400 && r->refused != 413 && r->refused != 405) return MHD_YES;
     } else if (*upload_bytes > 0) {
-        if (r->body.length + *upload_bytes > h->params.body_bytes)
-            request_refuse(r, 413, h->too_large);
+        if (r->body.length + *upload_bytes > r->most_bytes) request_refuse_large(r);
         if (!r->refused) tr_str_append_bytes(&r->body, upload, *upload_bytes);
         *upload_bytes = 0;
         return MHD_YES;
@@ -328,17 +338,16 @@ tr_status_t tr_http_start(const tr_http_params_t *params, tr_http_t **out) {
     tr_http_t *h = NULL;
     sigset_t all, before;
     tr_status_t status;
+    const double most_sec[] = {params->request_sec > 0 ? params->request_sec : REQUEST_SEC,
+                               params->answer_sec > 0 ? params->answer_sec : ANSWER_SEC,
+                               params->read_sec > 0 ? params->read_sec : READ_SEC};
     int error;
     TR_TRY(tr_alloc(sizeof *h, "the HTTP server", &h));
     h->params = *params;
     h->listen_fd = h->stop_fd = -1;
-    TR_TRY_GOTO(tr_http_clients_open(&h->clients, params->connections,
-                                     params->request_sec > 0 ? params->request_sec : REQUEST_SEC,
-                                     params->answer_sec > 0 ? params->answer_sec : ANSWER_SEC),
-                failed);
+    atomic_store(&h->body_bytes, params->body_bytes);
+    TR_TRY_GOTO(tr_http_clients_open(&h->clients, params->connections, most_sec), failed);
     TR_TRY_GOTO(http_load(&h->mhd), failed);
-    tr_snprintf(h->too_large, sizeof h->too_large, "expected a body of at most %zu bytes",
-                params->body_bytes);
     if (params->token) TR_TRY_GOTO(tr_strdup(params->token, &h->token), failed);
     TR_TRY_GOTO(tr_http_listen(params->address, params->port, &h->listen_fd, &h->port), failed);
     h->stop_fd = eventfd(0, EFD_CLOEXEC);
@@ -365,6 +374,10 @@ tr_status_t tr_http_start(const tr_http_params_t *params, tr_http_t **out) {
 failed:
     tr_http_stop(&h);
     return status;
+}
+
+void tr_http_limit_bodies(tr_http_t *h, size_t bytes) {
+    atomic_store(&h->body_bytes, bytes);
 }
 
 void tr_http_drain(tr_http_t *h, double sec) {
@@ -411,6 +424,9 @@ tr_status_t tr_http_start(const tr_http_params_t *params, tr_http_t **out) {
 int tr_http_port(const tr_http_t *http) {
     (void)http;
     return 0;
+}
+void tr_http_limit_bodies(tr_http_t *http, size_t bytes) {
+    (void)http, (void)bytes;
 }
 void tr_http_drain(tr_http_t *http, double sec) {
     (void)http, (void)sec;

@@ -56,8 +56,9 @@ typedef struct {
     int connections;       /* at most at a time */
     double request_sec;    /* connections without a whole request for so long are closed; 0: 10 */
     double answer_sec;     /* limit of a handler or of tr_http_stream_t.read; 0: 30 */
-    size_t body_bytes;     /* the largest body of a POST; 0: GET and HEAD only */
-    bool own_hosts_only;   /* refuses a Host that tr_http_is_own_host does not accept */
+    double read_sec;     /* clients that have read nothing of a reply for so long are left; 0: 30 */
+    size_t body_bytes;   /* the largest body of a POST; 0: GET and HEAD only */
+    bool own_hosts_only; /* refuses a Host that tr_http_is_own_host does not accept */
     tr_http_refuse_fn refuse; /* NULL: the body of a refusal is its number */
     tr_http_handler_fn handler;
     void *self;
@@ -69,6 +70,8 @@ typedef struct tr_http tr_http_t;
  * port that this user may not use; TR_ERR_NOINPUT: there is no libmicrohttpd. */
 tr_status_t tr_http_start(const tr_http_params_t *params, tr_http_t **out);
 int tr_http_port(const tr_http_t *http);
+/* Lowers body_bytes for requests that begin later. From any thread. */
+void tr_http_limit_bodies(tr_http_t *http, size_t bytes);
 /* Waits until no request is without its whole reply, at most `sec`. */
 void tr_http_drain(tr_http_t *http, double sec);
 /* tr_http_drain, also one that begins later, waits for a second at most. From any thread. */

@@ -3,15 +3,18 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include <linux/tcp.h>
+#include <netinet/in.h>
 #include <poll.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <time.h>
 
-enum { READ_SEC = 30, YOUNG_SEC = 1, LEAVE_MSEC = 100 };
+enum { YOUNG_SEC = 1, LEAVE_MSEC = 100 };
 
-tr_status_t tr_http_clients_open(tr_http_clients_t *c, int limit, double request_sec,
-                                 double answer_sec) {
-    *c = (tr_http_clients_t){.limit = limit, .most_sec = {request_sec, answer_sec, READ_SEC}};
+tr_status_t tr_http_clients_open(tr_http_clients_t *c, int limit, const double most_sec[3]) {
+    *c = (tr_http_clients_t){.limit = limit};
+    memcpy(c->most_sec, most_sec, sizeof c->most_sec);
     pthread_mutex_init(&c->lock, NULL);
     return tr_alloc((size_t)limit * sizeof *c->clients, "connections", &c->clients);
 }
@@ -47,7 +50,9 @@ bool tr_http_clients_add(tr_http_clients_t *c, int fd) {
         pthread_mutex_lock(&c->lock);
     }
     has_room = c->count < c->limit;
-    if (has_room) c->clients[c->count++] = (tr_http_client_t){fd, TR_HTTP_ASKS, tr_clock_sec()};
+    if (has_room)
+        c->clients[c->count++] =
+            (tr_http_client_t){.fd = fd, .state = TR_HTTP_ASKS, .since_sec = tr_clock_sec()};
     pthread_mutex_unlock(&c->lock);
     return has_room;
 }
@@ -62,7 +67,10 @@ void tr_http_clients_remove(tr_http_clients_t *c, int fd) {
 void tr_http_clients_mark(tr_http_clients_t *c, int fd, tr_http_client_state_t state) {
     pthread_mutex_lock(&c->lock);
     tr_http_client_t *client = clients_find(c, fd);
-    if (client) *client = (tr_http_client_t){fd, state, tr_clock_sec()};
+    if (client) {
+        client->state = state;
+        client->since_sec = tr_clock_sec();
+    }
     pthread_mutex_unlock(&c->lock);
 }
 
@@ -74,12 +82,24 @@ int tr_http_clients_busy(tr_http_clients_t *c) {
     return busy;
 }
 
+/* Bytes of a reply leave the buffers of the socket as the client reads. */
+static void client_note_progress(tr_http_client_t *client, double now) {
+    struct tcp_info info = {0};
+    socklen_t bytes = sizeof info;
+    if (getsockopt(client->fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0 ||
+        info.tcpi_bytes_acked == client->read_bytes)
+        return;
+    client->read_bytes = info.tcpi_bytes_acked;
+    client->since_sec = now;
+}
+
 /* The library's own time limit counts idleness alone: a byte a second would hold a connection. */
 void tr_http_clients_reap(tr_http_clients_t *c) {
     const double now = tr_clock_sec();
     pthread_mutex_lock(&c->lock);
     for (int i = 0; i < c->count; i++) {
-        const tr_http_client_t *client = &c->clients[i];
+        tr_http_client_t *client = &c->clients[i];
+        if (client->state == TR_HTTP_READS) client_note_progress(client, now);
         if (now - client->since_sec > c->most_sec[client->state]) shutdown(client->fd, SHUT_RDWR);
     }
     pthread_mutex_unlock(&c->lock);

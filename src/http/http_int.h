@@ -15,7 +15,8 @@ typedef enum {
 typedef struct {
     int fd;
     tr_http_client_state_t state;
-    double since_sec; /* of the state; while it reads a stream, of the last part */
+    double since_sec;    /* of the state; while it reads, of its last progress */
+    uint64_t read_bytes; /* that the client has acknowledged */
 } tr_http_client_t;
 
 /* The connections that are open. Guarded by `lock`. */
@@ -26,8 +27,8 @@ typedef struct {
     double most_sec[3]; /* in a state */
 } tr_http_clients_t;
 
-tr_status_t tr_http_clients_open(tr_http_clients_t *c, int limit, double request_sec,
-                                 double answer_sec);
+/* most_sec: as in tr_http_clients_t. */
+tr_status_t tr_http_clients_open(tr_http_clients_t *c, int limit, const double most_sec[3]);
 void tr_http_clients_close(tr_http_clients_t *c);
 /* False: there is no room, although the oldest one that asks nothing was shut down and had a moment
  * to leave. */

@@ -311,14 +311,17 @@ static tr_status_t generator_write_pieces(tr_generator_t *n, const program_t *p,
 static tr_status_t generator_prefill(tr_generator_t *n, row_t *const *rows, int64_t count,
                                      tr_generator_text_fn each, void *self, int64_t *out_tokens) {
     const bool is_short = rows[0]->prompt - rows[0]->length <= n->prefill[SHORT_PIECE].steps;
-    const program_t *p = &n->prefill[count > 1 ? SHORT_PIECES : is_short ? SHORT_PIECE : LONG_PIECE];
+    const program_t *p = &n->prefill[count > 1  ? SHORT_PIECES
+                                     : is_short ? SHORT_PIECE
+                                                : LONG_PIECE];
     *out_tokens = p->samples * p->steps;
     TR_TRY(generator_write_pieces(n, p, rows, count));
     TR_TRY(generate_run(n, p));
     for (int64_t i = 0; i < count; i++) {
         row_t *row = rows[i];
         row->length += piece_tokens(p, rows, count, i);
-        if (!row->text || row_has_prompt(row)) continue; /* dropped by `each`, or not the last piece */
+        if (!row->text || row_has_prompt(row))
+            continue; /* dropped by `each`, or not the last piece */
         const choice_t choice = row_choose(n, row, n->logits + i * n->params.vocab_size, n->order);
         TR_TRY(row_continue(n, row, &choice, each, self));
     }

@@ -171,10 +171,10 @@ static tr_status_t attend_cached(const context_t *c, tr_tensor_t qkv, tr_tensor_
         tr_str_t name = {0};
         tr_str_printf(&name, "%s.%s", tr_scope(c->g), what[i]);
         const tr_status_t status =
-            name.status ? name.status
-                        : tr_cache(c->g, name.text, TR_F32,
-                                   &TR_SHAPE(c->texts->rows, c->texts->context, s->n_embd),
-                                   &cache[i]);
+            name.status
+                ? name.status
+                : tr_cache(c->g, name.text, TR_F32,
+                           &TR_SHAPE(c->texts->rows, c->texts->context, s->n_embd), &cache[i]);
         tr_str_free(&name);
         TR_TRY(status);
     }
@@ -386,6 +386,12 @@ static void tokens(const tr_config_t *config, int64_t *out_context, int64_t *out
     *out_vocab_size = settings.vocab_size > 0 ? settings.vocab_size : 0;
 }
 
+static double cache_bytes(const tr_config_t *config) {
+    gpt_t s;
+    read_settings(config, &s);
+    return 2.0 * sizeof(float) * (double)s.n_layer * (double)s.n_embd;
+}
+
 static void model_gpt_describe(const tr_config_t *config, int64_t vocab_size, int64_t end,
                                tr_str_t *out) {
     gpt_t s;
@@ -415,6 +421,7 @@ const tr_model_t tr_model_gpt = {
     .help = "GPT-2: predicts each token of a text from those before it.",
     .config = &config_table,
     .tokens = tokens,
+    .cache_bytes = cache_bytes,
     .describe = model_gpt_describe,
     .generate = generate,
     .build = model_gpt_build,

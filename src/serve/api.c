@@ -2,6 +2,7 @@
 #include "api.h"
 
 #include "base/clock.h"
+#include "base/int_math.h"
 #include "base/mem.h"
 #include "exercise.h"
 #include "trainer/log.h"
@@ -9,7 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CONNECTIONS = 256, REQUEST_SEC = 30, REPLY_SEC = 10, RETRY_SEC = 1 };
+enum { REQUEST_SEC = 30, REPLY_SEC = 10, RETRY_SEC = 1 };
+enum { CONNECTIONS = 240 }; /* beside those of requests that are served or wait */
+/* Bodies: at most; of a model of texts, for each token of the context, and beside them. */
+enum { MOST_BYTES = 16 << 20, TOKEN_BYTES = 8 * TR_CHOICES, OTHER_BYTES = 64 << 10 };
 #define NO_LIMIT 1e9 /* seconds of an answer: the queue has its own limits */
 
 struct tr_api {
@@ -203,14 +207,19 @@ static void answer_page(const tr_api_model_t *m, const tr_http_request_t *reques
     tr_api_page(m, &reply->body);
 }
 
-static void answer_health(const tr_api_model_t *m, tr_http_reply_t *reply) {
+/* `m` NULL: it is being loaded. */
+static void answer_health(const tr_api_model_t *m, const tr_http_request_t *request,
+                          tr_http_reply_t *reply, char why[512]) {
     static const char *const states[] = {"ok", "draining", "failed"};
     const char *state = m ? states[tr_queue_state(model_queue(m))] : "loading";
+    (void)request, (void)why;
     if (strcmp(state, "ok") != 0) reply->status = 503;
     reply_json(reply, json_pack("{s:s}", "status", state));
 }
 
 /* -- routes ------------------------------------------------------------------------------------ */
+
+#define HEALTH "/health" /* open to all, and answered before the model is loaded */
 
 typedef enum { FOR_ALL, FOR_TEXTS, FOR_PREDICTIONS } route_for_t;
 static const struct {
@@ -219,6 +228,7 @@ static const struct {
     answer_fn answer;
 } routes[] = {
     {"/", "GET", FOR_ALL, answer_page},
+    {HEALTH, "GET", FOR_ALL, answer_health},
     {"/metrics", "GET", FOR_ALL, answer_metrics},
     {"/info", "GET", FOR_ALL, answer_info},
     {MODELS, "GET", FOR_ALL, answer_models},
@@ -248,18 +258,37 @@ static bool route_is(const char *route, const char *path) {
            (strcmp(route, MODELS "/") == 0 && strncmp(route, path, strlen(route)) == 0);
 }
 
+static bool route_is_of(const tr_api_model_t *m, size_t i) {
+    return routes[i].what == FOR_ALL ||
+           (routes[i].what == FOR_TEXTS ? m->engine != NULL : m->predict != NULL);
+}
+
+static void routes_name(const tr_api_model_t *m, const char *method, tr_str_t *out) {
+    tr_str_append(out, method);
+    for (size_t i = 0; i < TR_COUNT(routes); i++)
+        if (strcmp(routes[i].method, method) == 0 && route_is_of(m, i))
+            tr_str_printf(out, " %s", routes[i].path);
+}
+
+static void routes_explain(const tr_api_model_t *m, bool is_known, char why[512]) {
+    tr_str_t list = {0};
+    routes_name(m, "GET", &list);
+    tr_str_append(&list, ", ");
+    routes_name(m, "POST", &list);
+    tr_snprintf(why, 512, "%s: this server has %s",
+                is_known ? "this model does not have this path" : "there is no such path",
+                list.text ? list.text : "others");
+    tr_str_free(&list);
+}
+
 /* Returns the function that answers; NULL: the request is refused, with reply->status and `why`. */
 static answer_fn route_find(const tr_api_model_t *m, const tr_http_request_t *request,
                             tr_http_reply_t *reply, char why[512]) {
     size_t i = 0;
     while (i < TR_COUNT(routes) && !route_is(routes[i].path, request->path)) i++;
-    if (i == TR_COUNT(routes) || (routes[i].what == FOR_TEXTS && !m->engine) ||
-        (routes[i].what == FOR_PREDICTIONS && !m->predict)) {
+    if (i == TR_COUNT(routes) || !route_is_of(m, i)) {
         reply->status = 404;
-        tr_snprintf(
-            why, 512, "%s: this server has GET / /health /info /metrics /v1/models, POST %s",
-            i == TR_COUNT(routes) ? "there is no such path" : "this model does not have this path",
-            m->engine ? "/v1/completions /generate /tokenize /detokenize" : "/predict");
+        routes_explain(m, i < TR_COUNT(routes), why);
     } else if (strcmp(routes[i].method, request->method) != 0) {
         reply->status = 405;
         reply->allow = routes[i].method[0] == 'G' ? "GET, HEAD" : "POST";
@@ -269,10 +298,6 @@ static answer_fn route_find(const tr_api_model_t *m, const tr_http_request_t *re
         tr_snprintf(why, 512, "Content-Type: expected application/json%s, found %.100s",
                     routes[i].what == FOR_PREDICTIONS ? " or application/x-npy" : "",
                     request->type[0] ? request->type : "nothing");
-    } else if (routes[i].what != FOR_PREDICTIONS && request->body_bytes > TR_REQUEST_BYTES) {
-        reply->status = 413;
-        tr_snprintf(why, 512, "expected a body of at most %d bytes, found %zu", TR_REQUEST_BYTES,
-                    request->body_bytes);
     } else {
         return routes[i].answer;
     }
@@ -284,11 +309,13 @@ static void api_answer(void *self, const tr_http_request_t *request, tr_http_rep
     const tr_api_model_t *m = atomic_load(&api->model);
     const double begin = tr_clock_sec();
     char why[512] = "the model is being loaded";
-    if (strcmp(request->path, "/health") == 0) {
-        answer_health(m, reply);
+    const answer_fn answer = m ? route_find(m, request, reply, why)
+                             : strcmp(request->path, HEALTH) == 0 ? answer_health
+                                                                  : NULL;
+    if (answer == answer_health) { /* which may be 503, and refuses nothing */
+        answer(m, request, reply, why);
         return;
     }
-    const answer_fn answer = m ? route_find(m, request, reply, why) : NULL;
     if (answer)
         answer(m, request, reply, why);
     else if (!m)
@@ -306,11 +333,11 @@ tr_status_t tr_api_start(const tr_api_params_t *params, tr_api_t **out) {
     const tr_http_params_t http = {.address = params->address,
                                    .port = params->port,
                                    .token = params->token,
-                                   .open_path = "/health",
-                                   .connections = (int)params->waiting + CONNECTIONS,
+                                   .open_path = HEALTH,
+                                   .connections = (int)params->requests + CONNECTIONS,
                                    .request_sec = REQUEST_SEC,
                                    .answer_sec = NO_LIMIT,
-                                   .body_bytes = TR_PREDICT_BYTES,
+                                   .body_bytes = MOST_BYTES,
                                    .own_hosts_only = true,
                                    .refuse = api_refuse,
                                    .handler = api_answer,
@@ -326,6 +353,9 @@ int tr_api_port(const tr_api_t *api) {
 }
 
 tr_status_t tr_api_serve(tr_api_t *api, const tr_api_model_t *model) {
+    if (model->texts)
+        tr_http_limit_bodies(api->http,
+                             min64(MOST_BYTES, OTHER_BYTES + TOKEN_BYTES * model->texts->context));
     atomic_store(&api->model, model);
     const tr_status_t status =
         model->engine ? tr_text_engine_run(model->engine) : tr_predict_run(model->predict);

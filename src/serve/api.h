@@ -9,9 +9,6 @@
 #include "device/device.h"
 #include "predict.h"
 
-/* Bodies: of /predict, and of the other paths. */
-enum { TR_PREDICT_BYTES = 16 << 20, TR_REQUEST_BYTES = 1 << 20 };
-
 /* What is served; all are borrowed. Either `engine` and `texts` or `predict` is not NULL. */
 typedef struct {
     const char *name, *version;
@@ -26,7 +23,7 @@ typedef struct {
     const char *address;
     int port;          /* 0: a free one */
     const char *token; /* NULL: none is required */
-    int64_t waiting;   /* requests that may wait beside those that are served, at most */
+    int64_t requests;  /* that are served or wait, at most */
 } tr_api_params_t;
 
 typedef struct tr_api tr_api_t;

@@ -125,9 +125,9 @@ static json_t *part_logprobs(const tr_completion_t *c, const part_t *part) {
 
 static json_t *part_compose(const tr_completion_t *c, const part_t *part) {
     const char *bytes = part->text.text ? part->text.text : "";
-    json_t *shown = c->echo && part->is_first ? tr_completion_with_prompt(c, part->choice, bytes,
-                                                                          part->text.length)
-                                              : json_stringn(bytes, part->text.length);
+    json_t *shown = c->echo && part->is_first
+                        ? tr_completion_with_prompt(c, part->choice, bytes, part->text.length)
+                        : json_stringn(bytes, part->text.length);
     return json_pack("{s:I, s:o, s:o, s:s?}", "index", (json_int_t)part->choice->text.index, "text",
                      shown, "logprobs", c->logprobs < 0 ? json_null() : part_logprobs(c, part),
                      "finish_reason", part->finish_reason);
@@ -207,9 +207,8 @@ static bool stream_read(void *self, tr_str_t *out) {
     bool is_done = false;
     if (stream_wait(c, &parts, &is_done) != TR_OK) out->status = TR_ERR_MEMORY;
     for (size_t i = 0; i < parts.count; i++)
-        stream_event(out,
-                     completion_object(c, json_pack("[o]", part_compose(c, &parts.data[i])),
-                                       c->include_usage ? json_null() : NULL));
+        stream_event(out, completion_object(c, json_pack("[o]", part_compose(c, &parts.data[i])),
+                                            c->include_usage ? json_null() : NULL));
     const bool is_silent = parts.count == 0;
     parts_free(&parts);
     if (!is_done) {

@@ -113,9 +113,10 @@ void tr_serve_metrics_compose(tr_serve_metrics_t *m, const tr_serve_load_t *load
                    (double)m->generated_tokens);
     metrics_number(m, out, "predicted_samples_total", "counter", "Samples of /predict.",
                    (double)m->samples);
-    metrics_number(m, out, "predicted_batches_total", "counter",
-                   "Times that samples of /predict were computed, those of several requests together.",
-                   (double)m->batches);
+    metrics_number(
+        m, out, "predicted_batches_total", "counter",
+        "Times that samples of /predict were computed, those of several requests together.",
+        (double)m->batches);
     metrics_number(m, out, "requests_refused_total", "counter",
                    "Requests that were refused with 429 or 503.", (double)m->refused);
     const family_t f = family_begin(out, m->model, "request_success_total", "counter",

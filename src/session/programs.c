@@ -172,8 +172,8 @@ static int64_t programs_targets(const tr_session_t *s) {
         return 0;
     const tr_shape_t *shape = tr_shape_of(s->g, s->result.output);
     const int64_t values = tr_shape_elems(&s->info.field[y].shape);
-    const bool is_f32 = s->info.field[y].dtype == TR_F32 &&
-                        tr_tensor_info(s->g, s->result.output)->dtype == TR_F32;
+    const bool is_f32 =
+        s->info.field[y].dtype == TR_F32 && tr_tensor_info(s->g, s->result.output)->dtype == TR_F32;
     return is_f32 && shape->ndim == 2 && shape->dim[1] == values ? values : 0;
 }
 

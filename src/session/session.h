@@ -159,11 +159,11 @@ struct tr_session {
     tr_tensor_t field[TR_DATASET_MAX_FIELDS]; /* inputs, by index in info.field; none: not read */
     tr_feed_t *feed;                          /* after tr_session_start */
     tr_evaluation_t *validation;              /* reused by validations; NULL before the first */
-    tr_target_sums_t *target_sums;            /* of the last evaluation of a regression; else NULL */
-    tr_reduce_tree_t *tree;                   /* parallel.reproducible; else NULL */
-    tr_tensor_t sums;                         /* reduced (TR_SUM_COUNT) */
-    tr_tensor_t loss_scale;                   /* precision = fp16; otherwise none */
-    tr_tensor_t stop;                         /* input (1): 1 if this rank was asked to stop */
+    tr_target_sums_t *target_sums; /* of the last evaluation of a regression; else NULL */
+    tr_reduce_tree_t *tree;        /* parallel.reproducible; else NULL */
+    tr_tensor_t sums;              /* reduced (TR_SUM_COUNT) */
+    tr_tensor_t loss_scale;        /* precision = fp16; otherwise none */
+    tr_tensor_t stop;              /* input (1): 1 if this rank was asked to stop */
     /* of the eval program; output, loss, correct are kept */
     tr_model_result_t result;
     tr_small_eval_t small[TR_SMALL_EVALS]; /* those with fewer samples than the micro-batch */

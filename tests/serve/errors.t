@@ -52,7 +52,8 @@ for field, value in [("best_of", 1), ("suffix", None), ("logit_bias", {}), ("fre
                      ("presence_penalty", 0.0), ("stop", None), ("seed", None), ("model", "plain"), ("stop", [])]:
     assert ask("POST", "/v1/completions", json.dumps({**good, field: value}), typed)[0] == 200, field
 refused(404, ["plain", "gpt-4"], {**good, "model": "gpt-4"})
-refused(404, ["/nowhere", "/v1/completions"][1:], good, path="/nowhere")
+refused(404, ["GET / ", "/health", "/v1/completions", "/detokenize"], good, path="/nowhere")
+refused(405, ["GET"], good, path="/health")
 refused(404, ["/v1/completions"], {"inputs": [1]}, path="/predict")
 refused(405, ["POST"], None, method="GET", headers=token)
 refused(405, ["GET"], good, path="/metrics")
@@ -113,6 +114,7 @@ assert raw(size, body) == "200"
 assert raw("Transfer-Encoding: chunked\r\n", b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)) == "200"
 assert raw(size + size, body) == "400" and raw(size + "Content-Length: 5\r\n", body) == "400"
 assert raw("Content-Length: %d\r\n" % (1 << 30)) == "413"
+assert raw("Content-Length: 200000\r\n") == "413", "by the context, of 112 tokens"
 got = replies(size, body); assert got == ["200", "200"], got
 # What is behind a body of doubtful length is no request.
 got = replies("Content-Length: 5\r\nContent-Length: 50\r\n", b"hello"); assert got == ["400"], got

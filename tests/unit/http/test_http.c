@@ -31,12 +31,17 @@ static void stream_close(void *self) {
     closed++;
 }
 
+enum { LARGE_BYTES = 16 << 20 };
 static void answer(void *self, const tr_http_request_t *request, tr_http_reply_t *reply) {
     static int parts;
     (void)self;
     if (strcmp(request->path, "/stream") == 0) {
         parts = 0;
         reply->stream = (tr_http_stream_t){stream_read, stream_close, &parts};
+    } else if (strcmp(request->path, "/large") == 0) {
+        static char zeros[1 << 16];
+        for (int i = 0; i < LARGE_BYTES / (1 << 16); i++)
+            tr_str_append_bytes(&reply->body, zeros, sizeof zeros);
     } else if (strcmp(request->method, "POST") == 0) {
         tr_str_printf(&reply->body, "%s %zu %s", request->type, request->body_bytes, request->body);
     } else {
@@ -216,6 +221,46 @@ static void idle_connections_make_room(void **state) {
     tr_http_stop(&http);
 }
 
+/* Asks for a reply that does not fit into the buffers of a connection. */
+static int ask_for_much(const tr_http_t *http) {
+    static const char request[] = "GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    const int small = 64 << 10, fd = dial(http);
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+    assert_int_equal(send(fd, request, sizeof request - 1, MSG_NOSIGNAL), sizeof request - 1);
+    return fd;
+}
+
+/* Returns the bytes of the reply; `usec` between two parts. */
+static size_t read_slowly(int fd, useconds_t usec) {
+    static char part[256 << 10];
+    size_t bytes = 0;
+    ssize_t count;
+    while (bytes < LARGE_BYTES && (count = recv(fd, part, sizeof part, MSG_WAITALL)) > 0) {
+        bytes += (size_t)count;
+        usleep(usec);
+    }
+    return bytes;
+}
+
+static void readers_are_served_as_long_as_they_read(void **state) {
+    tr_http_t *http = NULL;
+    (void)state;
+    const tr_http_params_t params = {.address = "127.0.0.1",
+                                     .connections = 4,
+                                     .request_sec = 60,
+                                     .read_sec = 1.5,
+                                     .handler = answer};
+    if (tr_http_start(&params, &http) != TR_OK) return;
+    const int slow = ask_for_much(http), idle = ask_for_much(http);
+    const double begin = tr_clock_sec();
+    assert_true(read_slowly(slow, 60000) >= LARGE_BYTES);
+    assert_true(tr_clock_sec() - begin > 2 * params.read_sec);
+    assert_true(read_slowly(idle, 0) < LARGE_BYTES);
+    close(slow);
+    close(idle);
+    tr_http_stop(&http);
+}
+
 #define HEAD "Host: localhost\r\nContent-Type: text/x\r\n"
 
 static void bodies_are_read_up_to_their_limit(void **state) {
@@ -243,6 +288,9 @@ static void bodies_are_read_up_to_their_limit(void **state) {
             fail_msg("case %zu: %d %s", i, status, text);
     }
     assert_int_equal(send_request(http, "GET /", HEAD "Content-Length: 4\r\n\r\nbody", text), 413);
+    tr_http_limit_bodies(http, 3);
+    assert_int_equal(send_request(http, "POST /", HEAD "Content-Length: 4\r\n\r\nbody", text), 413);
+    assert_non_null(strstr(text, "at most 3 bytes"));
     assert_int_equal(send_request(http, "PUT /", HEAD "\r\n", text), 405);
     tr_http_stop(&http);
 }
@@ -286,6 +334,7 @@ int main(void) {
         cmocka_unit_test(requests_are_answered_or_refused),
         cmocka_unit_test(port_in_use_is_an_error),
         cmocka_unit_test(slow_sender_is_closed),
+        cmocka_unit_test(readers_are_served_as_long_as_they_read),
         cmocka_unit_test(idle_connections_make_room),
         cmocka_unit_test(bodies_are_read_up_to_their_limit),
         cmocka_unit_test(streams_are_sent_and_closed),
