@@ -47,7 +47,8 @@ typedef struct {
     int64_t sample_bytes; /* of one of its samples, dense */
     int64_t classes;      /* 0: regression */
     int64_t outputs;      /* values per sample: one per class, or one per target */
-    int64_t batch;        /* samples computed at once: data.batch_size */
+    /* samples computed at once, at most: data.micro_batch. On the CPU in fp32 fewer take less time */
+    int64_t batch;
     int64_t step;         /* of the checkpoint; -1: unknown */
     const char *weights;  /* path of the opened checkpoint */
     /* [classes] as the training data had them; NULL: unknown. Of the predictor */

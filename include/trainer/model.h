@@ -76,7 +76,7 @@ typedef struct {
     tr_status_t (*generate)(tr_graph_t *g, const tr_config_t *config, const tr_model_texts_t *texts,
                             tr_tensor_t *out_logits);
     /* Appends the model to the open program. Called once per program with the same config; equal
-     * calls must append equal ops. */
+     * calls must append equal ops. Programs may differ in the number of samples. */
     tr_status_t (*build)(tr_graph_t *g, const tr_config_t *config, const tr_model_batch_t *batch,
                          tr_model_result_t *out);
 } tr_model_t;
