@@ -165,6 +165,22 @@ ok $? "three starts without a new checkpoint: the third is 93"
 fresh; kubelet a 93 "- - 137" "again - 75" "again 1 75" "again - 75" "again - 75" "again - 75"
 [ "$codes" = "75 75 75 75 75 93 " ]
 ok $? "a new checkpoint begins the count again"
+# Workers that come late, and one that never does. Nothing listens at port 1.
+late() { LAUNCH_JOB=c OMPI_MCA_orte_default_hostfile=hosts "$@" "$launch" runs/net ./mpirun -np 2 trainer >out 2>&1; }
+fresh; rm -f starts; echo "done 1 0" >plan
+echo "127.0.0.1 slots=1" >hosts
+python3 -I -c 'import socket, sys, time
+s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1], flush=True)
+time.sleep(1.5); s.listen(); time.sleep(60)' >port &
+listener=$!
+until_true [ -s port ]
+late env LAUNCH_PORT="$(cat port)" && [ "$(started)" = 1 ] && names out "waiting for 127.0.0.1"
+ok $? "a worker that comes late is waited for"
+kill $listener
+fresh; rm -f starts
+late env LAUNCH_PORT=1 LAUNCH_WAIT=1
+[ $? = 75 ] && [ ! -e starts ] && [ ! -e runs/net.launch ]
+ok $? "one that does not come: 75, and the start does not count"
 "$launch" >out 2>&1
 [ $? = 2 ] && grep -q '^launch RUN' out && ! "$launch" runs/net >out 2>&1 && names out COMMAND
 ok $? "without arguments it says how it is used"
@@ -187,6 +203,17 @@ kill -TERM $!
 wait $!
 ended_well $?
 ok $? "TERM: trainer saves, and launch ends with 75"
+# A start beside one that still runs
+fresh
+# shellcheck disable=SC2086
+"$launch" runs/net "$TRAINER" net.ini $long >first 2>&1 &
+first=$!
+until_true begun runs/net
+# shellcheck disable=SC2086
+TRAINER_RUN_LOCK_WAIT=1s "$launch" runs/net "$TRAINER" net.ini $long >out 2>&1
+[ $? = 75 ] && kill -TERM $first && wait $first
+[ $? = 75 ] && grep -q 'verdict: again' first && grep -q '^again' runs/net/verdict && ! ls runs/net.verdict* 2>/dev/null
+ok $? "a start beside one that still runs: 75, and the other ends well"
 "$launch" runs/net "$TRAINER" net.ini resume=no >out 2>&1
 [ $? = 93 ] && grep -q 'verdict: no ' out
 ok $? "a run that is refused: 93"
