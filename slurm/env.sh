@@ -3,6 +3,7 @@
 # environment of sbatch.
 
 # The program. A relative path starts at the folder where sbatch was called.
+[ -n "${TRAINER-}" ] || [ -x ./trainer ] || TRAINER=$(command -v trainer || true)   # installed
 TRAINER=${TRAINER:-./trainer}
 
 # Modules. The MPI must be the one that trainer was built with.
