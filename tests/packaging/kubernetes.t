@@ -177,10 +177,36 @@ until_true [ -s port ]
 late env LAUNCH_PORT="$(cat port)" && [ "$(started)" = 1 ] && names out "waiting for 127.0.0.1"
 ok $? "a worker that comes late is waited for"
 kill $listener
-fresh; rm -f starts
+fresh; rm -f starts; mkdir runs; echo "c 2 75" >runs/net.launch
 late env LAUNCH_PORT=1 LAUNCH_WAIT=1
-[ $? = 75 ] && [ ! -e starts ] && [ ! -e runs/net.launch ]
+[ $? = 75 ] && [ ! -e starts ] && [ "$(cat runs/net.launch)" = "c 2 75" ]
 ok $? "one that does not come: 75, and the start does not count"
+# A clock that is 200 s later each time, as where each attempt takes long
+mkdir -p clock term
+cat >clock/date <<'END'
+#!/bin/sh
+echo . >>ticks
+echo $(($(wc -l <ticks) * 200))
+END
+# Whatever launch calls before COMMAND may be slow: TERM comes while it makes the folder.
+cat >term/mkdir <<END
+#!/bin/sh
+kill -TERM \$PPID
+exec $(command -v mkdir) "\$@"
+END
+chmod +x clock/date term/mkdir
+late env PATH="$PWD/clock:$PATH" LAUNCH_PORT=1 timeout 60
+[ $? = 75 ] && [ "$(grep -c '^launch: waiting for 127.0.0.1' out)" = 2 ] && [ "$(wc -l <ticks)" = 4 ]
+ok $? "the limit of 10 minutes is one of time, not of attempts"
+fresh; rm -f starts hosts
+PATH=$PWD/term:$PATH "$launch" runs/net ./mpirun -np 2 trainer >out 2>&1
+[ $? = 75 ] && [ -d runs ] && [ ! -e starts ] && [ ! -e runs/net.launch ]
+ok $? "TERM at once: 75, nothing is started, and the start does not count"
+fresh
+settings() { "$launch" runs/net sh -c 'echo "$TRAINER_RUN_LOCK_WAIT $TRAINER_RUN_VERDICT"' 2>/dev/null; }
+one=$(settings) other=$(TRAINER_RUN_LOCK_WAIT=7s settings)
+[[ $one == "5min runs/net."* ]] && [[ $other == "7s runs/net."* ]] && [ "${one#* }" != "${other#* }" ]
+ok $? "a start waits for the run folder, and has a verdict file of its own"
 "$launch" >out 2>&1
 [ $? = 2 ] && grep -q '^launch RUN' out && ! "$launch" runs/net >out 2>&1 && names out COMMAND
 ok $? "without arguments it says how it is used"
@@ -211,9 +237,12 @@ first=$!
 until_true begun runs/net
 # shellcheck disable=SC2086
 TRAINER_RUN_LOCK_WAIT=1s "$launch" runs/net "$TRAINER" net.ini $long >out 2>&1
-[ $? = 75 ] && kill -TERM $first && wait $first
+[ $? = 75 ] && [ ! -e runs/net/verdict ]
+ok $? "a start beside one that still runs: 75, and no verdict about the other"
+kill -TERM $first
+wait $first
 [ $? = 75 ] && grep -q 'verdict: again' first && grep -q '^again' runs/net/verdict && ! ls runs/net.verdict* 2>/dev/null
-ok $? "a start beside one that still runs: 75, and the other ends well"
+ok $? "the other ends well"
 "$launch" runs/net "$TRAINER" net.ini resume=no >out 2>&1
 [ $? = 93 ] && grep -q 'verdict: no ' out
 ok $? "a run that is refused: 93"
