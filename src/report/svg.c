@@ -194,9 +194,12 @@ void tr_svg_draw(const tr_svg_chart_t *chart, const tr_svg_series_t *series, siz
 }
 
 void tr_svg_stack(const tr_str_t *charts, size_t count, tr_str_t *out) {
+    const tr_str_t *last = NULL;
     size_t drawn = 0, at = 0;
-    for (size_t i = 0; i < count; i++) drawn += charts[i].text != NULL;
-    if (drawn == 0) return;
+    for (size_t i = 0; i < count; i++)
+        if (charts[i].text) drawn++, last = &charts[i];
+    if (drawn == 1) tr_str_append(out, last->text);
+    if (drawn <= 1) return;
     tr_str_printf(out,
                   "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 %d %zu' width='%d' "
                   "height='%zu'>\n",

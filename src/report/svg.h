@@ -24,7 +24,7 @@ typedef struct {
 void tr_svg_draw(const tr_svg_chart_t *chart, const tr_svg_series_t *series, size_t count,
                  tr_str_t *out);
 /* Appends one image of the charts that tr_svg_draw made, one below the other. Empty ones are left
- * out; nothing if all are. */
+ * out: a single one is the image, and none is nothing. */
 void tr_svg_stack(const tr_str_t *charts, size_t count, tr_str_t *out);
 
 #endif

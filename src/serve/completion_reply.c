@@ -41,14 +41,18 @@ static void token_text(const tr_completion_t *c, int32_t id, tr_str_t *out) {
 
 /* -- parts ------------------------------------------------------------------------------------- */
 
+typedef struct {
+    int32_t id;
+    tr_token_score_t score;
+    json_int_t offset; /* in the text, in characters */
+} part_token_t;
+
 /* What is new of a choice: copied with the lock of the queue, composed without it. */
 typedef struct {
     const tr_choice_t *choice;
     bool is_first;
     tr_str_t text;
-    tr_ids_t tokens; /* these, where there are logprobs */
-    TR_VEC(tr_token_score_t) scores;
-    TR_VEC(json_int_t) offsets; /* of the tokens in the text, in characters */
+    TR_VEC(part_token_t) tokens; /* none without logprobs */
     const char *finish_reason;
 } part_t;
 typedef TR_VEC(part_t) parts_t;
@@ -57,8 +61,6 @@ static void parts_free(parts_t *parts) {
     for (size_t i = 0; i < parts->count; i++) {
         tr_str_free(&parts->data[i].text);
         tr_vec_free(&parts->data[i].tokens);
-        tr_vec_free(&parts->data[i].scores);
-        tr_vec_free(&parts->data[i].offsets);
     }
     tr_vec_free(parts);
 }
@@ -68,9 +70,10 @@ static tr_status_t part_take_tokens(part_t *part, const tr_choice_t *choice, tr_
     for (; sent->tokens < out->shown_tokens; sent->tokens++) {
         for (; sent->counted < out->starts.data[sent->tokens]; sent->counted++)
             sent->characters += ((unsigned char)out->bytes.text[sent->counted] >> 6) != 2;
-        TR_TRY(tr_vec_push(&part->tokens, choice->tokens.data[sent->tokens]));
-        TR_TRY(tr_vec_push(&part->scores, choice->scores.data[sent->tokens]));
-        TR_TRY(tr_vec_push(&part->offsets, (json_int_t)sent->characters));
+        const part_token_t token = {.id = choice->tokens.data[sent->tokens],
+                                    .score = choice->scores.data[sent->tokens],
+                                    .offset = (json_int_t)sent->characters};
+        TR_TRY(tr_vec_push(&part->tokens, token));
     }
     return TR_OK;
 }
@@ -106,17 +109,18 @@ static json_t *part_logprobs(const tr_completion_t *c, const part_t *part) {
            *offsets = json_array();
     tr_str_t text = {0};
     for (size_t i = 0; i < part->tokens.count; i++) {
-        const tr_token_score_t *score = &part->scores.data[i];
+        const part_token_t *token = &part->tokens.data[i];
+        const tr_token_score_t *score = &token->score;
         json_t *top = json_object();
         for (int k = 0; k < c->logprobs && score->id[k] >= 0; k++) {
             token_text(c, score->id[k], &text);
             json_object_set_new(top, text.text ? text.text : "", json_real(score->best[k]));
         }
-        token_text(c, part->tokens.data[i], &text);
+        token_text(c, token->id, &text);
         json_array_append_new(tokens, json_stringn(text.text ? text.text : "", text.length));
         json_array_append_new(own, json_real(score->own));
         json_array_append_new(best, top);
-        json_array_append_new(offsets, json_integer(part->offsets.data[i]));
+        json_array_append_new(offsets, json_integer(token->offset));
     }
     tr_str_free(&text);
     return json_pack("{s:o, s:o, s:o, s:o}", "tokens", tokens, "token_logprobs", own,

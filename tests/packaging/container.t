@@ -132,13 +132,12 @@ while read -r name; do
 done <ignored >out
 [ ! -s out ] && [ "$(wc -l <ignored)" -gt 5 ]
 ok $? "what git ignores stays out of the context"
-number=$(sed -n 's/^.define TRAINER_VERSION_[MP][A-Z]*  *\([0-9]\)/\1/p' "$TRAINER_ROOT/include/trainer/version.h" |
-    paste -sd.)
+number=$("$TRAINER" --version | sed -n '1s/^trainer \([0-9.]*\).*/\1/p')
 label=org.opencontainers.image
-grep -qx "ARG VERSION=$number" "$dockerfile" && for image in cpu cuda; do
+grep -qx "ARG VERSION=$number" "$dockerfile" && (for image in cpu cuda; do
     stage build-$image | grep -q "commit=\"\$COMMIT\"" && stage serve-$image | grep -q "$label.version=\"\$VERSION\"" &&
         stage serve-$image | grep -q "$label.licenses=\"$(sed -n '1s/ License$//p' "$TRAINER_ROOT/LICENSE")\"" || exit 1
-done
+done)
 ok $? "labels have the version and the licence, and the program the commit"
 
 # sshd reads its settings: -t needs a key of the host.

@@ -28,7 +28,7 @@ for name in $("$root/tools/install-deps" --list | sed -n 's/^Spack: *spack insta
     esac
     grep -qE "depends_on\(\"$name[\"@]" "$spack" || echo "spack: no $name"
 done >out
-[ ! -s out ] && for name in mpi pkgconfig zlib-api jpeg; do grep -q "depends_on(\"$name\"" "$spack" || exit 1; done
+[ ! -s out ] && (for name in mpi pkgconfig zlib-api jpeg; do grep -q "depends_on(\"$name\"" "$spack" || exit 1; done)
 ok $? "Spack's recipe depends on what tools/install-deps names"
 for name in libopenmpi-dev libhdf5-dev libdnnl-dev libjansson-dev libxxhash-dev zlib1g-dev; do
     grep -q "('$name', " "$recipe" || echo "easybuild: no $name"
@@ -36,7 +36,7 @@ done >out
 [ ! -s out ] && grep -qx "sources = \['trainer-%(version)s.tar.gz'\]" "$recipe" &&
     grep -q -- '--prefix=trainer-$(number)/' "$root/Makefile"
 ok $? "EasyBuild's on the required ones, and takes the tarball of make dist"
-number=$(sed -n 's/^.define TRAINER_VERSION_[MP][A-Z]*  *\([0-9]\)/\1/p' "$root/include/trainer/version.h" | paste -sd.)
+number=$("$TRAINER" --version | sed -n '1s/^trainer \([0-9.]*\).*/\1/p')
 [ "${recipe##*/}" = "trainer-mpi-$number.eb" ] && grep -qx "version = '$number'" "$recipe"
 ok $? "its version is that of the program"
 # One name: that of the Debian package.
