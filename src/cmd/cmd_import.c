@@ -116,12 +116,21 @@ static const tr_importer_t *import_find(const import_options_t *o) {
     return NULL;
 }
 
+/* Whether the usage has the option, not only a longer one. */
+static bool import_has(const char *usage, const char *option) {
+    const size_t length = strlen(option);
+    while ((usage = strstr(usage, option)) &&
+           (isalpha((unsigned char)usage[length]) || usage[length] == '-'))
+        usage += length;
+    return usage != NULL;
+}
+
 /* Refuses an option that is not in the usage of the importer; --chunk and --force apply to all. */
 static tr_status_t import_check(void *options, const char *option) {
     import_options_t *o = options;
     const tr_importer_t *importer = import_find(o);
     if (strcmp(option, "--valid-fraction") == 0) o->params.is_valid_given = true;
-    if (!importer || strstr("--chunk --force", option) || strstr(importer->usage, option))
+    if (!importer || strstr("--chunk --force", option) || import_has(importer->usage, option))
         return TR_OK;
     return TR_FAIL(TR_ERR_USAGE, "%s does not accept %s; usage: trainer import %s %s",
                    importer->name, option, importer->name, importer->usage);
@@ -227,6 +236,7 @@ static const cmd_option_t options[] = {
     CMD_OPTION_AUTO_INT(import_options_t, params.classes, "--classes", "N", 0, CMD_NO_LIMIT, ""),
     CMD_OPTION_INT(import_options_t, params.seed, "--seed", "N", "0", 0, CMD_NO_LIMIT, ""),
     CMD_OPTION_TEXT(import_options_t, params.tokenizer, "--tokenizer", "TOKENIZER", NULL, ""),
+    CMD_OPTION_TEXT(import_options_t, params.ids, "--ids", "FORM", NULL, ""),
     CMD_OPTION_TEXT(import_options_t, params.field, "--field", "NAME", NULL, ""),
 };
 

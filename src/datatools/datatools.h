@@ -32,8 +32,8 @@ typedef struct {
     /* synthetic images and volumes: "32x32x3"; images: "64x64", height and width. NULL: depends on
      * `what`, or on the images */
     const char *shape;
-    bool grey;     /* images: convert to one channel */
-    bool in_order; /* images: not shuffled */
+    bool grey;         /* images: convert to one channel */
+    bool in_order;     /* images: not shuffled */
     /* synthetic: training samples, and a sixth as many for testing; -1: depends on `what` */
     int64_t samples;
     int64_t classes; /* synthetic: 0: regression; -1: 10 */
@@ -48,6 +48,7 @@ typedef struct {
     const char *const *input; /* [input_count]: the files, `in` first */
     int input_count;
     const char *tokenizer; /* spec for tr_tokenizer_create; NULL: not given */
+    const char *ids;       /* tokens: how ids without a header are stored; NULL: not given */
     const char *field;     /* text: member of JSON lines; NULL: depends on the file name */
     double valid_fraction; /* fraction of the tokens, images or rows for the group valid */
     bool is_valid_given;   /* csv: also without test_fraction, which else decides */

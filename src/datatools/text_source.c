@@ -2,6 +2,7 @@
 #include "text_source.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "data/foreign.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -70,6 +71,22 @@ static tr_status_t source_take_lines(source_t *s, const char *text, size_t bytes
     return s->held.status;
 }
 
+/* Refuses what is not text, by the first bytes of the content. *out_skip: bytes of UTF-8's byte order
+ * mark, which is no text. */
+static tr_status_t source_check_begin(const source_t *s, size_t bytes, size_t *out_skip) {
+    static const char utf8[] = "\xef\xbb\xbf", *const utf16[] = {"\xff\xfe", "\xfe\xff"};
+    TR_TRY(tr_check_foreign(s->path, s->piece, bytes, true));
+    for (size_t i = 0; i < TR_COUNT(utf16); i++)
+        if (bytes >= 2 && memcmp(s->piece, utf16[i], 2) == 0)
+            return TR_FAIL(
+                TR_ERR_DATA,
+                "'%s' is text in UTF-16, by its first bytes; expected UTF-8. Convert it: "
+                "iconv -f UTF-16 -t UTF-8 '%s' >text.txt.",
+                s->path, s->path);
+    *out_skip = bytes >= 3 && memcmp(s->piece, utf8, 3) == 0 ? 3 : 0;
+    return TR_OK;
+}
+
 tr_status_t tr_text_read(const char *path, const char *field, const tr_text_sink_t *sink) {
     const bool has_lines = field || ends_in(path, ".jsonl") || ends_in(path, ".jsonl.gz");
     source_t s = {.path = path, .field = has_lines ? field ? field : "text" : NULL, .sink = sink};
@@ -96,16 +113,20 @@ tr_status_t tr_text_read(const char *path, const char *field, const tr_text_sink
             status = TR_FAIL(TR_ERR_DATA, "'%s' is empty: it has no text.", path);
         if (status != TR_OK) goto done;
         if (got == 0) break;
+        size_t skip = 0;
+        if (!any) TR_TRY_GOTO(source_check_begin(&s, (size_t)got, &skip), done);
+        const char *text = s.piece + skip;
+        const size_t bytes = (size_t)got - skip;
         if (s.field)
-            status = source_take_lines(&s, s.piece, (size_t)got);
-        else if (memchr(s.piece, 0, (size_t)got))
+            status = source_take_lines(&s, text, bytes);
+        else if (memchr(text, 0, bytes))
             status =
                 TR_FAIL(TR_ERR_DATA,
                         "'%s' is not text: it has a NUL byte. `trainer import tokens` reads files "
-                        "of token ids.",
+                        "of token ids; iconv converts text in UTF-16 or UTF-32 to UTF-8.",
                         path);
         else
-            status = sink->text(sink->self, s.piece, (size_t)got);
+            status = sink->text(sink->self, text, bytes);
         if (status != TR_OK) goto done;
     }
     if (!s.field)

@@ -15,8 +15,9 @@ typedef struct {
 
 /* Reads a file piece by piece. In JSON lines (`field` is given, or the name ends in .jsonl or
  * .jsonl.gz), each line is an object and a document, whose text is the member `field` (NULL:
- * "text"). Any other file is one document. TR_ERR_DATA: the file is empty or damaged, or a line is
- * invalid; the message has its number. */
+ * "text"). Any other file is one document. A byte order mark of UTF-8 is left out. TR_ERR_DATA: the
+ * file is empty, damaged or of another format or encoding, or a line is invalid; the message has its
+ * number. */
 tr_status_t tr_text_read(const char *path, const char *field, const tr_text_sink_t *sink);
 
 #endif

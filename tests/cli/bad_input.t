@@ -39,6 +39,8 @@ mkfifo pipe.csv
 printf '1,2,0\n,4,1\n' >blank.csv
 printf 'a;b;kind\n1,5;2;x\n' >semicolons.csv
 : >empty.txt; printf '{"text":"abc"}\n{"text":abc}\n' >bad.jsonl; printf '\1\0\54\1' >wide.bin
+printf '\50\265\57\375' >text.zst
+for id in 1 2 3 4 5 6 7; do printf "\\$id\\1\\0\\0\\$id\\2\\0\\0\\$id\\3\\0\\0\\$id\\4\\0\\0"; done >u32.bin
 printf "some text" >some.txt
 "$TRAINER" import text some.txt tokens.h5 --tokenizer bytes >out 2>&1 || { cat out; exit 1; }
 printf 'a,y\n1,2.5\n2,1e300\n' >beyond.csv
