@@ -234,7 +234,8 @@ static tr_status_t check_length(const tokens_t *self) {
     return TR_FAIL(
         TR_ERR_DATA,
         "%s: /%s has %lld token%s, but a window with model.context = %lld needs %lld, including "
-        "its last label: add text, or reduce model.context.",
+        "its last label: add text, reduce model.context, or import the text with another "
+        "--valid-fraction, which divides the tokens into training and validation.",
         part->file.path, part->x.name, (long long)self->tokens, self->tokens == 1 ? "" : "s",
         (long long)self->context, (long long)self->context + 1);
 }

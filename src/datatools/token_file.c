@@ -154,10 +154,11 @@ tr_status_t tr_token_file_write(tr_token_file_t *f, const tr_token_vocab_t *voca
     tr_writer_t *writer = NULL;
     char *json = NULL;
     tr_status_t status;
+    if (all == 0) return TR_FAIL(TR_ERR_DATA, "'%s': the input has no tokens.", f->path);
     if (train < 1)
         return TR_FAIL(TR_ERR_DATA,
                        "'%s': %lld token%s, which leaves none for training with --valid-fraction "
-                       "%g: add text.",
+                       "%g: add text, or give a smaller --valid-fraction.",
                        f->path, (long long)all, all == 1 ? "" : "s", params->valid_fraction);
     TR_TRY(tr_writer_create(f->path, &params->writer, &writer));
     TR_TRY_GOTO(spool_rewind(&f->tokens, f->path), done);
