@@ -180,8 +180,8 @@ bool tr_is_folder(const char *path) {
     return stat(path, &found) == 0 && S_ISDIR(found.st_mode);
 }
 
-static int entry_is_shown(const struct dirent *entry) {
-    return entry->d_name[0] != '.';
+static int entry_is_inside(const struct dirent *entry) {
+    return strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
 }
 
 static int entry_by_bytes(const struct dirent **a, const struct dirent **b) {
@@ -189,7 +189,7 @@ static int entry_by_bytes(const struct dirent **a, const struct dirent **b) {
 }
 
 tr_status_t tr_entries_read(const char *folder, tr_entries_t *out) {
-    out->count = scandir(folder, &out->entry, entry_is_shown, entry_by_bytes);
+    out->count = scandir(folder, &out->entry, entry_is_inside, entry_by_bytes);
     if (out->count >= 0) return TR_OK;
     *out = (tr_entries_t){0};
     return tr_io_fail("read the folder", folder, errno);

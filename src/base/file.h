@@ -18,7 +18,7 @@ bool tr_exists_in(const char *dir, const char *name, char path[4096]);
 bool tr_path_ends_in(const char *path, const char *ending);
 /* Whether there is a folder, or a link to one. */
 bool tr_is_folder(const char *path);
-/* What is in a folder: names in order of their bytes, without those that begin with a dot. */
+/* What is in a folder: names in order of their bytes, without . and .. */
 typedef struct {
     struct dirent **entry; /* [count] */
     int count;

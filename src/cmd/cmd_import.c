@@ -232,6 +232,7 @@ static const cmd_option_t options[] = {
     CMD_OPTION_TEXT(import_options_t, params.shape, "--shape", "SHAPE", NULL, ""),
     CMD_OPTION_FLAG(import_options_t, params.grey, "--grey", ""),
     CMD_OPTION_FLAG(import_options_t, params.in_order, "--no-shuffle", ""),
+    CMD_OPTION_FLAG(import_options_t, params.skip_corrupt, "--skip-corrupt", ""),
     CMD_OPTION_AUTO_INT(import_options_t, params.samples, "--samples", "N", 1, CMD_NO_LIMIT, ""),
     CMD_OPTION_AUTO_INT(import_options_t, params.classes, "--classes", "N", 0, CMD_NO_LIMIT, ""),
     CMD_OPTION_INT(import_options_t, params.seed, "--seed", "N", "0", 0, CMD_NO_LIMIT, ""),

@@ -1,26 +1,24 @@
 /* Image files as data sets of a trained model: those of a folder and of the folders in it, or of a
  * list. They are decoded when they are read, to the size and the channels of the training. */
 #include "image.h"
+#include "pictures.h"
 #include "preprocess.h"
 #include "shared.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "trainer/log.h"
 
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define LIST_BYTES ((int64_t)1 << 30)
-#define DEPTH      4 /* folders in folders */
 
 typedef struct {
     tr_dataset_t base;
     const char *root; /* the folder or the list */
-    TR_VEC(char *) path;
+    bool is_list;
+    tr_pictures_t pictures;
     TR_VEC(const char *) text; /* the paths from the folder, or from that of the list, on */
-    TR_VEC(int32_t) label;
 } images_t;
 
 static const char *const text_name[] = {"file"};
@@ -31,38 +29,13 @@ bool tr_images_are_named(const char *path) {
 
 static void close_images(tr_dataset_t *dataset) {
     images_t *self = (images_t *)dataset;
-    for (size_t i = 0; i < self->path.count; i++) tr_free(&self->path.data[i]);
-    tr_vec_free(&self->path);
+    tr_pictures_free(&self->pictures);
     tr_vec_free(&self->text);
-    tr_vec_free(&self->label);
     for (int list = 0; list < TR_NAMES_LISTS; list++) tr_names_free(&dataset->info.names[list]);
     tr_free(&self);
 }
 
 /* -- which files ------------------------------------------------------------------------------- */
-
-static tr_status_t images_add(images_t *self, const char *path) {
-    char *copy = NULL;
-    TR_TRY(tr_strdup(path, &copy));
-    const tr_status_t status = tr_vec_push(&self->path, copy);
-    if (status != TR_OK) tr_free(&copy);
-    return status;
-}
-
-static tr_status_t images_list_folder(images_t *self, const char *folder, int depth) {
-    tr_entries_t entries = {0};
-    char path[4096];
-    tr_status_t status = tr_entries_read(folder, &entries);
-    for (int i = 0; i < entries.count && status == TR_OK; i++) {
-        status = tr_path_join(folder, entries.entry[i]->d_name, path);
-        if (status == TR_OK && tr_is_folder(path) && depth < DEPTH)
-            status = images_list_folder(self, path, depth + 1);
-        else if (status == TR_OK && tr_image_is_named(path))
-            status = images_add(self, path);
-    }
-    tr_entries_free(&entries);
-    return status;
-}
 
 /* One path a line, from the folder of the list on. */
 static tr_status_t images_list_lines(images_t *self, const char *list) {
@@ -71,23 +44,31 @@ static tr_status_t images_list_lines(images_t *self, const char *list) {
     snprintf(folder, sizeof folder, "%.*s", (int)(tr_file_name(list) - list), list);
     TR_TRY(tr_read_text(list, LIST_BYTES, &text, &bytes));
     tr_status_t status = TR_OK;
-    for (char *rest = text, *line; status == TR_OK && (line = strsep(&rest, "\n"));) {
+    char *begin = text + (strncmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0); /* a byte order mark */
+    for (char *rest = begin, *line; status == TR_OK && (line = strsep(&rest, "\n"));) {
         line[strcspn(line, "\r")] = '\0';
         if (!*line) continue;
         snprintf(path, sizeof path, "%s%s", *line == '/' ? "" : folder, line);
-        status = images_add(self, path);
+        tr_picture_t picture = {0};
+        status = tr_strdup(path, &picture.path);
+        if (status == TR_OK) status = tr_vec_push(&self->pictures, picture);
     }
     tr_free(&text);
     return status;
 }
 
 static tr_status_t images_list(images_t *self) {
-    if (tr_is_folder(self->root)) {
-        TR_TRY(images_list_folder(self, self->root, 0));
-    } else {
+    tr_left_out_t *left = NULL;
+    if (self->is_list) {
         TR_TRY(images_list_lines(self, self->root));
+    } else {
+        TR_TRY(tr_alloc(sizeof *left, "images", &left));
+        const tr_status_t status = tr_pictures_below(self->root, 0, &self->pictures, left);
+        tr_left_out_say(left, self->root);
+        tr_free(&left);
+        TR_TRY(status);
     }
-    if (self->path.count > 0) return TR_OK;
+    if (self->pictures.count > 0) return TR_OK;
     return TR_FAIL(TR_ERR_DATA,
                    "'%s' has no images: expected a folder with .jpg, .jpeg or .png files, or a "
                    "list of them in a .txt file, one path a line.",
@@ -99,7 +80,7 @@ static tr_status_t images_list(images_t *self) {
 static tr_status_t images_read_one(const images_t *self, int64_t i, uint8_t *out) {
     const int64_t *dim = self->base.info.field[0].shape.dim;
     tr_image_t image;
-    TR_TRY(tr_image_read(self->path.data[i], (int)dim[2], &image));
+    TR_TRY(tr_image_read(self->pictures.data[i].path, (int)dim[2], &image));
     const tr_status_t status = tr_image_resize(&image, dim[0], dim[1], out);
     tr_image_free(&image);
     return status;
@@ -111,60 +92,55 @@ static tr_status_t read_images(tr_dataset_t *dataset, int64_t first, int64_t cou
     const int64_t bytes = dataset->info.field[0].sample_bytes;
     for (int64_t i = 0; dst[0] && i < count; i++)
         TR_TRY(images_read_one(self, first + i, (uint8_t *)dst[0] + i * bytes));
-    if (dataset->info.field_count > 1 && dst[1])
-        memcpy(dst[1], self->label.data + first, (size_t)count * sizeof *self->label.data);
+    for (int64_t i = 0; dataset->info.field_count > 1 && dst[1] && i < count; i++)
+        ((int32_t *)dst[1])[i] = self->pictures.data[first + i].label;
     return TR_OK;
-}
-
-/* data.skip_corrupt: decodes every file once, and leaves out those that cannot be. */
-static tr_status_t images_skip_corrupt(images_t *self) {
-    size_t kept = 0;
-    const int64_t count = (int64_t)self->path.count;
-    const size_t bytes = (size_t)self->base.info.field[0].sample_bytes;
-    char *is_bad = NULL;
-    TR_TRY(tr_alloc((size_t)count, "images", &is_bad));
-#pragma omp parallel for schedule(dynamic)
-    for (int64_t i = 0; i < count; i++) {
-        uint8_t *pixels = NULL;
-        is_bad[i] = tr_alloc(bytes, "an image", &pixels) != TR_OK ||
-                    images_read_one(self, i, pixels) != TR_OK;
-        tr_free(&pixels);
-        tr_error_clear();
-    }
-    for (int64_t i = 0; i < count; i++) {
-        if (is_bad[i])
-            TR_WARN("'%s' cannot be decoded and is left out (data.skip_corrupt)",
-                    self->path.data[i]);
-        if (is_bad[i])
-            tr_free(&self->path.data[i]);
-        else
-            self->path.data[kept++] = self->path.data[i];
-    }
-    self->path.count = kept;
-    tr_free(&is_bad);
-    if (kept > 0) return TR_OK;
-    return TR_FAIL(TR_ERR_DATA, "'%s': none of its %lld images can be decoded.", self->root,
-                   (long long)count);
 }
 
 /* -- the data set ------------------------------------------------------------------------------ */
 
-/* The class of a file is the folder that it is in. */
-static tr_status_t images_add_label(images_t *self, const tr_names_t *classes, const char *path) {
-    const char *end = tr_file_name(path) - 1, *begin = end;
+/* The label of a class; their number if none has this name. */
+static int32_t class_of(const tr_names_t *classes, const char *name, size_t length) {
     int32_t label = 0;
-    while (begin > path && begin[-1] != '/') begin--;
-    const size_t length = end >= path ? (size_t)(end - begin) : 0;
     while (label < classes->count && (strlen(classes->name[label]) != length ||
-                                      memcmp(classes->name[label], begin, length) != 0))
+                                      memcmp(classes->name[label], name, length) != 0))
         label++;
-    if (label < classes->count) return tr_vec_push(&self->label, label);
+    return label;
+}
+
+/* The class of a file in a folder is the first folder below that one, as in an import, and of a file
+ * directly in it that folder. In a list it is the nearest folder that is named as a class. `text` is
+ * the part of the path from the folder on. */
+static tr_status_t images_find_label(const images_t *self, const tr_names_t *classes,
+                                     const char *text, tr_picture_t *picture) {
+    const char *name = text, *path = picture->path, *end = tr_file_name(path);
+    size_t length = strcspn(text, "/");
+    if (self->is_list || !text[length]) {
+        name = path;
+        length = 0;
+        while (end > path && class_of(classes, name, length) == classes->count) {
+            while (end > path && end[-1] == '/') end--;
+            for (name = end; name > path && name[-1] != '/';) name--;
+            length = (size_t)(end - name);
+            end = self->is_list ? name : path;
+        }
+    }
+    picture->label = class_of(classes, name, length);
+    if (picture->label < classes->count) return TR_OK;
     tr_str_t known = {0};
     tr_names_say((const char *const *)classes->name, classes->count, &known);
-    TR_FAIL(TR_ERR_DATA,
-            "'%s': its folder must be named as its class, one of the training data (%s), found "
-            "'%.*s'.",
-            path, known.text ? known.text : "they have no names", (int)length, begin);
+    if (self->is_list)
+        TR_FAIL(TR_ERR_DATA,
+                "'%s': expected a folder in this path that is named as a class of the training "
+                "data (%s), found none.",
+                path, known.text ? known.text : "they have no names");
+    else
+        TR_FAIL(TR_ERR_DATA,
+                "'%s': expected a class of the training data (%s) as the first folder below '%s', "
+                "found '%.*s'. Name the folder that has a folder for each class, as in data.test = "
+                "FOLDER/test.",
+                path, known.text ? known.text : "they have no names", self->root, (int)length,
+                name);
     tr_str_free(&known);
     return TR_ERR_DATA;
 }
@@ -173,17 +149,18 @@ static tr_status_t images_describe(images_t *self, const tr_preprocess_t *traine
                                    bool inputs_only) {
     tr_dataset_info_t *info = &self->base.info;
     const tr_names_t *classes = &trained->names[TR_NAMES_CLASSES];
-    const bool is_list = !tr_is_folder(self->root);
     const size_t folder =
-        is_list ? (size_t)(tr_file_name(self->root) - self->root) : strlen(self->root);
+        self->is_list ? (size_t)(tr_file_name(self->root) - self->root) : strlen(self->root);
     char shape[96];
-    info->samples = (int64_t)self->path.count;
-    for (size_t i = 0; i < self->path.count; i++) {
-        const bool is_inside = folder > 0 && strncmp(self->path.data[i], self->root, folder) == 0;
-        const char *text = self->path.data[i] + (is_inside ? folder : 0);
-        info->fingerprint = info->fingerprint * 1099511628211u ^ tr_hash_name(self->path.data[i]);
-        TR_TRY(tr_vec_push(&self->text, text + (is_inside ? strspn(text, "/") : 0)));
-        if (!inputs_only) TR_TRY(images_add_label(self, classes, self->path.data[i]));
+    info->samples = (int64_t)self->pictures.count;
+    for (size_t i = 0; i < self->pictures.count; i++) {
+        tr_picture_t *picture = &self->pictures.data[i];
+        const bool is_inside = folder > 0 && strncmp(picture->path, self->root, folder) == 0;
+        const char *text = picture->path + (is_inside ? folder : 0);
+        text += is_inside ? strspn(text, "/") : 0;
+        info->fingerprint = info->fingerprint * 1099511628211u ^ tr_hash_name(picture->path);
+        TR_TRY(tr_vec_push(&self->text, text));
+        if (!inputs_only) TR_TRY(images_find_label(self, classes, text, picture));
     }
     info->text_count = 1;
     info->text_name = text_name;
@@ -213,8 +190,9 @@ static tr_status_t images_open(images_t *self, const tr_data_settings_t *setting
     self->base.info.field_count = 1;
     self->base.info.field[0] = (tr_field_t){
         .name = "x", .dtype = TR_U8, .shape = *shape, .sample_bytes = tr_shape_elems(shape)};
+    self->is_list = !tr_is_folder(self->root);
     TR_TRY(images_list(self));
-    if (settings->skip_corrupt) TR_TRY(images_skip_corrupt(self));
+    if (settings->skip_corrupt) TR_TRY(tr_pictures_skip_corrupt(self->root, &self->pictures));
     return images_describe(self, trained, inputs_only);
 }
 

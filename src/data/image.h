@@ -10,8 +10,8 @@
 /* Pixels are (height, width, channels), channels 1 (grey) or 3 (RGB); NULL after a probe. */
 typedef struct {
     int64_t height, width;
-    int channels;
-    uint8_t *pixels; /* owned */
+    int channels, bits; /* bits: of a channel in the file */
+    uint8_t *pixels;    /* owned */
 } tr_image_t;
 
 /* Whether the path ends in .jpg, .jpeg or .png. */
@@ -22,7 +22,7 @@ bool tr_image_is_named(const char *path);
  */
 tr_status_t tr_image_probe(const char *path, tr_image_t *out);
 /*
- * Reads the file with `channels` (1 or 3). Grey is 0.299 R + 0.587 G + 0.114 B. Transparency is
+ * Reads the file with `channels` (1 or 3; 0: those of the file). Grey is 0.299 R + 0.587 G + 0.114 B. Transparency is
  * dropped, 16 bits are reduced to 8, and the EXIF orientation is ignored. Thread-safe.
  */
 tr_status_t tr_image_read(const char *path, int channels, tr_image_t *out);

@@ -36,7 +36,8 @@ static tr_status_t jpeg_read_guarded(reader_t *reader, FILE *file,
     jpeg_stdio_src(jpeg, file);
     jpeg_read_header(jpeg, TRUE);
     if (jpeg->num_components != 1 && jpeg->num_components != 3)
-        return tr_image_fail(reader->path, "its colours are CMYK, not RGB; convert it to RGB");
+        return tr_image_fail(reader->path, "its colours are CMYK, not RGB; convert it: mogrify "
+                                           "-colorspace sRGB FILE");
     TR_TRY(tr_image_make(reader->path, jpeg->image_height, jpeg->image_width, jpeg->num_components,
                          probe, out));
     if (probe) return TR_OK;

@@ -30,6 +30,7 @@ static tr_status_t png_read_guarded(reader_t *reader, FILE *file, png_structp pn
     const bool is_colour = png_get_color_type(png, info) & PNG_COLOR_MASK_COLOR;
     TR_TRY(tr_image_make(reader->path, png_get_image_height(png, info),
                          png_get_image_width(png, info), is_colour ? 3 : 1, probe, out));
+    out->bits = png_get_bit_depth(png, info);
     if (probe) return TR_OK;
     /* Any format is converted to grey or RGB with 8 bits. */
     png_set_expand(png);

@@ -103,7 +103,7 @@ static const tr_config_field_t fields[] = {
         "test data. 0: all."),
     TR_FIELD_BOOL(S, skip_corrupt, "no",
                   "Folders and lists of image files, for eval and predict: leaves out files that "
-                  "cannot be decoded, with a warning for each. no: they are an error.",
+                  "cannot be decoded, with a warning. no: they are an error.",
                   TR_RESUME_FREE),
     TR_FIELD_INT(S, synthetic_samples, "4096", 1, 1e12,
                  "format = synthetic or synthetic_tokens: samples per epoch, or "

@@ -34,6 +34,7 @@ typedef struct {
     const char *shape;
     bool grey;         /* images: convert to one channel */
     bool in_order;     /* images: not shuffled */
+    bool skip_corrupt; /* images: leaves out files that cannot be decoded */
     /* synthetic: training samples, and a sixth as many for testing; -1: depends on `what` */
     int64_t samples;
     int64_t classes; /* synthetic: 0: regression; -1: 10 */

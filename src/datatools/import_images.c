@@ -5,6 +5,7 @@
 #include "import_int.h"
 #include "base/rng.h"
 
+#include "trainer/log.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,9 +15,11 @@
 typedef struct {
     const tr_import_params_t *params;
     const char *folder;
-    tr_pictures_t pictures;
+    tr_image_folder_t pictures;
     int64_t height, width; /* of a sample; 0: not yet known */
     int channels;
+    int64_t deep; /* images with more than 8 bits per channel, */
+    const char *first_deep;
     tr_writer_t *writer;
     tr_moments_t moments;
     uint8_t *pixels; /* [batch] samples */
@@ -32,6 +35,7 @@ static tr_status_t images_probe_group(import_t *m, int group, const char **first
         const char *path = m->pictures.group[group].data[i].path;
         tr_image_t found;
         TR_TRY(tr_image_probe(path, &found));
+        if (found.bits > 8 && m->deep++ == 0) m->first_deep = path;
         if (!m->params->grey && found.channels > m->channels) m->channels = found.channels;
         if (m->params->shape) continue;
         if (!*first) *first = path, m->height = found.height, m->width = found.width;
@@ -50,7 +54,9 @@ static tr_status_t images_probe_group(import_t *m, int group, const char **first
 static tr_status_t images_choose(import_t *m, const char *in) {
     tr_shape_t size;
     const char *first = NULL;
-    TR_TRY(tr_pictures_list(in, &m->pictures));
+    TR_TRY(tr_image_folder_list(in, &m->pictures));
+    for (int g = 0; g < TR_PICTURES_GROUPS && m->params->skip_corrupt; g++)
+        TR_TRY(tr_pictures_skip_corrupt(in, &m->pictures.group[g]));
     m->channels = 1;
     if (m->params->shape) {
         TR_TRY(tr_data_parse_shape("--size", m->params->shape, &size));
@@ -61,6 +67,12 @@ static tr_status_t images_choose(import_t *m, const char *in) {
         m->width = size.dim[1];
     }
     for (int g = 0; g < TR_PICTURES_GROUPS; g++) TR_TRY(images_probe_group(m, g, &first));
+    if (m->deep > 0)
+        TR_WARN(
+            "%lld image%s more than 8 bits per channel, such as '%s': the lower bits are "
+            "dropped, and of values below 4096 (12 bits) only 16 levels remain. Scale such values "
+            "first, or write them to an HDF5 file with 16 bits (docs/data.md)",
+            (long long)m->deep, m->deep == 1 ? " has" : "s have", m->first_deep);
 
     /* Random order: files sorted by class would be shuffled badly in training. */
     for (int g = 0; g < TR_PICTURES_GROUPS; g++) {
@@ -185,19 +197,21 @@ done:
     tr_moments_free(&m.moments);
     tr_free(&m.pixels);
     tr_free(&m.label);
-    tr_pictures_free(&m.pictures);
+    tr_image_folder_free(&m.pictures);
     return status;
 }
 
 const tr_importer_t tr_importer_images = {
-    "images", "FOLDER OUT.h5 [--size HxW] [--grey] [--no-shuffle] [--valid-fraction F] [--seed N]",
-    "Converts JPEG and PNG files, one folder per class (FOLDER/CLASS/FILE), to the groups train "
-    "and "
-    "valid, in random order. --size scales every image to H x W pixels, bilinear with antialiasing "
+    "images",
+    "FOLDER OUT.h5 [--size HxW] [--grey] [--no-shuffle] [--skip-corrupt] "
+    "[--valid-fraction F] [--seed N]",
+    "Converts JPEG and PNG files, one folder per class (FOLDER/CLASS/FILE, or deeper), to the "
+    "groups train and valid, in random order. --size scales every image to H x W pixels, bilinear "
+    "with antialiasing "
     "and without keeping the aspect ratio; without it all images must have one size. Images have "
     "three channels if one of them is in colour, one with --grey. If FOLDER has a folder train "
-    "with "
-    "the classes, and valid (val) or test, these become the groups; else the part F (default 0.1) "
-    "goes to valid. --no-shuffle keeps the order of the names, class by class. The data sets "
-    "`file` hold the paths.",
+    "(training) with the classes, and valid (val, validation, dev) or test (testing), these become "
+    "the groups; else the part F (default 0.1) "
+    "goes to valid. --no-shuffle keeps the order of the names, class by class. --skip-corrupt "
+    "leaves out files that cannot be decoded, with a warning. The data sets `file` hold the paths.",
     .run = images_import, .unit = "images"};

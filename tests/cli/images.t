@@ -25,6 +25,29 @@ mkdir parts &&
     call 0 data p.h5 && names out "train & 48" && names out "valid & 48"
 ok $? "folders train and val become groups"
 
+two() { # FILE GROUP: imports both groups, and says what was left out
+    call 0 import images parts "$1" --size 8x8 && once err "^warning & 2 & 'parts/extra/plain.png'" &&
+        call 0 data "$1" && grep -q "^$2: 48 samples" out
+}
+mv parts/train parts/Training && mv parts/val parts/TEST && mkdir parts/extra && cp plain.png parts &&
+    cp plain.png parts/extra && two p2.h5 test && mv parts/TEST parts/Validation && two p3.h5 valid &&
+    cp -r parts/Validation parts/val &&
+    call 65 import images parts q.h5 --size 8x8 && names err "'Validation' & 'val'" && rm -r parts/Validation &&
+    mv parts/val parts/other && call 65 import images parts q.h5 --size 8x8 &&
+    names err "'Training' & 'parts/extra'" && mv parts/other parts/Test && mv parts/Training parts/others &&
+    call 65 import images parts q.h5 --size 8x8 && names err "'Test' & FOLDER/train/CLASS/FILE" &&
+    rm -r parts/extra parts/plain.png && mv parts/others parts/train && mv parts/Test parts/val
+ok $? "groups are named in any case, and the names of two folders for one group are refused"
+mkdir -p flatparts/Train flatparts/Test within/a/train within/a/test within/b and/train and/car &&
+    for d in flatparts/Train flatparts/Test within/a/train within/a/test within/b and/train and/car; do
+        cp plain.png $d
+    done
+call 65 import images flatparts q.h5 && names err "'flatparts' & 'Train' & 'Test' & FOLDER/Train/CLASS/FILE" &&
+    call 65 import images within q.h5 && names err "'within/a' & 'train' & 'test'" &&
+    mkdir up && mv within up && call 65 import images up q.h5 && names err "'within' & 'up/within'" &&
+    call 0 import images and and.h5 && grep -q '^y: 2 classes (car, train)$' out
+ok $? "training and test data without folders for classes are refused, a class named train is not"
+
 mkdir parts/val/dots &&
     cp set/bars/01.png parts/val/dots &&
     call 65 import images parts q.h5 --size 8x8 && names err "'parts/val/dots' & 'dots'" && [ ! -e q.h5 ]
@@ -43,6 +66,30 @@ bad 05.png truncate -s 200 bad/rings/05.png &&
     bad 06.jpg truncate -s 0 bad/rings/06.jpg &&
     bad 05.png cp "$0" bad/rings/05.png
 ok $? "damaged files are named"
+
+rm -rf bad && cp -r set bad && truncate -s 200 bad/rings/05.png && : >bad/bars/02.jpg &&
+    cp cmyk.jpg bad/bars/00.jpg && printf 'RIFF....WEBPVP8 ' >bad/rings/06.jpg && ln -s nowhere bad/rings/new.png &&
+    call 65 import images bad b.h5 --size 16x16 &&
+    names err "'bad/bars/00.jpg' & CMYK & mogrify & --skip-corrupt" &&
+    call 0 import images bad whole.h5 --size 16x16 --skip-corrupt && grep -q '^whole.h5: 44 images' out &&
+    once err "^warning & 5 & 49 & 'bad/bars/00.jpg' & 'bad/bars/02.jpg' & 'bad/rings/05.png'" &&
+    rm bad/bars/00.jpg bad/bars/02.jpg && call 65 import images bad b2.h5 --size 16x16 &&
+    rm bad/rings/05.png && call 65 import images bad b2.h5 --size 16x16 && names err "'bad/rings/06.jpg' & WebP" &&
+    rm bad/rings/06.jpg && call 66 import images bad b2.h5 --size 16x16 &&
+    names err "'bad/rings/new.png' & --skip-corrupt" && rm bad/rings/new.png &&
+    mkdir only only/a && cp cmyk.jpg only/a && call 65 import images only b2.h5 --skip-corrupt && [ ! -e b2.h5 ]
+ok $? "--skip-corrupt: files that cannot be decoded are left out and counted"
+mkfifo bad/rings/pipe.png && ln -s ../.. bad/rings/up && ln -s . bad/rings/here &&
+    mkdir -p bad/bars/p1/p2 bad/bars/.ipynb_checkpoints bad/__MACOSX && mv bad/bars/04.jpg bad/bars/p1/p2 &&
+    mv bad/bars/06.jpg bad/bars/p1 && touch bad/.DS_Store bad/rings/Thumbs.db bad/bars/p1/x.WEBP bad/rings/y.tif &&
+    cp plain.png bad && cp plain.png bad/bars/.ipynb_checkpoints && cp plain.png bad/__MACOSX &&
+    call 0 import images bad deep.h5 --size 16x16 --no-shuffle --valid-fraction 0 &&
+    grep -q '^deep.h5: 44 images' out && once err \
+    "^warning & 'bad' & 2 & 'bad/bars/p1/x.WEBP' & mogrify -format png & 4 & 2 & 'bad/rings/here' & 'bad/plain.png'"
+ok $? "images in deeper folders; links back, hidden files and other formats are left out, in one warning"
+cp -r set deep16 && cp deep.png deep16/bars/00.jpg && call 0 import images deep16 d16.h5 --size 16x16 &&
+    once err "^warning & 1 & 'deep16/bars/00.jpg' & 8 & 4096"
+ok $? "16 bits per channel become 8, with a warning"
 
 rm -rf bad &&
     cp -r set bad &&
@@ -113,6 +160,17 @@ call 0 eval files data.test=set --json a.json && call 0 eval files data.test=f.h
     json "a['samples'] == 48 and a['accuracy'] == b['accuracy'] and abs(a['loss'] - b['loss']) < 1e-6" a.json b.json &&
     call 65 eval files data.test=flat && names err 'flat & bars, rings'
 ok $? "eval on a folder with a folder for each class"
+deep=nest/bars/p1/p2/p3/p4/rings
+cp -r set nest && mkdir -p $deep && mv nest/bars/0*.png $deep && touch nest/bars/x.gif &&
+    (cd nest && find . -name '*g' | sed 's|^\./|../nest/|' | LC_ALL=C sort) >flat/nest.txt &&
+    call 0 import images nest nest.h5 --size 16x16 --valid-fraction 0 && grep -q '^nest.h5: 48 images' out &&
+    call 0 eval files data.test=nest --json c.json && cat out >>err && once err "'nest/bars/x.gif'" &&
+    json "abs(a['loss'] - b['loss']) < 1e-6 and a['accuracy'] == b['accuracy']" a.json c.json &&
+    call 0 predict files nest nest.csv && [ "$(wc -l <nest.csv)" = 49 ] &&
+    call 0 eval files data.test=flat/nest.txt --json d.json && json "a['samples'] == 48" d.json &&
+    call 0 eval files data.test=set/bars --json e.json && json "a['samples'] == 24" e.json &&
+    mkdir whole && mv nest whole && call 65 eval files data.test=whole && names err "bars, rings & 'whole' & 'nest'"
+ok $? "deeper folders have the class of the first folder below, in a list that of the nearest class"
 first=$(head -n 1 flat/list.txt) && truncate -s 200 "flat/$first" &&
     call 65 predict files flat c.csv && once err "trainer: error & flat/$first" && ! ls c.csv* >/dev/null 2>&1 &&
     call 0 predict files flat c.csv data.skip_corrupt=yes && once err "^warning & flat/$first" &&

@@ -1,7 +1,8 @@
 /*
  * make_images FOLDER: pictures for tests/cli/images.t, made with libjpeg and libpng themselves.
  * FOLDER/set/{bars,rings}/ hold 24 pictures each of different sizes, JPEG and PNG, grey and RGB;
- * FOLDER/plain.png is a gradient in RGB of 37 x 53 pixels. Exit code 77 where a library is missing.
+ * FOLDER/plain.png is a gradient in RGB of 37 x 53 pixels, FOLDER/deep.png has 16 bits per channel,
+ * and FOLDER/cmyk.jpg four channels. Exit code 77 where a library is missing.
  */
 #include <math.h>
 #include <stdint.h>
@@ -19,7 +20,7 @@ int main(void) {
 #include <png.h>
 
 enum { SIDE = 64 };
-static uint8_t pixels[SIDE * SIDE * 3];
+static uint8_t pixels[SIDE * SIDE * 4];
 
 static void write_png(const char *path, int height, int width, int channels) {
     png_image image = {.version = PNG_IMAGE_VERSION,
@@ -39,7 +40,7 @@ static void write_jpeg(const char *path, int height, int width, int channels) {
     jpeg.image_height = (JDIMENSION)height;
     jpeg.image_width = (JDIMENSION)width;
     jpeg.input_components = channels;
-    jpeg.in_color_space = channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
+    jpeg.in_color_space = channels == 1 ? JCS_GRAYSCALE : channels == 3 ? JCS_RGB : JCS_CMYK;
     jpeg_set_defaults(&jpeg);
     jpeg_start_compress(&jpeg, TRUE);
     for (int y = 0; y < height; y++) {
@@ -91,6 +92,12 @@ int main(int argc, char **argv) {
             for (int c = 0; c < 3; c++)
                 pixels[(y * 53 + x) * 3 + c] = (uint8_t)(x * 4 + y * (c + 1) + (x * y * 7 & 31));
     write_png(path, 37, 53, 3);
+    png_image deep = {.version = PNG_IMAGE_VERSION, .width = 30, .height = 40};
+    deep.format = PNG_FORMAT_LINEAR_Y;
+    snprintf(path, sizeof path, "%s/deep.png", argv[1]);
+    if (!png_image_write_to_file(&deep, path, 0, pixels, 0, NULL)) return 1;
+    snprintf(path, sizeof path, "%s/cmyk.jpg", argv[1]);
+    write_jpeg(path, 40, 30, 4);
     return 0;
 }
 #endif
