@@ -52,6 +52,7 @@ static tr_status_t images_list_lines(images_t *self, const char *list) {
         tr_picture_t picture = {0};
         status = tr_strdup(path, &picture.path);
         if (status == TR_OK) status = tr_vec_push(&self->pictures, picture);
+        if (status != TR_OK) tr_free(&picture.path);
     }
     tr_free(&text);
     return status;
