@@ -109,8 +109,11 @@ typedef struct {
     int64_t samples;
     int field_count;
     tr_field_t field[TR_DATASET_MAX_FIELDS];
-    /* f32 fields that the file stores with more precision; read_exact returns the stored values */
+    /* fields that the file stores with more precision than f32, packed, or with missing values;
+     * read_exact returns the exact values, NaN for missing ones */
     bool is_rounded[TR_DATASET_MAX_FIELDS];
+    /* x may have missing values, which is_rounded[] includes: set_fill says what they become */
+    bool has_missing;
     /* samples of x are two-dimensional in the file and assumed to be images */
     bool is_image_guessed;
     int64_t classes; /* of integer labels, or the vocabulary size; 0: regression or no labels */
@@ -165,6 +168,12 @@ typedef struct {
     /* For data sets with is_rounded fields: reads one field as doubles. */
     tr_status_t (*read_exact)(tr_dataset_t *dataset, int field, int64_t first, int64_t count,
                               double *dst);
+    /*
+     * For data sets with has_missing: missing values of x become `mean`, one number for all
+     * channels, or one per channel; none: 0. Copied. Called once, before the samples of a run are
+     * read.
+     */
+    tr_status_t (*set_fill)(tr_dataset_t *dataset, const tr_floats_t *mean);
     /* Optional: opens the inputs only (prediction). NULL: `open` is used. */
     tr_status_t (*open_inputs)(const tr_data_settings_t *settings, tr_split_t split,
                                tr_dataset_t **out);

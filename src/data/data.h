@@ -46,6 +46,7 @@ tr_status_t tr_dataset_stats(tr_dataset_t *dataset, int field, int64_t pieces, i
 /* Statistics of a field per channel (last dimension). */
 typedef struct {
     int64_t channels, samples; /* samples: number read */
+    int64_t missing;           /* values that are declared missing, not in the statistics */
     tr_stats_t *of;            /* [channels]; tr_free */
     double read_sec;
 } tr_sample_stats_t;
@@ -56,6 +57,10 @@ typedef struct {
  */
 tr_status_t tr_dataset_sample(tr_dataset_t *dataset, int field, int64_t bytes, int64_t pieces,
                               double most_sec, tr_sample_stats_t *out);
+/* Writes "12 of the 600 values read (2 %) are declared missing: ..." for statistics of the field.
+ * Returns `text`. */
+const char *tr_missing_text(const tr_sample_stats_t *stats, const tr_field_t *field,
+                            char text[160]);
 /* The index of field `name`; -1 if there is none. */
 int tr_field_find(const tr_dataset_info_t *info, const char *name);
 /* The last dimension of a field; 1 for a scalar. */

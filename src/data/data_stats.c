@@ -21,11 +21,26 @@ static tr_status_t read_field(tr_dataset_t *dataset, int field, int64_t first, i
 typedef struct {
     tr_dataset_t *dataset;
     int field;
-    int64_t width;
-    tr_stats_t *stats; /* [width] */
+    int64_t width, samples; /* samples: read */
+    tr_stats_t *stats;      /* [width] */
     char *raw;
     double read_sec;
 } look_t;
+
+/* Adds the values that are not NaN, which stands for missing ones. */
+static void look_add_known(const look_t *l, double *values, int64_t rows) {
+    for (int64_t c = 0; c < l->width; c++) {
+        int64_t known = 0;
+        double piece[512];
+        for (int64_t i = 0; i < rows; i++) {
+            const double value = values[i * l->width + c];
+            if (!isnan(value)) piece[known++] = value;
+            if (known < (int64_t)TR_COUNT(piece) && i + 1 < rows) continue;
+            tr_stats_add(&l->stats[c], 1, piece, known);
+            known = 0;
+        }
+    }
+}
 
 static tr_status_t look_at(look_t *l, int64_t first, int64_t count) {
     const tr_field_t *f = &l->dataset->info.field[l->field];
@@ -33,8 +48,12 @@ static tr_status_t look_at(look_t *l, int64_t first, int64_t count) {
     const double begin = tr_clock_sec();
     TR_TRY(read_field(l->dataset, l->field, first, count, l->raw));
     l->read_sec += tr_clock_sec() - begin;
-    tr_stats_add_values(l->stats, l->width, dtype, l->raw,
-                        count * (f->sample_bytes / (int64_t)tr_dtype_bytes(f->dtype)));
+    l->samples += count;
+    const int64_t values = count * (f->sample_bytes / (int64_t)tr_dtype_bytes(f->dtype));
+    if (dtype == TR_F64 && l->dataset->info.has_missing)
+        look_add_known(l, (double *)l->raw, values / l->width);
+    else
+        tr_stats_add_values(l->stats, l->width, dtype, l->raw, values);
     return TR_OK;
 }
 
@@ -61,8 +80,8 @@ static tr_status_t look_at_pieces(look_t *l, int64_t pieces, int64_t rows, doubl
 }
 
 static tr_status_t read_pieces(tr_dataset_t *dataset, int field, int64_t pieces, int64_t rows,
-                               int64_t width, tr_stats_t *stats, double *read_sec,
-                               double most_sec) {
+                               int64_t width, tr_stats_t *stats, double *read_sec, double most_sec,
+                               int64_t *out_samples) {
     const tr_field_t *f = &dataset->info.field[field];
     const size_t elem = tr_dtype_bytes(dataset->info.is_rounded[field] ? TR_F64 : f->dtype);
     look_t l = {.dataset = dataset, .field = field, .width = width, .stats = stats};
@@ -70,13 +89,15 @@ static tr_status_t read_pieces(tr_dataset_t *dataset, int field, int64_t pieces,
                     "values", &l.raw));
     const tr_status_t status = look_at_pieces(&l, pieces, rows, most_sec);
     if (read_sec) *read_sec += l.read_sec;
+    *out_samples = l.samples;
     tr_free(&l.raw);
     return status;
 }
 
 tr_status_t tr_dataset_stats(tr_dataset_t *dataset, int field, int64_t pieces, int64_t rows,
                              int64_t width, tr_stats_t *stats, double *read_sec) {
-    return read_pieces(dataset, field, pieces, rows, width, stats, read_sec, INFINITY);
+    int64_t samples;
+    return read_pieces(dataset, field, pieces, rows, width, stats, read_sec, INFINITY, &samples);
 }
 
 int tr_field_find(const tr_dataset_info_t *info, const char *name) {
@@ -100,10 +121,22 @@ tr_status_t tr_dataset_sample(tr_dataset_t *dataset, int field, int64_t bytes, i
     pieces = min64(pieces, wanted);
     TR_TRY(tr_alloc((size_t)out->channels * sizeof *out->of, "statistics", &out->of));
     TR_TRY(read_pieces(dataset, field, pieces, ceil_div(wanted, pieces), out->channels, out->of,
-                       &out->read_sec, most_sec));
-    out->samples =
-        out->of->count / (f->sample_bytes / (int64_t)tr_dtype_bytes(f->dtype) / out->channels);
+                       &out->read_sec, most_sec, &out->samples));
+    out->missing = out->samples * (f->sample_bytes / (int64_t)tr_dtype_bytes(f->dtype));
+    for (int64_t c = 0; c < out->channels; c++) out->missing -= out->of[c].count;
     return TR_OK;
+}
+
+const char *tr_missing_text(const tr_sample_stats_t *stats, const tr_field_t *field,
+                            char text[160]) {
+    const int64_t values =
+        stats->samples * (field->sample_bytes / (int64_t)tr_dtype_bytes(field->dtype));
+    snprintf(text, 160,
+             "%lld of the %lld values read (%.3g %%) are declared missing: they become the mean of "
+             "their channel",
+             (long long)stats->missing, (long long)values,
+             100 * (double)stats->missing / (double)values);
+    return text;
 }
 
 bool tr_is_rounded_away(const tr_stats_t *stats, int64_t count, bool are_targets, char text[640]) {

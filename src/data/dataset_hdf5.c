@@ -20,6 +20,7 @@ typedef struct {
     bool channels_first;                    /* in the file */
     bool converted;                         /* x of some part is converted during the read */
     int64_t channels, points, rows_at_once; /* rows that are converted together */
+    h5_fill_t fill;                         /* of missing values; value NULL: not set yet */
     h5_pool_t *pool;
 } hdf5_t;
 
@@ -46,9 +47,10 @@ static tr_status_t create_pool(hdf5_t *self, int count) {
 
 /* -- reading ----------------------------------------------------------------------------------- */
 
-static tr_status_t check_finite(const h5_part_t *part, const h5_array_t *array, tr_dtype_t dtype,
-                                const void *data, int64_t first, int64_t count) {
-    int64_t per_sample = array->row_elems, at = tr_find_not_finite(dtype, data, count * per_sample);
+/* `at`: the element, from sample `first` on, that is not finite; -1: none. */
+static tr_status_t check_finite(const h5_part_t *part, const h5_array_t *array, int64_t first,
+                                int64_t at) {
+    const int64_t per_sample = array->row_elems;
     if (at < 0) return TR_OK;
     const bool wide = array->dtype == TR_F64;
     const long long sample = first + at / per_sample;
@@ -63,31 +65,46 @@ static tr_status_t check_finite(const h5_part_t *part, const h5_array_t *array, 
                    (long long)(at % per_sample));
 }
 
-/* Converts stored rows to samples of type `as`. */
-static void convert_rows(const hdf5_t *self, const h5_array_t *x, h5_scratch_t *s, int64_t count,
-                         tr_dtype_t as, char *out) {
+static bool is_packed(const h5_packing_t *packing) {
+    return packing->scales || packing->has_holes;
+}
+
+/* Converts stored rows to samples of type `as`. Missing values are NaN in doubles, which are for
+ * statistics. *out_bad: the first element that is not finite; -1: none. */
+static void convert_rows(const hdf5_t *self, const h5_part_t *part, h5_scratch_t *s, int64_t count,
+                         tr_dtype_t as, char *out, int64_t *out_bad) {
+    const h5_array_t *x = &part->x;
     const size_t bytes = tr_dtype_bytes(as);
-    const int64_t sample_bytes = x->row_elems * (int64_t)bytes;
-    const char *from = s->rows;
-    if (x->dtype != as) {
-        char *to = self->channels_first ? s->converted : out;
-        tr_convert(x->dtype, from, count * x->row_elems, as, to);
-        from = to;
+    const int64_t elems = count * x->row_elems, sample_bytes = x->row_elems * (int64_t)bytes;
+    const bool packed = is_packed(&part->x_packing);
+    char *rows = s->rows;
+    if (x->dtype != as || packed) {
+        char *to = !self->channels_first ? out : x->dtype != as ? s->converted : s->rows;
+        if (packed)
+            *out_bad = tr_h5_unpack(&part->x_packing, x->dtype, rows, elems,
+                                    as == TR_F64 || !self->fill.value ? NULL : &self->fill, as, to);
+        else
+            tr_convert(x->dtype, rows, elems, as, to);
+        rows = to;
     }
     for (int64_t i = 0; self->channels_first && i < count; i++)
-        tr_channels_last(from + i * sample_bytes, self->channels, self->points, bytes,
+        tr_channels_last(rows + i * sample_bytes, self->channels, self->points, bytes,
                          out + i * sample_bytes);
+    if (!packed) *out_bad = tr_find_not_finite(as, out, elems);
 }
 
 static tr_status_t read_x(hdf5_t *self, const h5_part_t *part, h5_scratch_t *s, int64_t first,
                           int64_t count, tr_dtype_t as, char *out) {
     /* files may have different types */
-    const bool convert = self->channels_first || part->x.dtype != as;
+    const bool convert = self->channels_first || part->x.dtype != as || is_packed(&part->x_packing);
     for (int64_t row = first; row < first + count;) {
-        int64_t rows = convert ? min64(self->rows_at_once, first + count - row) : count;
+        int64_t rows = convert ? min64(self->rows_at_once, first + count - row) : count, bad;
         TR_TRY(tr_h5_read_rows(&part->x, s, row, rows, convert ? s->rows : out));
-        if (convert) convert_rows(self, &part->x, s, rows, as, out);
-        TR_TRY(check_finite(part, &part->x, as, out, row, rows));
+        if (convert)
+            convert_rows(self, part, s, rows, as, out, &bad);
+        else
+            bad = tr_find_not_finite(as, out, rows * part->x.row_elems);
+        TR_TRY(check_finite(part, &part->x, row, bad));
         out += rows * part->x.row_elems * (int64_t)tr_dtype_bytes(as);
         row += rows;
     }
@@ -104,8 +121,12 @@ static tr_status_t read_y(hdf5_t *self, const h5_part_t *part, h5_scratch_t *s, 
     for (int64_t row = first; row < first + count;) {
         int64_t rows = min64(max64(1, CONVERT_BYTES / y->row_bytes), first + count - row);
         TR_TRY(tr_h5_read_rows(y, s, row, rows, s->rows));
-        tr_convert(y->dtype, s->rows, rows * y->row_elems, as, out);
-        TR_TRY(check_finite(part, y, as, out, row, rows));
+        if (is_packed(&part->y_packing)) /* a missing value is NaN */
+            (void)tr_h5_unpack(&part->y_packing, y->dtype, s->rows, rows * y->row_elems, NULL, as,
+                               out);
+        else
+            tr_convert(y->dtype, s->rows, rows * y->row_elems, as, out);
+        TR_TRY(check_finite(part, y, row, tr_find_not_finite(as, out, rows * y->row_elems)));
         out += rows * y->row_elems * (int64_t)tr_dtype_bytes(as);
         row += rows;
     }
@@ -144,6 +165,19 @@ static tr_status_t read_hdf5_exact(tr_dataset_t *dataset, int field, int64_t fir
                                    double *dst) {
     return read_as((hdf5_t *)dataset, first, count, TR_F64, field == 0 ? (char *)dst : NULL, TR_F64,
                    field == 1 ? (char *)dst : NULL);
+}
+
+static tr_status_t fill_hdf5(tr_dataset_t *dataset, const tr_floats_t *mean) {
+    hdf5_t *self = (hdf5_t *)dataset;
+    h5_fill_t *fill = &self->fill;
+    tr_free(&fill->value);
+    TR_TRY(tr_alloc((size_t)self->channels * sizeof *fill->value, "means", &fill->value));
+    for (int64_t c = 0; c < self->channels && mean->count > 0; c++)
+        fill->value[c] = (double)mean->data[mean->count == 1 ? 0 : c];
+    fill->channels = self->channels;
+    fill->run = self->channels_first ? self->points : 1;
+    tr_h5_fill_round(dataset->info.field[0].dtype, self->channels, fill->value);
+    return TR_OK;
 }
 
 static void expect_hdf5(tr_dataset_t *dataset, int64_t first, int64_t count) {
@@ -197,7 +231,7 @@ static tr_status_t describe_x(hdf5_t *self, const tr_data_settings_t *settings) 
                        "one for channels are supported.",
                        self->parts.data[0].file.path, x->name, x->ndim - 1);
     snprintf(field->name, sizeof field->name, "x");
-    field->dtype = tr_h5_travels_as(x->dtype);
+    field->dtype = tr_h5_part_travels_as(self->parts.data);
     field->shape.ndim = ndim;
     memcpy(field->shape.dim, dim, (size_t)ndim * sizeof *dim);
     field->sample_bytes = x->row_elems * (int64_t)tr_dtype_bytes(field->dtype);
@@ -208,9 +242,12 @@ static tr_status_t describe_x(hdf5_t *self, const tr_data_settings_t *settings) 
     self->converted = self->channels_first;
     int64_t widest = field->sample_bytes;
     for (int p = 0; p < self->parts.count; p++) {
-        self->converted |= self->parts.data[p].x.dtype != field->dtype;
-        self->base.info.is_rounded[0] |= tr_h5_rounds(self->parts.data[p].x.dtype, field->dtype);
-        widest = max64(widest, self->parts.data[p].x.row_bytes);
+        const h5_part_t *part = &self->parts.data[p];
+        const bool packed = is_packed(&part->x_packing);
+        self->converted |= part->x.dtype != field->dtype || packed;
+        self->base.info.is_rounded[0] |= tr_h5_rounds(part->x.dtype, field->dtype) || packed;
+        self->base.info.has_missing |= part->x_packing.has_holes;
+        widest = max64(widest, part->x.row_bytes);
     }
     self->rows_at_once = self->converted ? max64(1, CONVERT_BYTES / widest) : 0;
     return TR_OK;
@@ -230,6 +267,7 @@ static void close_hdf5(tr_dataset_t *dataset) {
     tr_vec_free(&dataset->info.std);
     tr_free(&self->label);
     tr_free(&self->columns);
+    tr_free(&self->fill.value);
     for (int64_t i = 0; i < self->text_total; i++) tr_free(&self->text[i]);
     tr_free(&self->text);
     tr_free(&self);
@@ -263,7 +301,8 @@ static tr_status_t describe_y(hdf5_t *self, const tr_data_settings_t *settings) 
     for (int d = 1; d < y->ndim; d++) field->shape.dim[d - 1] = y->dim[d];
     field->sample_bytes = y->row_elems * 4;
     for (int p = 0; p < self->parts.count; p++)
-        info->is_rounded[1] |= tr_h5_rounds(self->parts.data[p].y.dtype, TR_F32);
+        info->is_rounded[1] |= tr_h5_rounds(self->parts.data[p].y.dtype, TR_F32) ||
+                               self->parts.data[p].y_packing.scales;
     return TR_OK;
 }
 
@@ -423,4 +462,5 @@ const tr_dataset_ops_t tr_dataset_hdf5_ops = {.name = "hdf5",
                                               .close = close_hdf5,
                                               .read = read_hdf5,
                                               .expect = expect_hdf5,
-                                              .read_exact = read_hdf5_exact};
+                                              .read_exact = read_hdf5_exact,
+                                              .set_fill = fill_hdf5};

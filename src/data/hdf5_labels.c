@@ -6,8 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define PIECE_BYTES (1 << 20)
-#define MAX_CLASSES 1e7
+#define PIECE_BYTES   (1 << 20)
+#define MISSING_BYTES (256 << 20)
+#define MAX_CLASSES   1e7
 
 typedef struct {
     int32_t *label;
@@ -158,6 +159,54 @@ static void note_labels(const scan_t *s, tr_dataset_info_t *info) {
     info->label_note = s->notes->note;
 }
 
+/* Nothing can be learned from a missing label or target, and a loss has no term for it. Reads at
+ * most MISSING_BYTES of each part; a missing value beyond ends the run when it is read. */
+static tr_status_t labels_refuse_missing(const h5_part_t *part, h5_scratch_t *scratch) {
+    const h5_array_t *y = &part->y;
+    const int64_t rows = min64(y->rows, max64(1, MISSING_BYTES / y->row_bytes)),
+                  piece = max64(1, PIECE_BYTES / y->row_bytes);
+    int64_t missing = 0, row = -1;
+    char *raw = NULL;
+    double *values = NULL;
+    tr_status_t status = TR_OK;
+    if (!part->y_packing.has_holes) return TR_OK;
+    TR_TRY_GOTO(tr_alloc((size_t)(piece * y->row_bytes), "labels", &raw), done);
+    TR_TRY_GOTO(tr_alloc((size_t)(piece * y->row_elems) * sizeof *values, "labels", &values), done);
+    for (int64_t first = 0; first < rows; first += piece) {
+        const int64_t count = min64(piece, rows - first);
+        TR_TRY_GOTO(tr_h5_read_rows(y, scratch, first, count, raw), done);
+        tr_convert(y->dtype, raw, count * y->row_elems, TR_F64, values);
+        for (int64_t i = 0; i < count * y->row_elems; i++) {
+            if (!tr_h5_is_missing(&part->y_packing, y->dtype, values[i])) continue;
+            if (missing++ == 0) row = first + i / y->row_elems;
+        }
+    }
+    if (missing > 0)
+        status = TR_FAIL(
+            TR_ERR_DATA,
+            "%s: /%s: %lld of %lld values are declared missing (_FillValue, missing_value or "
+            "valid_range), the first of them in sample %lld: labels and targets must be known. "
+            "Remove these samples of x and y when you create the file, or give missing labels a "
+            "class of their own; if these values are valid, delete the attribute.",
+            y->file->path, part->names.y, (long long)missing, (long long)(rows * y->row_elems),
+            (long long)row);
+done:
+    tr_free(&raw);
+    tr_free(&values);
+    return status;
+}
+
+/* Packed values are numbers. */
+static tr_status_t labels_refuse_packed(const h5_part_t *part, int64_t classes) {
+    if (classes <= 0) return TR_OK;
+    return TR_FAIL(TR_ERR_DATA,
+                   "%s: /%s has the attributes scale_factor = %g and add_offset = %g, which are "
+                   "for numbers, but the data have %lld classes: delete the attributes, or set "
+                   "data.classes = 0 for regression targets.",
+                   part->y.file->path, part->names.y, part->y_packing.scale, part->y_packing.offset,
+                   (long long)classes);
+}
+
 tr_status_t tr_h5_labels(const h5_parts_t *parts, int64_t classes, h5_scratch_t *scratch,
                          int32_t **out, h5_label_notes_t *notes, tr_dataset_info_t *info) {
     scan_t s = {.values = parts->data[0].y.row_elems,
@@ -169,6 +218,8 @@ tr_status_t tr_h5_labels(const h5_parts_t *parts, int64_t classes, h5_scratch_t 
                 .info = info};
     *out = NULL;
     info->classes = 0;
+    for (int p = 0; p < parts->count; p++) TR_TRY(labels_refuse_missing(&parts->data[p], scratch));
+    if (parts->data[0].y_packing.scales) return labels_refuse_packed(parts->data, classes);
     if (classes == 0) return TR_OK;
     if (s.values > 1 && parts->data[0].y.ndim != 2 && classes < 0) return TR_OK;
     tr_status_t status = scan(&s, parts, scratch);

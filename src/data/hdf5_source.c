@@ -1,6 +1,8 @@
 /* Opens the files of data.train, data.valid or data.test. */
 #include "hdf5_source.h"
 #include "base/host.h"
+#include "preprocess.h"
+#include "trainer/log.h"
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,6 +19,7 @@ tr_status_t tr_h5_source_parse(const tr_data_settings_t *settings, tr_split_t sp
     *out = (h5_source_t){
         .wanted = {.key = split_keys[split], .x = settings->x, .y = settings->y, .split = split}};
     out->wanted.tokens = settings->context > 0;
+    out->wanted.stored = settings->trained && !settings->trained->decodes;
     if (!*text && split != TR_SPLIT_TRAIN) {
         text = settings->train;
         out->wanted.implied = true;
@@ -61,6 +64,25 @@ static tr_status_t find_arrays(h5_part_t *part, const h5_list_t *list, const h5_
                : tr_h5_fail_labels(&part->file, list, wanted, &part->names);
 }
 
+tr_dtype_t tr_h5_part_travels_as(const h5_part_t *part) {
+    return part->x_packing.scales ? TR_F32 : tr_h5_travels_as(part->x.dtype);
+}
+
+/* How the values of an open array are decoded. */
+static tr_status_t find_packing(h5_array_t *array, const h5_wanted_t *wanted, h5_packing_t *out) {
+    const tr_dtype_t stored = array->dtype;
+    TR_TRY(tr_h5_packing_read(array, out));
+    if (!wanted->stored || (!out->scales && !out->has_holes && array->dtype == stored))
+        return TR_OK;
+    TR_WARN("%s: /%s declares missing or packed values (_FillValue, scale_factor, ...), which the "
+            "release that trained these weights did not decode: its values are used as stored. "
+            "Train anew to use the decoded ones",
+            array->file->path, array->name);
+    array->dtype = stored;
+    *out = (h5_packing_t){.scale = 1};
+    return TR_OK;
+}
+
 /* Finds x and y and opens them; *out_found as in tr_h5_detect. */
 static tr_status_t open_arrays(h5_part_t *part, const h5_wanted_t *wanted, bool *out_found) {
     h5_list_t list;
@@ -70,11 +92,13 @@ static tr_status_t open_arrays(h5_part_t *part, const h5_wanted_t *wanted, bool 
     if (status != TR_OK || !*out_found) return status;
     TR_TRY(tr_h5_array_open(&part->file, part->names.x, &part->x));
     TR_TRY(tr_h5_refuse_unallocated(&part->x));
+    if (!part->names.is_tokens) TR_TRY(find_packing(&part->x, wanted, &part->x_packing));
     if (!part->names.y[0]) return TR_OK;
     part->has_y = true;
     TR_TRY(
         tr_h5_array_open(part->y_file.path ? &part->y_file : &part->file, part->names.y, &part->y));
     TR_TRY(tr_h5_refuse_unallocated(&part->y));
+    TR_TRY(find_packing(&part->y, wanted, &part->y_packing));
     if (part->y.rows == part->x.rows) return TR_OK;
     return TR_FAIL(TR_ERR_DATA,
                    "%s: /%s has %lld samples, but %s: /%s has %lld; the numbers must be "
@@ -89,11 +113,12 @@ static bool same_rows(const h5_array_t *a, const h5_array_t *b) {
 }
 
 static tr_status_t check_part(const h5_part_t *first, const h5_part_t *part) {
-    bool same = part->has_y == first->has_y && same_rows(&part->x, &first->x) &&
-                (!part->has_y || same_rows(&part->y, &first->y)) &&
-                part->names.is_tokens == first->names.is_tokens &&
-                (part->names.is_tokens ||
-                 tr_h5_travels_as(part->x.dtype) == tr_h5_travels_as(first->x.dtype));
+    bool same =
+        part->has_y == first->has_y && same_rows(&part->x, &first->x) &&
+        (!part->has_y ||
+         (same_rows(&part->y, &first->y) && part->y_packing.scales == first->y_packing.scales)) &&
+        part->names.is_tokens == first->names.is_tokens &&
+        (part->names.is_tokens || tr_h5_part_travels_as(part) == tr_h5_part_travels_as(first));
     if (same) return TR_OK;
     return TR_FAIL(TR_ERR_DATA,
                    "%s and %s cannot be concatenated: their samples or labels differ in shape or "

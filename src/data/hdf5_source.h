@@ -4,6 +4,7 @@
  *   hdf5_source.c   opens the files of data.train, a path or a glob
  *   hdf5_detect.c   finds the inputs and the labels
  *   hdf5_meta.c     reads attributes; hdf5_labels.c: determines the kind of labels
+ *   hdf5_packing.c  missing and packed values, as netCDF and CF declare them
  *   hdf5_cost.c     estimates the cost of reading a layout
  *   hdf5_pool.c     memory of the reading threads
  *   dataset_hdf5.c  the data set; dataset_tokens.c: the data set of tokens
@@ -35,6 +36,7 @@ typedef struct {
     tr_split_t split;
     bool implied;
     bool inputs_only; /* do not search for y */
+    bool stored;      /* values as stored, without the attributes of netCDF and CF */
     /* for a language model: a given x with one integer per sample is a token stream */
     bool tokens;
 } h5_wanted_t;
@@ -56,6 +58,44 @@ tr_status_t tr_h5_detect_labels(const h5_file_t *file, const h5_list_t *list,
 tr_status_t tr_h5_fail_labels(const h5_file_t *file, const h5_list_t *list,
                               const h5_wanted_t *wanted, const h5_names_t *names);
 
+/* -- hdf5_packing.c ---------------------------------------------------------------------------- */
+
+#define H5_HOLES_MAX 16
+/* How the values of an array are decoded: stored * scale + offset, unless the stored value is
+ * declared missing. */
+typedef struct {
+    bool scales; /* scale is not 1 or offset not 0: the values travel as f32 */
+    double scale, offset;
+    bool has_holes; /* stored values may be missing, for one of these reasons: */
+    double hole[H5_HOLES_MAX];
+    int holes;
+    bool nan_is_hole, has_range;
+    double least, most; /* has_range: values outside are missing */
+} h5_packing_t;
+/* Reads the attributes of the array; _Unsigned changes array->dtype. TR_ERR_DATA if one has no
+ * number. Requires the lock. */
+tr_status_t tr_h5_packing_read(h5_array_t *array, h5_packing_t *out);
+/* Whether the stored value of an array with has_holes is declared missing. */
+bool tr_h5_is_missing(const h5_packing_t *packing, tr_dtype_t stored, double value);
+/* "decoded as stored value * 0.01 + 273.15 (scale_factor, add_offset); missing if stored as NaN" */
+void tr_h5_packing_text(const h5_packing_t *packing, tr_str_t *out);
+
+/* What takes the place of missing values: element e has value[e / run % channels]. */
+typedef struct {
+    double *value; /* [channels] */
+    int64_t channels, run;
+} h5_fill_t;
+/* Rounds the values to what the type can hold. */
+void tr_h5_fill_round(tr_dtype_t as, int64_t count, double *values);
+/*
+ * Decodes `elems` values of type `from`, beginning with that of the first channel, to `as`: f32,
+ * f64, or `from` without scales (in and out may then be the same). Missing values become those of
+ * `fill`; NULL: NaN. Returns the index of the first value that is not missing and not finite in
+ * f32; -1: none.
+ */
+int64_t tr_h5_unpack(const h5_packing_t *packing, tr_dtype_t from, const void *in, int64_t elems,
+                     const h5_fill_t *fill, tr_dtype_t as, void *out);
+
 /* -- hdf5_source.c ----------------------------------------------------------------------------- */
 
 /* One of the files of a split. */
@@ -64,6 +104,7 @@ typedef struct {
     h5_file_t y_file; /* separate file of labels; path NULL if there is none */
     h5_names_t names;
     h5_array_t x, y;
+    h5_packing_t x_packing, y_packing;
     bool has_y;
     int64_t first; /* index in the data set of its first sample */
 } h5_part_t;
@@ -79,6 +120,8 @@ typedef struct {
     char group[256];
 } h5_source_t;
 
+/* The type of the inputs of a part in a batch. */
+tr_dtype_t tr_h5_part_travels_as(const h5_part_t *part);
 /* From data.train, data.valid or data.test; pattern "" if the split is not set. wanted.group points
  * into *out. */
 tr_status_t tr_h5_source_parse(const tr_data_settings_t *settings, tr_split_t split,

@@ -85,8 +85,12 @@ static tr_status_t moments_of(const tr_sample_stats_t *stats, tr_normalize_t *ou
 static tr_status_t preprocess_measure(tr_dataset_t *train, int field, int64_t bytes,
                                       tr_normalize_t *out) {
     tr_sample_stats_t stats = {0};
+    char text[160];
     tr_status_t status = tr_dataset_sample(train, field, bytes, COMPUTE_PIECES, INFINITY, &stats);
     if (status == TR_OK) status = moments_of(&stats, out);
+    if (status == TR_OK && stats.missing > 0)
+        TR_INFO("%s: %s", train->info.description,
+                tr_missing_text(&stats, &train->info.field[field], text));
     tr_free(&stats.of);
     return status;
 }
@@ -201,6 +205,7 @@ static tr_status_t take_init(const tr_preprocess_sources_t *s, const tr_field_t 
 static tr_status_t resolve_input(const tr_preprocess_sources_t *s, tr_preprocess_t *out) {
     const bool computes = is_compute(s->settings->mean) || is_compute(s->settings->std);
     const tr_field_t *x = inputs_of(s->info);
+    const bool measures = (computes || s->info->has_missing) && !s->kept && s->train && x;
     tr_normalize_t measured = {0};
     tr_status_t status = TR_OK;
     if (computes && !s->kept && !s->train)
@@ -211,16 +216,20 @@ static tr_status_t resolve_input(const tr_preprocess_sources_t *s, tr_preprocess
         return TR_FAIL(TR_ERR_CONFIG,
                        "data.mean and data.std = compute do not support inputs of type bf16: set "
                        "the numbers");
-    if (computes && !s->kept && x)
+    if (measures)
         status = preprocess_measure(s->train, tr_field_find(&s->train->info, "x"), COMPUTE_BYTES,
                                     &measured);
     if (status == TR_OK) status = take_input(s, false, &measured, &out->input.mean);
     if (status == TR_OK) status = take_input(s, true, &measured, &out->input.std);
+    bool is_known = out->input.mean.count + out->input.std.count > 0 || s->kept || !x;
+    if (status == TR_OK && !is_known && s->init) status = take_init(s, x, out, &is_known);
+    if (status == TR_OK && !is_known && s->info->has_missing) {
+        status = copy_both(&measured, &out->input); /* missing values become the mean */
+        is_known = measures;
+    }
     tr_vec_free(&measured.mean);
     tr_vec_free(&measured.std);
     TR_TRY(status);
-    bool is_known = out->input.mean.count + out->input.std.count > 0 || s->kept || !x;
-    if (!is_known && s->init) TR_TRY(take_init(s, x, out, &is_known));
     /* bytes: 0 to 1 */
     if (!is_known && x->dtype == TR_U8) TR_TRY(tr_vec_push(&out->input.std, 255));
     return match("", &out->input);
@@ -334,6 +343,7 @@ static tr_status_t resolve_texts(const tr_preprocess_sources_t *s, tr_preprocess
 
 static tr_status_t preprocess_resolve(const tr_preprocess_sources_t *s, tr_preprocess_t *out) {
     out->classes = s->classes;
+    out->decodes = !s->kept || s->kept->decodes;
     for (int f = 0; f < s->info->field_count; f++)
         if (strcmp(s->info->field[f].name, "y") != 0)
             out->field[out->field_count++] = s->info->field[f];

@@ -23,8 +23,9 @@ typedef struct tr_preprocess {
      * alone; its ndim is 0 if the shape is unknown. */
     tr_field_t field[TR_DATASET_MAX_FIELDS];
     int field_count;
-    int64_t classes;              /* 0: regression */
-    tr_normalize_t input, target; /* in units of the data */
+    bool decodes;    /* missing and packed values are decoded; false: of releases up to 0.2 */
+    int64_t classes; /* 0: regression */
+    tr_normalize_t input, target; /* in units of the (decoded) data */
     tr_floats_t class_weights;    /* [classes] of model.class_weights = balanced; none: not set */
     tr_names_t names[TR_NAMES_LISTS];
     char *tokenizer; /* from tr_tokenizer_to_json; NULL: unknown */
@@ -53,8 +54,8 @@ typedef struct {
 /*
  * Resolves the keys. A number is used as it is. auto and compute use the value in `kept`, if any.
  * Otherwise compute measures at most 256 MiB of the training data, and auto means:
- *   inputs   the attributes of the data, or the values of `init`, or 0 to 1 for bytes; other types
- *            are unchanged
+ *   inputs   the attributes of the data, or the values of `init`, or as compute if values are
+ *            declared missing, or 0 to 1 for bytes; other types are unchanged
  *   targets  as compute, if they are f32 and the loss is a regression loss
  * Balanced class weights are those in `kept`, if any, or samples / (classes that occur * samples of
  * the class) of all training labels, 1 for a class that does not occur. TR_ERR_CONFIG: a key does

@@ -81,9 +81,9 @@ json_t *tr_preprocess_json(const tr_preprocess_t *p) {
     static const tr_field_t none = {.dtype = TR_F32};
     const tr_field_t *x = tr_preprocess_field(p, "x");
     if (!x) x = &none;
-    json_t *data = json_pack("{s:I, s:s, s:o, s:o}", "classes", (json_int_t)p->classes, "x",
+    json_t *data = json_pack("{s:I, s:s, s:o, s:o, s:b}", "classes", (json_int_t)p->classes, "x",
                              tr_dtype_name(x->dtype), "shape", shape_json(&x->shape), "fields",
-                             fields_json(p));
+                             fields_json(p), "decodes", (int)p->decodes);
     bool added = data != NULL;
     if (p->columns)
         added = json_object_set_new(data, "columns", json_string(p->columns)) == 0 && added;
@@ -202,6 +202,7 @@ static tr_status_t read_members(const json_t *data, const char *origin, tr_prepr
     TR_TRY(tr_strdup(origin, &p->origin));
     if (tokenizer) TR_TRY(tr_strdup(tokenizer, &p->tokenizer));
     if (columns) TR_TRY(tr_strdup(columns, &p->columns));
+    p->decodes = json_is_true(json_object_get(data, "decodes"));
     p->classes = (int64_t)json_integer_value(json_object_get(data, "classes"));
     TR_TRY(preprocess_json_read_fields(data, p->origin, p));
     const json_t *weights = json_object_get(data, "class_weights");

@@ -79,6 +79,11 @@ static tr_status_t read_part_exact(tr_dataset_t *dataset, int field, int64_t fir
     return TR_OK;
 }
 
+static tr_status_t fill_part(tr_dataset_t *dataset, const tr_floats_t *mean) {
+    const subset_t *self = (const subset_t *)dataset;
+    return self->whole->ops->set_fill(self->whole, mean);
+}
+
 static void expect_part(tr_dataset_t *dataset, int64_t first, int64_t count) {
     const subset_t *self = (const subset_t *)dataset;
     if (!self->whole->ops->expect) return;
@@ -99,7 +104,8 @@ static const tr_dataset_ops_t part_ops = {.name = "part",
                                           .close = close_part,
                                           .read = read_part,
                                           .expect = expect_part,
-                                          .read_exact = read_part_exact};
+                                          .read_exact = read_part_exact,
+                                          .set_fill = fill_part};
 
 static int64_t segment_length(const tr_dataset_info_t *info) {
     int64_t bytes = 0;

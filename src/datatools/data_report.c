@@ -162,6 +162,10 @@ static tr_status_t report_values(report_t *r, const report_split_t *split, int f
         tr_str_printf(r->out, "             and %lld more\n",
                       (long long)(s.channels - NAMED_CHANNELS));
 
+    if (s.missing > 0)
+        tr_str_printf(r->out, "             %s\n",
+                      tr_missing_text(&s, &info->field[field], rounding));
+
     /* Said for the first split with such values; the others are alike. */
     if (!r->rounded[field]) {
         r->rounded[field] = tr_is_rounded_away(s.of, s.channels, field == 1, rounding);
@@ -252,6 +256,13 @@ done:
     return status;
 }
 
+static void report_packing(tr_str_t *out, const h5_packing_t *packing) {
+    tr_str_t text = {0};
+    tr_h5_packing_text(packing, &text);
+    if (text.text) tr_str_printf(out, "             %s\n", text.text);
+    tr_str_free(&text);
+}
+
 /* The array of inputs, and the cost of reading it in blocks of `block` samples. */
 static void report_inputs(report_t *r, const report_split_t *s, int64_t block) {
     const tr_dataset_info_t *info = &s->dataset->info;
@@ -269,6 +280,7 @@ static void report_inputs(report_t *r, const report_split_t *s, int64_t block) {
                   tr_shape_format(&field->shape, shape),
                   x->dtype != field->dtype ? " converted" : "",
                   channels_first ? " stored channels first" : "", x->storage);
+    report_packing(r->out, &s->part->x_packing);
     if (s->split == TR_SPLIT_TRAIN && info->is_image_guessed)
         tr_str_printf(r->out, "             %s\n", tr_image_guess_text(&field->shape, guess));
     for (int64_t i = 0; i < names->count && i < NAMED_CLASSES; i++)
@@ -302,6 +314,7 @@ static tr_status_t report_samples(report_t *r, const report_split_t *s) {
     } else if (info->field_count > 1) {
         tr_str_printf(r->out, "  targets    /%s%s%s, %s\n", s->part->names.y, y_path ? " of " : "",
                       y_path ? y_path : "", tr_shape_format(&info->field[1].shape, shape));
+        report_packing(r->out, &s->part->y_packing);
         TR_TRY(report_values(r, s, 1, ""));
         if (info->label_doubt) report_warn(r, "%s", info->label_doubt);
     } else if (tr_h5_labels_are_text(&s->part->names, text)) {

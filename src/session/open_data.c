@@ -149,11 +149,28 @@ static tr_status_t session_share_preprocess(tr_session_t *s) {
     return tr_world_agree(s->world, status);
 }
 
+/* Missing values become the mean, which is 0 after normalisation. */
+static tr_status_t session_fill_missing(const tr_session_t *s) {
+    const tr_floats_t *mean = &s->preprocess->input.mean;
+    for (int split = 0; split < 3; split++) {
+        tr_dataset_t *d = s->dataset[split];
+        if (!d || !d->info.has_missing || !d->ops->set_fill) continue;
+        TR_TRY(d->ops->set_fill(d, mean));
+        if (mean->count == 0)
+            TR_WARN("%s: values that are declared missing become 0, because the inputs are not "
+                    "normalised: set data.mean and data.std in training",
+                    d->info.description);
+    }
+    return TR_OK;
+}
+
 tr_status_t tr_session_open_preprocess(tr_session_t *s) {
-    if (!s->world) return session_resolve_preprocess(s);
-    const bool is_root = tr_world_info(s->world)->rank == 0;
-    TR_TRY(tr_world_agree(s->world, is_root ? session_resolve_preprocess(s) : TR_OK));
-    return tr_world_info(s->world)->size > 1 ? session_share_preprocess(s) : TR_OK;
+    const bool is_root = !s->world || tr_world_info(s->world)->rank == 0;
+    const tr_status_t status = is_root ? session_resolve_preprocess(s) : TR_OK;
+    TR_TRY(s->world ? tr_world_agree(s->world, status) : status);
+    if (s->world && tr_world_info(s->world)->size > 1) TR_TRY(session_share_preprocess(s));
+    const tr_status_t filled = session_fill_missing(s);
+    return s->world ? tr_world_agree(s->world, filled) : filled;
 }
 
 tr_status_t tr_session_check_alike(const tr_session_t *s) {

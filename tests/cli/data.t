@@ -67,6 +67,21 @@ if [ -x "$BUILD/tests/cli/make_bad_input" ] && (mkdir bad && cd bad && "$BUILD/t
         call 0 data bad/two.h5 data.layout=nhwc && ! grep -q data.layout out && grep -q 'f32 (24, 6), ' out &&
         names out warning data.mean=compute
     ok $? "samples of two dimensions: how they are taken, and what to set for series"
+
+    # 40 of 4096 values are missing: the others have mean 280.4200690 and deviation 3.0172293
+    call 0 data bad/packed.h5 && names out 0.01 280 -32767 40 4096 f32 &&
+        grep -q ' min 277, max 284, mean 280.42, std 3.01723 ' out
+    ok $? "missing and packed values, as netCDF declares them"
+    printf '[model]\nlayers = flatten, linear 2\n[data]\nbatch_size = 12\nmicro_batch = 4\n' >packed.ini
+    run=(packed.ini data.train=bad/packed.h5 threads=1 parallel.reproducible=yes train.epochs=4)
+    "$TRAINER" "${run[@]}" run.dir=one >out 2>&1 && once out missing 40 4096 && grep -q 'accuracy 100' out &&
+        "$MPIEXEC" -np 3 "$TRAINER" "${run[@]}" run.dir=three >out 2>&1 && once out missing 40 4096 &&
+        "$TRAINER" "${run[@]}" run.dir=two train.epochs=2 >out 2>&1 && "$TRAINER" "${run[@]}" run.dir=two >out 2>&1 &&
+        [ "$(sha256sum {one,two,three}/checkpoints/latest/model.safetensors | cut -c1-64 | sort -u | wc -l)" = 1 ]
+    ok $? "they train alike on 1 and 3 ranks, and after a stop"
+    "$TRAINER" repack bad/packed.h5 re.h5 >out 2>&1 && call 0 eval one data.test=re.h5 && grep -q '100' out &&
+        call 0 predict one re.h5 p.csv && [ "$(wc -l <p.csv)" = 65 ]
+    ok $? "repack keeps the attributes; eval and predict decode"
 fi
 { echo area,price; for i in $(seq 1 40); do echo "$i,$((97339 + 991 * i))"; done; } >house.csv
 printf '[model]\nlayers = linear 1\n[data]\ntrain = house.h5\nbatch_size = 20\nmicro_batch = 10\n' >house.ini

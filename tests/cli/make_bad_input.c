@@ -251,6 +251,47 @@ static void write_two_dimensional(void) {
     end(file);
 }
 
+static void put_number(hid_t file, const char *array, const char *name, double value) {
+    hid_t space = H5Screate_simple(RANK(1), NULL),
+          id = H5Acreate_by_name(file, array, name, H5T_IEEE_F64LE, space, H5P_DEFAULT, H5P_DEFAULT,
+                                 H5P_DEFAULT);
+    failures += H5Awrite(id, H5T_NATIVE_DOUBLE, &value) < 0;
+    H5Aclose(id);
+    H5Sclose(space);
+}
+
+/* As netCDF writes them: temperatures of two classes in packed integers, with 5 missing values in
+ * the first sample of every 8; then missing targets, and labels that are packed. */
+static void write_declared(void) {
+    static int16_t packed[SAMPLES][PIXELS];
+    static float targets[SAMPLES][2];
+    uint8_t kind[SAMPLES];
+    for (int i = 0; i < SAMPLES; i++) {
+        kind[i] = (uint8_t)(i * 7 / 3 % 2);
+        for (int p = 0; p < PIXELS; p++)
+            packed[i][p] = (int16_t)((kind[i] ? 300 : -300) + (i * 31 + p * 17) % 101);
+        for (int h = 0; h < 5 && i % 8 == 0; h++) packed[i][11 * h + i % 3] = -32767;
+        targets[i][0] = (float)i, targets[i][1] = i == 9 || i == 20 ? 9.96921e36F : 1;
+    }
+    hid_t file = create("packed.h5");
+    put(file, "x", RANK(SAMPLES, 8, 8), H5T_NATIVE_INT16, packed);
+    put_number(file, "x", "scale_factor", 0.01);
+    put_number(file, "x", "add_offset", 280);
+    put_number(file, "x", "_FillValue", -32767);
+    put(file, "y", RANK(SAMPLES), H5T_NATIVE_UINT8, kind);
+    end(file);
+    file = create("missing_targets.h5");
+    put_images(file);
+    put(file, "y", RANK(SAMPLES, 2), H5T_NATIVE_FLOAT, targets);
+    put_number(file, "y", "missing_value", 9.96921e36);
+    end(file);
+    file = create("packed_labels.h5");
+    put_images(file);
+    put(file, "y", RANK(SAMPLES), H5T_NATIVE_UINT8, kind);
+    put_number(file, "y", "scale_factor", 0.5);
+    end(file);
+}
+
 int main(void) {
     fill();
     write_good();
@@ -263,6 +304,7 @@ int main(void) {
     write_values();
     write_rounded();
     write_two_dimensional();
+    write_declared();
     if (failures) fprintf(stderr, "make_bad_input: %d calls of HDF5 failed\n", failures);
     return failures ? 1 : 0;
 }

@@ -493,6 +493,9 @@ static void repack_keeps_groups_links_and_types(void **state) {
     put_attribute(group, "seven", H5T_NATIVE_INT32, 0, &seven);
     H5Gclose(group);
     put(file, "g/x", 2, dims, H5T_STD_U8LE, H5T_NATIVE_UINT8, values, contiguous);
+    hid_t x = H5Dopen2(file, "g/x", H5P_DEFAULT);
+    put_attribute(x, "_FillValue", H5T_NATIVE_INT32, 1, &seven);
+    H5Dclose(x);
     H5Lcreate_hard(file, "g/x", file, "a", H5P_DEFAULT, H5P_DEFAULT);
     H5Lcreate_hard(file, "/", file, "g/up", H5P_DEFAULT, H5P_DEFAULT);
     H5Lcreate_hard(file, "g", file, "h", H5P_DEFAULT, H5P_DEFAULT);
@@ -508,6 +511,7 @@ static void repack_keeps_groups_links_and_types(void **state) {
     file = repacked();
     assert_null(said.text);
     assert_true(H5Aexists_by_name(file, "empty", "seven", H5P_DEFAULT) > 0);
+    assert_true(H5Aexists_by_name(file, "g/x", "_FillValue", H5P_DEFAULT) > 0);
     assert_same_object(file, "a", "g/x");
     assert_same_object(file, "/", "g/up");
     assert_same_object(file, "g", "h");
@@ -1597,8 +1601,192 @@ static void test_labels_with_mistakes(void **state) {
     check_doubt(1, (hsize_t[]){M}, wide, ""); /* each of them another number */
 }
 
+/* -- missing and packed values, as netCDF and CF declare them ---------------------------------- */
+
+/* An attribute of one number in an array, of the data set. */
+static void put_number(hid_t file, const char *array, const char *name, hid_t type, double value) {
+    hid_t id = H5Dopen2(file, array, H5P_DEFAULT),
+          space = H5Screate_simple(1, (hsize_t[]){1}, NULL),
+          attribute = H5Acreate2(id, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
+    assert_true(H5Awrite(attribute, H5T_NATIVE_DOUBLE, &value) >= 0);
+    H5Aclose(attribute);
+    H5Sclose(space);
+    H5Dclose(id);
+}
+
+/* What a run does with a data set when it starts: the mean is measured, and missing values become
+ * it. */
+static tr_preprocess_t *prepare(tr_dataset_t *set) {
+    const tr_data_settings_t settings = test_settings();
+    const tr_preprocess_sources_t sources = {
+        .settings = &settings, .info = &set->info, .train = set};
+    tr_preprocess_t *told = NULL;
+    OK(tr_preprocess_resolve(&sources, &told));
+    OK(set->ops->set_fill(set, &told->input.mean));
+    return told;
+}
+
+static void check_moments(const tr_preprocess_t *told, const double *mean, const double *std) {
+    assert_int_equal(told->input.mean.count, 2);
+    for (int c = 0; c < 2; c++) {
+        assert_float_equal(told->input.mean.data[c], mean[c], 1e-6 * fabs(mean[c]));
+        assert_float_equal(told->input.std.data[c], std[c], 1e-6 * std[c]);
+    }
+}
+
+/* Without the missing values: channel 0 is 1, 3, 5, channel 1 is 10, 30. */
+static void missing_values_become_the_mean(void **state) {
+    const float x[] = {1, 10, 3, -9999, -9999, 30, 5, NAN};
+    const float expected[] = {1, 10, 3, 20, 3, 30, 5, 20};
+    const double mean[] = {3, 20}, std[] = {sqrt(8.0 / 3), 10}, more[] = {-1e30, NAN};
+    for (int kind = 0; kind < 3; kind++) { /* the last one in chunks */
+        const hid_t types[] = {H5T_IEEE_F32LE, H5T_IEEE_F64BE, H5T_IEEE_F32LE};
+        hid_t file = create(0, false);
+        put(file, "x", 2, (hsize_t[]){4, 2}, types[kind], H5T_NATIVE_FLOAT, x,
+            (storage_t){.chunk = {kind == 2 ? 3 : 0, 1}, .gzip = kind == 2});
+        put_number(file, "x", "_FillValue", kind ? H5T_IEEE_F32BE : H5T_STD_I16LE, -9999);
+        hid_t id = H5Dopen2(file, "x", H5P_DEFAULT);
+        put_attribute(id, "missing_value", H5T_NATIVE_DOUBLE, 2, more);
+        H5Dclose(id);
+        H5Fclose(file);
+        tr_dataset_t *set = open_plain();
+        assert_int_equal(set->info.field[0].dtype, TR_F32);
+        tr_preprocess_t *told = prepare(set);
+        check_moments(told, mean, std);
+        tr_preprocess_destroy(&told);
+        check_all(set, expected, NULL);
+    }
+}
+
+/* Images with channels first, whose bytes and integers stay such: channel 0 is 1 to 5, channel 1 is
+ * 100, 101, 103. The mean of the latter, 101.33, becomes 101. */
+static void missing_integers_become_the_rounded_mean(void **state) {
+    const int16_t x[2][2][2][2] = {{{{1, 2}, {255, 3}}, {{100, 255}, {255, 255}}},
+                                   {{{255, 255}, {4, 5}}, {{255, 101}, {103, 255}}}};
+    const int16_t expected[] = {1, 100, 2, 101, 3, 101, 3, 101, 3, 101, 3, 101, 4, 103, 5, 101};
+    const double mean[] = {3, 304.0 / 3}, std[] = {sqrt(2), sqrt(14.0 / 9)};
+    for (int bytes = 0; bytes < 2; bytes++) {
+        uint8_t narrow[16];
+        for (int i = 0; i < 16; i++) narrow[i] = (uint8_t)expected[i];
+        hid_t file = create(0, false);
+        put(file, "x", 4, (hsize_t[]){2, 2, 2, 2}, bytes ? H5T_STD_U8LE : H5T_STD_I16BE,
+            H5T_NATIVE_INT16, x, contiguous);
+        put_number(file, "x", "_FillValue", H5T_NATIVE_DOUBLE, 255);
+        H5Fclose(file);
+        tr_data_settings_t settings = test_settings();
+        settings.layout = TR_LAYOUT_NCHW;
+        tr_dataset_t *set = open_with(settings, TR_SPLIT_TRAIN);
+        assert_int_equal(set->info.field[0].dtype, bytes ? TR_U8 : TR_I16);
+        tr_preprocess_t *told = prepare(set);
+        check_moments(told, mean, std);
+        tr_preprocess_destroy(&told);
+        check_all(set, bytes ? (const void *)narrow : expected, NULL);
+    }
+}
+
+/* Two files of one set are packed differently, as the years of a reanalysis are; the second one is
+ * unsigned in a signed type, with values outside the valid range. */
+static void put_packed_file(const char *name, const int16_t *x, double scale, double offset,
+                            bool is_unsigned) {
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    hid_t file = create(0, false);
+    put(file, "x", 2, (hsize_t[]){2, 2}, H5T_STD_I16LE, H5T_NATIVE_INT16, x, contiguous);
+    put_number(file, "x", "scale_factor", H5T_IEEE_F64LE, scale);
+    put_number(file, "x", "add_offset", H5T_IEEE_F32BE, offset);
+    put_number(file, "x", "_FillValue", H5T_STD_I16LE, -1);
+    if (is_unsigned) {
+        hid_t id = H5Dopen2(file, "x", H5P_DEFAULT), text = H5Tcopy(H5T_C_S1);
+        H5Tset_size(text, 4);
+        put_attribute(id, "_Unsigned", text, 0, "true");
+        put_attribute(id, "valid_range", H5T_NATIVE_INT16, 2, (int16_t[]){10, -6});
+        H5Tclose(text);
+        H5Dclose(id);
+    }
+    H5Fclose(file);
+}
+
+/* Channel 0 is 268, 10200, channel 1 is 274, 280, 225. */
+static void packed_values_are_decoded_by_each_file(void **state) {
+    const float expected[] = {268, 274, 5234, 280, 10200, (float)(779.0 / 3), 5234, 225};
+    const double mean[] = {5234, 779.0 / 3}, std[] = {4966, sqrt(5462.0 / 9)};
+    tr_data_settings_t settings = test_settings();
+    char glob[1024], first[1024];
+    snprintf(glob, sizeof glob, "%s/p?.h5", folder);
+    settings.train = glob;
+    put_packed_file("p1.h5", (int16_t[]){-4, 8, -1, 20}, 0.5, 270, false);
+    /* read as unsigned: 40000, 9, 65531, 100, of which 10 to 65530 are valid */
+    put_packed_file("p2.h5", (int16_t[]){-25536, 9, -5, 100}, 0.25, 200, true);
+    tr_dataset_t *set = open_with(settings, TR_SPLIT_TRAIN);
+    assert_int_equal(set->info.field[0].dtype, TR_F32);
+    tr_preprocess_t *told = prepare(set);
+    assert_true(told->decodes);
+    check_moments(told, mean, std);
+    for (int64_t step = 1; step < 5; step++) check_reads(set, step, expected, NULL);
+    tr_dataset_close(&set);
+
+    /* Weights of a release that did not decode go on with the stored values. */
+    told->decodes = false;
+    settings.trained = told;
+    snprintf(first, sizeof first, "%s/p1.h5", folder);
+    settings.train = first;
+    set = open_with(settings, TR_SPLIT_TRAIN);
+    assert_int_equal(set->info.field[0].dtype, TR_I16);
+    assert_false(set->info.has_missing);
+    check_reads(set, 2, (int16_t[]){-4, 8, -1, 20}, NULL);
+    tr_dataset_close(&set);
+    tr_preprocess_destroy(&told);
+    unlink(path);
+    unlink(first);
+    snprintf(path, sizeof path, "%s/a.h5", folder);
+}
+
+/* y (4) as i16, with an attribute. */
+static void put_targets(const int16_t *y, const char *name, double value) {
+    const float x[4] = {0, 1, 2, 3};
+    hid_t file = create(0, false);
+    put(file, "x", 1, (hsize_t[]){4}, H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, x, contiguous);
+    put(file, "y", 1, (hsize_t[]){4}, H5T_STD_I16LE, H5T_NATIVE_INT16, y, contiguous);
+    put_number(file, "y", name, H5T_NATIVE_DOUBLE, value);
+    H5Fclose(file);
+}
+
+static void check_targets_refused(int64_t classes, const char *names) {
+    tr_data_settings_t settings = test_settings();
+    tr_dataset_t *set = NULL;
+    settings.train = path;
+    settings.classes = classes;
+    assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set), TR_ERR_DATA);
+    assert_error_names(names);
+    unlink(path);
+}
+
+static void packed_targets_are_decoded_and_missing_ones_refused(void **state) {
+    const int16_t y[] = {0, 1, 2, 3}, holes[] = {0, 1, -9, -9};
+    const float x[] = {0, 1, 2, 3}, decoded[] = {0, 0.25, 0.5, 0.75};
+    put_targets(y, "scale_factor", 0.25); /* not labels, although they are stored as 0 to 3 */
+    tr_dataset_t *set = open_plain();
+    assert_int_equal(set->info.classes, 0);
+    check_all(set, x, decoded);
+    put_targets(y, "scale_factor", 0.25);
+    check_targets_refused(4, "/y & scale_factor & 0.25 & 4 & data.classes");
+    put_targets(holes, "_FillValue", -9);
+    check_targets_refused(0, "/y & 2 & 4 & _FillValue");
+    put_targets(holes, "_FillValue", -9);
+    check_targets_refused(2, "/y & 2 & 4 & _FillValue");
+    put_targets(y, "_FillValue", -9); /* none is missing: labels as ever */
+    set = open_plain();
+    assert_int_equal(set->info.classes, 4);
+    check_all(set, x, (int32_t[]){0, 1, 2, 3});
+    put_targets(y, "scale_factor", 0);
+    check_targets_refused(-1, "/y & scale_factor & 0");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(missing_values_become_the_mean),
+        cmocka_unit_test(missing_integers_become_the_rounded_mean),
+        cmocka_unit_test(packed_values_are_decoded_by_each_file),
+        cmocka_unit_test(packed_targets_are_decoded_and_missing_ones_refused),
         cmocka_unit_test(a_fraction_is_kept_for_validation),
         cmocka_unit_test(the_folds_have_each_class_alike),
         cmocka_unit_test(folds_of_labels_that_are_no_classes),

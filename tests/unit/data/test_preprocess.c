@@ -179,7 +179,7 @@ static void json_keeps_everything(void **state) {
     tr_str_t differences = {0};
     OK(tr_alloc(sizeof *was, "test", &was));
     was->field[0] = (tr_field_t){.name = "x", .dtype = TR_I16, .shape = TR_SHAPE(7, 5, WIDE)};
-    was->field_count = 1, was->classes = 2;
+    was->field_count = 1, was->classes = 2, was->decodes = true;
     for (int i = 0; i < WIDE; i++) {
         OK(tr_vec_push(&was->input.mean, (float)sin(i) * 1e-3f));
         OK(tr_vec_push(&was->input.std, (float)exp(i % 40)));
@@ -194,6 +194,7 @@ static void json_keeps_everything(void **state) {
     json_decref(data);
     assert_int_equal(is->field[0].dtype, TR_I16);
     assert_int_equal(is->classes, 2);
+    assert_true(is->decodes);
     assert_true(tr_shape_equal(&is->field[0].shape, &was->field[0].shape));
     assert_int_equal(is->input.mean.count, WIDE);
     assert_memory_equal(is->input.mean.data, was->input.mean.data, WIDE * sizeof(float));
@@ -215,6 +216,7 @@ static void json_keeps_everything(void **state) {
         NULL);
     OK(tr_preprocess_from_json(data, "there", &is));
     json_decref(data);
+    assert_false(is->decodes);
     check_numbers(&is->input, 1, 0, 255);
     check_numbers(&is->target, 0, 0, 1);
     assert_int_equal(is->field_count, 1);
