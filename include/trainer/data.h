@@ -134,6 +134,7 @@ typedef struct {
      * of a.h5:/y: correct it if it is wrong".
      */
     const char *label_doubt, *label_note;
+    bool counts_from_1; /* the smallest label is 1, as label_note says */
     /* Mean and std of x recorded in the data, in units of its values: none, one number for all
      * channels, or one per channel (last dimension). Owned by the data set. */
     tr_floats_t mean, std;

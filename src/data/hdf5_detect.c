@@ -198,15 +198,19 @@ static tr_status_t look_everywhere(const search_t *s, h5_names_t *out, bool *out
     return TR_OK;
 }
 
-/* An entry that is named like inputs but cannot be inputs: it is probably the intended one. NULL:
- * none. */
+/* An entry that is named like inputs but cannot be inputs, or the first one of a file without any
+ * numbers: it is probably the intended one. NULL: none. */
 static const h5_entry_t *find_misfit(const h5_list_t *list) {
+    const h5_entry_t *first = NULL;
+    bool has_numbers = false;
     for (size_t i = 0; i < list->count; i++) {
-        if (!tr_h5_has_numbers(&list->data[i]) &&
-            usual(tr_file_name(list->data[i].path), x_names, NULL))
-            return &list->data[i];
+        const h5_entry_t *entry = &list->data[i];
+        const bool numbers = tr_h5_has_numbers(entry);
+        if (!numbers && usual(tr_file_name(entry->path), x_names, NULL)) return entry;
+        if (!numbers && !first) first = entry;
+        has_numbers = has_numbers || numbers;
     }
-    return NULL;
+    return has_numbers ? NULL : first;
 }
 
 /* Writes the location of another split's inputs, and how to select them, to `what`. They are not
@@ -228,16 +232,30 @@ static tr_status_t find_other_split(const search_t *s, char *what, size_t bytes,
     return TR_OK;
 }
 
+static void find_type_remedy(const h5_file_t *file, const h5_entry_t *entry, char out[512]) {
+    hid_t id = entry->ndim < 0 ? -1 : H5Dopen2(file->id, entry->path, H5P_DEFAULT);
+    snprintf(out, 512,
+             entry->ndim == 0 ? "is a scalar, not an array with one row per sample"
+                              : "cannot be read");
+    if (id < 0) return;
+    hid_t type = H5Dget_type(id);
+    if (entry->ndim > 0) tr_h5_type_remedy(type, entry->path, out);
+    H5Tclose(type);
+    H5Dclose(id);
+}
+
 static tr_status_t fail_detect(const search_t *s) {
     const h5_wanted_t *wanted = s->wanted;
     const h5_entry_t *misfit = *wanted->x ? NULL : find_misfit(s->list);
-    char what[512];
+    char what[1024];
     bool other;
+    if (!*wanted->x && tr_h5_foreign(s->file, s->list, what))
+        return fail_with_list(s, TR_ERR_DATA, what);
     if (misfit) {
-        snprintf(what, sizeof what, "/%.200s has a common name for inputs, but %s; set data.x",
-                 misfit->path,
-                 misfit->ndim < 0 ? "cannot be read"
-                                  : "is not an array of numbers with one row per sample");
+        char found[512];
+        find_type_remedy(s->file, misfit, found);
+        snprintf(what, sizeof what, "/%.200s %s. data.x selects another data set", misfit->path,
+                 found);
         return fail_with_list(s, TR_ERR_DATA, what);
     }
     TR_TRY(find_other_split(s, what, sizeof what, &other));
@@ -264,6 +282,9 @@ tr_status_t tr_h5_detect(const h5_file_t *file, const h5_list_t *list, const h5_
     const search_t s = {file, list, wanted};
     *out_found = false;
     TR_TRY(look_everywhere(&s, out, out_found));
+    char what[1024];
+    if (*out_found && tr_h5_foreign_inputs(file, list, out->x, what))
+        return fail_with_list(&s, TR_ERR_DATA, what);
     return *out_found || wanted->implied ? TR_OK : fail_detect(&s);
 }
 

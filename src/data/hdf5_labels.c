@@ -157,6 +157,7 @@ static void note_labels(const scan_t *s, tr_dataset_info_t *info) {
                  (long long)s->largest, (long long)s->largest_row, (int)tr_utf8_bytes(path, 70),
                  path, (int)tr_utf8_bytes(name, 50), name);
     info->label_note = s->notes->note;
+    info->counts_from_1 = s->smallest == 1;
 }
 
 /* Nothing can be learned from a missing label or target, and a loss has no term for it. Reads at

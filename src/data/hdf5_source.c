@@ -100,11 +100,13 @@ static tr_status_t open_arrays(h5_part_t *part, const h5_wanted_t *wanted, bool 
     TR_TRY(tr_h5_refuse_unallocated(&part->y));
     TR_TRY(find_packing(&part->y, wanted, &part->y_packing));
     if (part->y.rows == part->x.rows) return TR_OK;
+    char remedy[512];
+    tr_h5_foreign_rows(part, remedy);
     return TR_FAIL(TR_ERR_DATA,
                    "%s: /%s has %lld samples, but %s: /%s has %lld; the numbers must be "
-                   "equal.",
+                   "equal.%s",
                    part->x.file->path, part->names.x, (long long)part->x.rows, part->y.file->path,
-                   part->names.y, (long long)part->y.rows);
+                   part->names.y, (long long)part->y.rows, remedy);
 }
 
 static bool same_rows(const h5_array_t *a, const h5_array_t *b) {

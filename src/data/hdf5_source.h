@@ -3,6 +3,7 @@
  *
  *   hdf5_source.c   opens the files of data.train, a path or a glob
  *   hdf5_detect.c   finds the inputs and the labels
+ *   hdf5_foreign.c  recognises files of other programs that need a conversion
  *   hdf5_meta.c     reads attributes; hdf5_labels.c: determines the kind of labels
  *   hdf5_packing.c  missing and packed values, as netCDF and CF declare them
  *   hdf5_cost.c     estimates the cost of reading a layout
@@ -57,6 +58,15 @@ tr_status_t tr_h5_detect_labels(const h5_file_t *file, const h5_list_t *list,
 /* Records the error that data.y does not exist. */
 tr_status_t tr_h5_fail_labels(const h5_file_t *file, const h5_list_t *list,
                               const h5_wanted_t *wanted, const h5_names_t *names);
+
+/* -- hdf5_foreign.c ---------------------------------------------------------------------------- */
+
+/* Whether the file, in which no inputs were found, is a table of pandas or a sparse matrix. If so,
+ * writes what it is and what to do, without a full stop. */
+bool tr_h5_foreign(const h5_file_t *file, const h5_list_t *list, char out[1024]);
+/* The same for inputs that were found: whether they are the entries of a sparse matrix. */
+bool tr_h5_foreign_inputs(const h5_file_t *file, const h5_list_t *list, const char *x,
+                          char out[1024]);
 
 /* -- hdf5_packing.c ---------------------------------------------------------------------------- */
 
@@ -120,6 +130,9 @@ typedef struct {
     char group[256];
 } h5_source_t;
 
+/* For x and y with different numbers of samples: " ..." with the likely cause and the remedy; "" if
+ * unknown (hdf5_foreign.c). Requires the lock. */
+void tr_h5_foreign_rows(const h5_part_t *part, char out[512]);
 /* The type of the inputs of a part in a batch. */
 tr_dtype_t tr_h5_part_travels_as(const h5_part_t *part);
 /* From data.train, data.valid or data.test; pattern "" if the split is not set. wanted.group points

@@ -2,6 +2,7 @@
  * HDF5 storage. The library locates the data in a file; the data are then read with pread.
  *
  *   h5_file.c     opening, the library's lock and error messages, the list of objects in a file
+ *   h5_type.c     types in words
  *   h5_array.c    type, dimensions and storage of one data set; h5_chunks.c: addresses of chunks;
  *                 h5_unallocated.c: samples never written
  *   h5_read.c     reading rows; h5_direct.c: bypassing the page cache; h5_decode.c: gzip, shuffle,
@@ -70,6 +71,14 @@ tr_status_t tr_h5_list(const h5_file_t *file, h5_list_t *out);
 void tr_h5_list_free(h5_list_t *list);
 /* "train/x (60000, 28, 28) u8; train/y (60000) u8" with at most `most` entries. */
 void tr_h5_list_text(const h5_list_t *list, size_t most, tr_str_t *out);
+
+/* -- h5_type.c --------------------------------------------------------------------------------- */
+
+/* "u8", "complex numbers", ... Returns `text`. */
+const char *tr_h5_type_text(hid_t type, char text[32]);
+/* For a type that is not supported, of the data set `name`: what it is and what to do, without a
+ * subject and a full stop: "holds complex numbers: store ...". f is the file, g a new one. */
+void tr_h5_type_remedy(hid_t type, const char *name, char out[512]);
 
 /* -- h5_array.c, h5_chunks.c, h5_unallocated.c ------------------------------------------------- */
 

@@ -55,14 +55,11 @@ static tr_status_t array_find_type(h5_array_t *a) {
         a->memory_type = H5Tcopy(base);
         H5Tset_order(a->memory_type, native);
     }
+    char remedy[512];
+    tr_h5_type_remedy(type, a->name, remedy);
     if (base != type) H5Tclose(base);
     H5Tclose(type);
-    if (known) return TR_OK;
-    return ARRAY_FAIL(
-        a, TR_ERR_DATA,
-        ": expected integers of 8, 16, 32 or 64 bits, floats of 16, 32 or 64 bits, or "
-        "booleans; found another type. Convert it, in Python: f['%s'][:].astype('float32').",
-        a->name);
+    return known ? TR_OK : ARRAY_FAIL(a, TR_ERR_DATA, " %s.", remedy);
 }
 
 /* -- dimensions -------------------------------------------------------------------------------- */

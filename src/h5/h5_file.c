@@ -102,6 +102,40 @@ static tr_status_t file_examine(const char *key, const char *path, h5_file_t *fi
     return TR_OK;
 }
 
+/* Formats that are taken for HDF5, by the bytes with which they begin. */
+static tr_status_t file_fail_other(const char *key, const char *path) {
+    static const struct {
+        const char *begin;
+        size_t bytes;
+        const char *what, *remedy;
+    } others[] = {
+        {"CDF", 3, "a file of netCDF-3", "`nccopy -k nc4 %s OUT.nc` converts it"},
+        {"\x0e\x03\x13\x01", 4, "a file of HDF4", "`h4toh5convert %s OUT.h5` converts it"},
+        {"MATLAB 5.0", 10, "a MAT-file of version 5 to 7",
+         "Save it in MATLAB with save(..., '-v7.3'), with the samples in the last dimension"},
+        {"\x93NUMPY", 6, "an array of NumPy",
+         "In Python: h5py.File('OUT.h5', 'w')['x'] = numpy.load('%s')"},
+        {"PK\3\4", 4, "an archive (zip, or npz of NumPy)",
+         "Unpack it; for npz, in Python: g = h5py.File('OUT.h5', 'w'); a = numpy.load('%s'); "
+         "g['x'] = a['x']; g['y'] = a['y']"},
+        {"\x1f\x8b", 2, "compressed with gzip", "Unpack it with gunzip"},
+    };
+    char begin[16] = "", remedy[512] = "`trainer import` converts MNIST, CIFAR-10, images, text "
+                                       "and CSV files";
+    const char *what = "";
+    FILE *file = fopen(path, "rb");
+    const size_t count = file ? fread(begin, 1, sizeof begin, file) : 0;
+    if (file) fclose(file);
+    for (size_t i = 0; i < TR_COUNT(others); i++) {
+        if (count < others[i].bytes || memcmp(begin, others[i].begin, others[i].bytes) != 0)
+            continue;
+        what = others[i].what;
+        snprintf(remedy, sizeof remedy, others[i].remedy, path);
+    }
+    return TR_FAIL(TR_ERR_DATA, "%s: '%s' is not an HDF5 file%s%s. %s.", key, path,
+                   *what ? ", but " : "", what, remedy);
+}
+
 static tr_status_t file_open_library(const char *key, const char *path, hid_t *out) {
     hid_t access = H5Pcreate(H5P_FILE_ACCESS);
 #if H5_HAVE_SET_LOCKING
@@ -112,12 +146,13 @@ static tr_status_t file_open_library(const char *key, const char *path, hid_t *o
     if (*out < 0) tr_h5_reason(reason, sizeof reason); /* the next call forgets it */
     H5Pclose(access);
     if (*out >= 0) return TR_OK;
-    if (H5Fis_hdf5(path) == 0)
-        return TR_FAIL(
-            TR_ERR_DATA,
-            "%s: '%s' is not an HDF5 file. `trainer import` converts MNIST, CIFAR-10, images, text "
-            "and CSV files.",
-            key, path);
+    if (H5Fis_hdf5(path) == 0) return file_fail_other(key, path);
+    if (strstr(reason, "h5clear"))
+        return TR_FAIL(TR_ERR_DATA,
+                       "%s: '%s' is being written, or its writer ended without closing it. Wait "
+                       "for the writer; if there is none, `h5clear -s %s` makes the file readable, "
+                       "with what was flushed to it (HDF5: %s).",
+                       key, path, path, reason);
     if (strstr(reason, "Too many open files"))
         return TR_FAIL(
             TR_ERR_IO,
@@ -168,24 +203,6 @@ typedef struct {
     tr_status_t status;
 } visit_t;
 
-static const char *type_text(hid_t type, char text[32]) {
-    H5T_class_t class = H5Tget_class(type);
-    int bits = (int)(8 * H5Tget_size(type));
-    const char *order = H5Tget_order(type) == H5T_ORDER_BE && bits > 8 ? " big-endian" : "";
-    switch (class) {
-    case H5T_INTEGER:
-        snprintf(text, 32, "%c%d%s", H5Tget_sign(type) == H5T_SGN_NONE ? 'u' : 'i', bits, order);
-        break;
-    case H5T_FLOAT: snprintf(text, 32, "f%d%s", bits, order); break;
-    case H5T_ENUM: snprintf(text, 32, "enum%d", bits); break;
-    case H5T_BITFIELD: snprintf(text, 32, "bits%d", bits); break;
-    case H5T_STRING: snprintf(text, 32, "strings"); break;
-    case H5T_COMPOUND: snprintf(text, 32, "compound"); break;
-    default: snprintf(text, 32, "other"); break;
-    }
-    return text;
-}
-
 static tr_status_t list_add_dataset(visit_t *visit, hid_t id, const char *path) {
     h5_entry_t entry = {0};
     hid_t space = H5Dget_space(id), type = H5Dget_type(id);
@@ -201,7 +218,7 @@ static tr_status_t list_add_dataset(visit_t *visit, hid_t id, const char *path) 
                 used += (size_t)snprintf(entry.text + used, room - used, "%s%llu", d ? ", " : "",
                                          (unsigned long long)entry.dim[d]);
             if (used < room)
-                snprintf(entry.text + used, room - used, ") %s", type_text(type, text));
+                snprintf(entry.text + used, room - used, ") %s", tr_h5_type_text(type, text));
             status = tr_vec_push(visit->list, entry);
         }
         if (status != TR_OK || entry.ndim < 0) tr_free(&entry.path);

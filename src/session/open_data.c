@@ -94,6 +94,7 @@ tr_status_t tr_session_open_data(tr_session_t *s) {
         if (d->info.classes > s->info.classes) {
             s->info.classes = d->info.classes;
             s->info.label_note = d->info.label_note;
+            s->info.counts_from_1 = d->info.counts_from_1;
         }
         if (split != (int)main_split) TR_TRY(session_check_split(s, (tr_split_t)split, main_split));
     }

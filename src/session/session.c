@@ -6,6 +6,7 @@
 #include "open_data.h"
 #include "plan.h"
 #include "self_test.h"
+#include "trainer/log.h"
 
 #include <string.h>
 
@@ -66,6 +67,9 @@ static tr_status_t session_open(tr_session_t *s) {
     s->data_sec = tr_clock_sec() - begin_sec;
     TR_TRY(tr_session_plan(s));
     s->plan_sec = tr_clock_sec() - begin_sec - s->data_sec;
+    if (s->params.training && s->info.counts_from_1)
+        TR_WARN("%s, and make the model's outputs one fewer; no sample has class 0",
+                s->info.label_note);
     return TR_OK;
 }
 

@@ -95,7 +95,8 @@ printf '[model]\nlayers = linear 3\n[data]\ntrain = from1.h5\nbatch_size = 10\n'
 "$TRAINER" import csv from1.csv from1.h5 >out 2>&1 &&
     call 78 plan from1.ini && grep -q 'from1.h5:/train/y run from 1 to 3: subtract 1' err &&
     call 65 plan from1.ini data.classes=3 && grep -q 'is 3; .*subtract 1' err &&
-    call 0 data from1.h5 && grep -q '^warning: .*subtract 1' out
+    call 0 data from1.h5 && grep -q '^warning: .*subtract 1' out &&
+    call 0 plan from1.ini 'model.layers=linear 4' && once err warning from1.h5:/train/y 1 3
 ok $? "labels that count from 1: what to do"
 
 { echo a,y; for i in $(seq 1 40); do echo "$i,0"; done; } >one.csv

@@ -292,6 +292,67 @@ static void write_declared(void) {
     end(file);
 }
 
+/* Types of elements that are not numbers. */
+static void write_odd_types(void) {
+    static struct { float r, i; } complex[SAMPLES][2];
+    static hvl_t rows[SAMPLES];
+    hid_t pair = H5Tcreate(H5T_COMPOUND, sizeof complex[0][0]),
+          ragged = H5Tvlen_create(H5T_NATIVE_FLOAT),
+          triple = H5Tarray_create2(H5T_NATIVE_FLOAT, 1, (const hsize_t[]){2});
+    H5Tinsert(pair, "r", 0, H5T_NATIVE_FLOAT);
+    H5Tinsert(pair, "i", sizeof(float), H5T_NATIVE_FLOAT);
+    for (int i = 0; i < SAMPLES; i++) rows[i] = (hvl_t){(size_t)(1 + i % 3), number};
+    hid_t file = create("complex.h5");
+    put(file, "x", RANK(SAMPLES, 2), pair, complex);
+    put_labels(file);
+    end(file);
+    file = create("ragged.h5");
+    put(file, "x", RANK(SAMPLES), ragged, rows);
+    put_labels(file);
+    end(file);
+    file = create("arrays.h5");
+    put(file, "x", RANK(SAMPLES), triple, complex);
+    put_labels(file);
+    end(file);
+    H5Tclose(pair), H5Tclose(ragged), H5Tclose(triple);
+}
+
+/* Tables of pandas, a sparse matrix, MATLAB's order of dimensions, and a file that is still open. */
+static void write_foreign(void) {
+    static char bytes[1 << 16];
+    hid_t file = create("frame.h5");
+    put(file, "df/axis0", RANK(SAMPLES), H5T_NATIVE_INT32, number);
+    put(file, "df/block0_values", RANK(SAMPLES, 2), H5T_NATIVE_FLOAT, number);
+    end(file);
+    file = create("sparse.h5");
+    put(file, "X/data", RANK(SAMPLES), H5T_NATIVE_FLOAT, number);
+    put(file, "X/indices", RANK(SAMPLES), H5T_NATIVE_INT32, number);
+    put(file, "X/indptr", RANK(9), H5T_NATIVE_INT32, number);
+    end(file);
+    file = create("matlab.h5");
+    put(file, "x", RANK(3, SAMPLES), H5T_NATIVE_FLOAT, number);
+    put(file, "y", RANK(1, SAMPLES), H5T_NATIVE_UINT8, label);
+    put_number(file, "x", "MATLAB_class", 0);
+    end(file);
+    file = create("row.h5");
+    put_images(file);
+    put(file, "y", RANK(1, SAMPLES), H5T_NATIVE_UINT8, label);
+    end(file);
+
+    hid_t latest = H5Pcreate(H5P_FILE_ACCESS);
+    H5Pset_libver_bounds(latest, H5F_LIBVER_LATEST, H5F_LIBVER_LATEST);
+    file = H5Fcreate("written.h5", H5F_ACC_TRUNC, H5P_DEFAULT, latest);
+    put_images(file);
+    H5Fflush(file, H5F_SCOPE_GLOBAL);
+    FILE *from = fopen("written.h5", "rb"), *to = fopen("open.h5", "wb");
+    failures += !from || !to || fwrite(bytes, 1, fread(bytes, 1, sizeof bytes, from), to) == 0;
+    if (from) fclose(from);
+    if (to) fclose(to);
+    end(file);
+    H5Pclose(latest);
+    remove("written.h5");
+}
+
 int main(void) {
     fill();
     write_good();
@@ -305,6 +366,8 @@ int main(void) {
     write_rounded();
     write_two_dimensional();
     write_declared();
+    write_odd_types();
+    write_foreign();
     if (failures) fprintf(stderr, "make_bad_input: %d calls of HDF5 failed\n", failures);
     return failures ? 1 : 0;
 }
