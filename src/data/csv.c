@@ -1,5 +1,6 @@
 /* Comma-separated values (RFC 4180, with optional blanks around fields) in UTF-8, or with another
- * delimiter. Quoted fields may contain delimiters, doubled quotes and line ends. */
+ * delimiter. Lines end with LF, CR LF or CR. Quoted fields may contain delimiters, doubled quotes and
+ * line ends. */
 #include "csv.h"
 #include "base/file.h"
 #include "base/mem.h"
@@ -108,6 +109,14 @@ static tr_status_t csv_next_byte(tr_csv_t *csv, int *out) {
     return TR_OK;
 }
 
+/* *c is CR: the line ends there, or with an LF after it. */
+static tr_status_t csv_end_line(tr_csv_t *csv, int *c) {
+    TR_TRY(csv_next_byte(csv, c));
+    if (*c != '\n') csv->at -= *c != -1;
+    *c = '\n';
+    return TR_OK;
+}
+
 /* Reads the text from the opening quote to the closing one. */
 static tr_status_t csv_read_quoted(tr_csv_t *csv) {
     for (int c;;) {
@@ -138,11 +147,9 @@ static tr_status_t csv_scan_row(tr_csv_t *csv, bool *out_end) {
     *out_end = false;
     for (int c;;) {
         TR_TRY(csv_next_byte(csv, &c));
+        if (c == '\r') TR_TRY(csv_end_line(csv, &c));
         bool blank = c == ' ' || c == '\t', empty = csv->text.count == begin;
         if (c == '\n' || c == -1 || c == delimiter) {
-            if (csv->text.count > begin && csv->text.data[csv->text.count - 1] == '\r' &&
-                c != delimiter && !quoted)
-                csv->text.count--;
             while (!quoted && csv->text.count > begin &&
                    (csv->text.data[csv->text.count - 1] == ' ' ||
                     csv->text.data[csv->text.count - 1] == '\t'))
@@ -160,7 +167,7 @@ static tr_status_t csv_scan_row(tr_csv_t *csv, bool *out_end) {
         } else if (c == '"' && empty && !quoted) {
             quoted = true;
             TR_TRY(csv_read_quoted(csv));
-        } else if (!(blank && empty) && !(quoted && (blank || c == '\r'))) {
+        } else if (!(blank && empty) && !(quoted && blank)) {
             if (csv->text.count >= ROW_BYTES)
                 return TR_FAIL(TR_ERR_DATA, "'%s', line %lld: the row is too long.", csv->name,
                                (long long)csv->line);

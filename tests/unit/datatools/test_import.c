@@ -242,6 +242,8 @@ static void test_csv(void **state) {
     check_csv("1,2.5,0\n-3e-2,4,-2\n5,6,1.5\n", "-1", 0, 3, x, numbers);
     check_csv("2020_01,2020_02,2020_03\n1,2.5,1_0\n-3e-2,4,2_1\n5,6,1_5\n", NULL, 3, 3, x, y);
     check_csv("1,2.5,0\r\n-3e-2,4,-2\r\n5,6,1.5\r", NULL, 0, 3, x, numbers);
+    check_csv("a,b,label\r1,2.5,0\r\r\n-3e-2,4,2\r5,6,1", NULL, 3, 3, x, y); /* Mac OS 9 */
+    check_csv("a,\"b\rc\",label\r1,2.5,0\r-3e-2,4,2\r5,6,1", NULL, 3, 3, x, y);
     clear();
 }
 
