@@ -2,12 +2,8 @@
  * delimiter. Lines end with LF, CR LF or CR. Quoted fields may contain delimiters, doubled quotes and
  * line ends. */
 #include "csv.h"
-#include "base/file.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "h5/writer.h"
-#include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -57,26 +53,6 @@ void tr_csv_close(tr_csv_t **csv) {
     tr_free(&(*csv)->buffer);
     tr_free(&(*csv)->name);
     tr_free(csv);
-}
-
-tr_status_t tr_csv_table_open(tr_csv_table_t *table) {
-    char begin[8];
-    tr_csv_close(&table->csv);
-    TR_TRY(tr_check_regular(table->path, "a table is read more than once"));
-    int fd = open(table->path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return TR_FAIL(errno == ENOENT ? TR_ERR_NOINPUT : TR_ERR_IO, "cannot open '%s': %s.",
-                       table->path, strerror(errno));
-    if (pread(fd, begin, sizeof begin, 0) == sizeof begin &&
-        tr_begins_as_hdf5(begin, sizeof begin)) {
-        close(fd);
-        return TR_FAIL(
-            TR_ERR_DATA,
-            "'%s' is an HDF5 file; expected CSV text. `trainer data` shows its contents, and "
-            "data.train reads it directly.",
-            table->path);
-    }
-    return tr_csv_open(fd, table->path, table->delimiter, &table->csv);
 }
 
 int64_t tr_csv_line(const tr_csv_t *csv) {

@@ -1,5 +1,5 @@
-/* CSV files: rows of fields (csv.c), and the numbers in them (csv_cell.c). Used by `import csv` and by
- * the data set of tables. */
+/* CSV files: rows of fields (csv.c), files as tables (csv_open.c), and what is in a cell (csv_cell.c).
+ * Used by `import csv` and by the data set of tables. */
 #ifndef TR_DATA_CSV_H
 #define TR_DATA_CSV_H
 
@@ -19,7 +19,7 @@ tr_status_t tr_csv_row(tr_csv_t *csv, char ***out_field, int *out_count);
 int64_t tr_csv_line(const tr_csv_t *csv); /* of the last row, from 1 */
 void tr_csv_close(tr_csv_t **csv);
 
-/* -- csv_cell.c -------------------------------------------------------------------------------- */
+/* -- csv_open.c -------------------------------------------------------------------------------- */
 
 /* The format of a table. */
 typedef struct {
@@ -29,9 +29,12 @@ typedef struct {
     bool is_fixed;           /* no options can change them */
 } tr_csv_table_t;
 
-/* Opens the table at its first row; closes it first if it is open. TR_ERR_NOINPUT or TR_ERR_DATA if
- * there is no such file or it cannot be a table. */
-tr_status_t tr_csv_table_open(tr_csv_table_t *table);
+/* Opens the table and reads its first row, as tr_csv_row; closes it first if it is open.
+ * TR_ERR_NOINPUT or TR_ERR_DATA if there is no such file, or it is empty or of another format. */
+tr_status_t tr_csv_table_open(tr_csv_table_t *table, char ***out_field, int *out_count);
+
+/* -- csv_cell.c -------------------------------------------------------------------------------- */
+
 /* Parses a number. With a decimal comma, points are not accepted: they would separate thousands. */
 bool tr_csv_number(const tr_csv_table_t *table, const char *text, double *out);
 /* Whether `text` is a usual notation for a missing value; "none", "-" and "." are one only where a

@@ -25,7 +25,8 @@ typedef struct {
 } table_t;
 
 bool tr_table_is_named(const char *path) {
-    static const char *const endings[] = {".csv", ".tsv", ".csv.gz", ".tsv.gz"};
+    static const char *const endings[] = {".csv",     ".tsv",     ".csv.gz", ".tsv.gz", ".csv.xz",
+                                          ".csv.zst", ".csv.bz2", ".xlsx",   ".parquet"};
     for (size_t i = 0; i < TR_COUNT(endings); i++)
         if (tr_path_ends_in(path, endings[i])) return true;
     return false;
@@ -148,9 +149,7 @@ static tr_status_t table_find_columns(table_t *self, bool inputs_only) {
 
 /* Opens the file. *out_field: its first row of values, none if *out_count is 0. */
 static tr_status_t table_open_file(table_t *self, char ***out_field, int *out_count) {
-    TR_TRY(tr_csv_table_open(&self->file));
-    TR_TRY(tr_csv_row(self->file.csv, out_field, out_count));
-    if (*out_count == 0) return TR_FAIL(TR_ERR_DATA, "'%s' is empty.", self->file.path);
+    TR_TRY(tr_csv_table_open(&self->file, out_field, out_count));
     self->count = *out_count;
     TR_TRY(tr_alloc((size_t)self->count * sizeof *self->names.name, "columns", &self->names.name));
     for (int i = 0; i < self->count; i++) {

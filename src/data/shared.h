@@ -28,7 +28,8 @@ tr_status_t tr_names_from_json(const struct json_t *array, const char *from, tr_
 /* Appends the names, separated by commas; only the first ones if there are many. */
 void tr_names_say(const char *const *name, int64_t count, tr_str_t *out);
 
-/* Whether the name of a file ends as that of a table: .csv, .tsv, or one of these with .gz. */
+/* Whether the name of a file ends as that of a table: .csv, .tsv, one of these with .gz, or one that
+ * is refused with the command that makes CSV of it. */
 bool tr_table_is_named(const char *path);
 
 /* Whether the path is a folder, or the name of a list (.txt) of image files. */

@@ -206,9 +206,7 @@ static tr_status_t csv_choose_inputs(import_t *m) {
 static tr_status_t csv_read_columns(import_t *m, char ***out_field) {
     const char *chosen = m->params->label;
     int count;
-    TR_TRY(tr_csv_table_open(&m->table));
-    TR_TRY(tr_csv_row(m->table.csv, out_field, &count));
-    if (!count) return TR_FAIL(TR_ERR_DATA, "'%s' is empty.", m->table.path);
+    TR_TRY(tr_csv_table_open(&m->table, out_field, &count));
     char *const *field = *out_field;
     bool counts = count > 2; /* 0, 1, 2, ...: the names of unnamed columns in pandas */
     m->count = count;
@@ -252,8 +250,7 @@ static tr_status_t csv_read_columns(import_t *m, char ***out_field) {
 /* Opens the table again, at the first row of values. */
 static tr_status_t csv_rewind(import_t *m, char ***out_field, int *out_count) {
     m->seen = 0;
-    TR_TRY(tr_csv_table_open(&m->table));
-    TR_TRY(tr_csv_row(m->table.csv, out_field, out_count));
+    TR_TRY(tr_csv_table_open(&m->table, out_field, out_count));
     return m->header ? tr_csv_row(m->table.csv, out_field, out_count) : TR_OK;
 }
 

@@ -178,7 +178,7 @@ utf8='UTF-8 & iconv'
 said 'a,b,kind\n1,2,warm\n3,4,K\374hl\n' "'odd.csv' & 3 & 0xfc & $utf8" &&
     said 'a,Gr\366\337e,kind\n1,2,x\n' "1 & 2 & 0xf6 & $utf8" &&
     said 'a\0,\0b\0\n\0001\0' '0x00 & iconv' &&
-    said '\377\376a\0,\0b\0\n' '1 & 0xff & iconv'
+    said '\377\376a\0,\0b\0\n' 'UTF-16 & iconv'
 ok $? "names in another encoding than UTF-8"
 
 printf '\357\273\277"a b",Gr\303\266\303\237e,kind\n1,2,K\303\274hl\n3,4,x\n' >mark.csv &&
