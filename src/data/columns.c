@@ -9,6 +9,7 @@
 #include <string.h>
 
 #define CUT(text) (int)tr_utf8_bytes(text, 60), text
+#define SAID      8 /* columns with cells that do not fit */
 
 void tr_columns_free(tr_columns_t *columns) {
     for (size_t i = 0; i < columns->input.count; i++) {
@@ -71,55 +72,99 @@ tr_status_t tr_columns_fail_cell(const tr_csv_table_t *table, const char *text, 
                    remedy);
 }
 
-static tr_status_t column_fail_missing(const tr_column_t *c, const tr_csv_table_t *table,
-                                       const char *text) {
-    return TR_FAIL(TR_ERR_DATA,
-                   "'%s', line %lld: the value of column '%.*s' is missing ('%s'). The training "
-                   "table was imported without --missing, so no value is known to replace it: "
-                   "remove the row, or import and train with --missing mean, median or zero.",
-                   table->path, (long long)tr_csv_line(table->csv), CUT(c->name), text);
+/* -- cells that do not fit --------------------------------------------------------------------- */
+
+tr_status_t tr_cells_add(tr_cells_t *cells, const tr_csv_table_t *table, const char *text) {
+    if (cells->count++ > 0) return TR_OK;
+    cells->line = tr_csv_line(table->csv);
+    return tr_strdup(text, &cells->text);
 }
 
-static tr_status_t column_encode_text(const tr_columns_t *columns, const tr_column_t *c,
-                                      const tr_csv_table_t *table, const char *text, bool missing,
-                                      float *out) {
-    const int64_t category = missing ? -1 : tr_column_category(c, text);
-    if (category < 0 && !missing && columns->refuses_unknown) {
-        tr_str_t known = {0};
-        tr_names_say((const char *const *)c->categories.name, c->categories.count, &known);
-        TR_FAIL(TR_ERR_DATA,
-                "'%s', line %lld, column '%.*s': the training rows have no category '%.*s', but "
-                "%s. Correct the cell, or import without --unknown error.",
-                table->path, (long long)tr_csv_line(table->csv), CUT(c->name), CUT(text),
-                known.text ? known.text : "none");
-        tr_str_free(&known);
-        return TR_ERR_DATA;
-    }
-    if (c->kind == TR_COLUMN_ORDINAL) {
-        *out = (float)category;
-        return TR_OK;
-    }
-    memset(out, 0, (size_t)c->categories.count * sizeof *out);
-    if (category >= 0) out[category] = 1;
-    return TR_OK;
+void tr_cells_say(const tr_cells_t *cells, tr_str_t *out) {
+    if (cells->text && *cells->text)
+        tr_str_printf(out, ", found '%.*s' in line %lld", CUT(cells->text), (long long)cells->line);
+    else
+        tr_str_printf(out, ", found an empty cell in line %lld", (long long)cells->line);
+    if (cells->count > 1) tr_str_printf(out, " (%lld more)", (long long)cells->count - 1);
 }
+
+void tr_cells_free(tr_cells_t *cells) {
+    tr_free(&cells->text);
+}
+
+void tr_columns_free_faults(const tr_columns_t *columns, tr_column_faults_t **faults) {
+    for (size_t i = 0; *faults && i < columns->input.count; i++) {
+        tr_cells_free(&(*faults)[i].wrong);
+        tr_cells_free(&(*faults)[i].missing);
+        tr_cells_free(&(*faults)[i].unknown);
+    }
+    tr_free(faults);
+}
+
+void tr_columns_say_faults(const tr_columns_t *columns, const int *index,
+                           const tr_column_faults_t *faults, tr_str_t *out) {
+    bool has_missing = false, has_unknown = false;
+    int found = 0;
+    for (size_t i = 0; i < columns->input.count; i++) {
+        const tr_column_t *c = &columns->input.data[i];
+        const tr_column_faults_t *f = &faults[i];
+        const bool refuses = columns->refuses_unknown && f->unknown.count > 0;
+        if (f->wrong.count + f->missing.count == 0 && !refuses) continue;
+        has_missing = has_missing || f->missing.count > 0;
+        has_unknown = has_unknown || refuses;
+        if (++found > SAID) continue;
+        tr_str_printf(out, "%s column %d", found > 1 ? ";" : "", index[i] + 1);
+        if (columns->has_header) tr_str_printf(out, " ('%.*s')", CUT(c->name));
+        if (f->wrong.count > 0) {
+            tr_str_append(out, ": expected a number in the range of a 32-bit float");
+            tr_cells_say(&f->wrong, out);
+        }
+        if (f->missing.count > 0) {
+            tr_str_append(out, f->wrong.count > 0 ? ", and a value" : ": expected a value");
+            tr_cells_say(&f->missing, out);
+        }
+        if (refuses) {
+            tr_str_append(out, ": expected one of the categories ");
+            tr_names_say((const char *const *)c->categories.name, c->categories.count, out);
+            tr_cells_say(&f->unknown, out);
+        }
+    }
+    if (found > SAID) tr_str_printf(out, "; and %d more columns", found - SAID);
+    if (found > 0) tr_str_append(out, ". Correct the cells or remove the rows");
+    if (has_missing)
+        tr_str_append(out,
+                      "; for rows with missing cells, import the training table with --missing "
+                      "mean, median or zero, and train again");
+    if (has_unknown)
+        tr_str_append(out, "; without --unknown error, the import accepts other categories");
+    if (found > 0) tr_str_append(out, ".");
+}
+
+/* -- converting -------------------------------------------------------------------------------- */
 
 tr_status_t tr_columns_encode(const tr_columns_t *columns, const tr_csv_table_t *table,
-                              char *const *field, const int *index, float *out) {
+                              char *const *field, const int *index, tr_column_faults_t *faults,
+                              float *out) {
     for (size_t i = 0; i < columns->input.count; i++) {
         const tr_column_t *c = &columns->input.data[i];
         const bool is_number = c->kind == TR_COLUMN_NUMBER;
         const char *text = field[index[i]];
-        const bool missing = tr_csv_is_missing(text, is_number);
+        const int64_t category = is_number ? -1 : tr_column_category(c, text);
+        const bool missing = category < 0 && tr_csv_is_missing(text, is_number);
         double value = c->fill;
-        if (missing && !columns->fills) return column_fail_missing(c, table, text);
-        if (is_number) {
-            if (!missing && (!tr_csv_number(table, text, &value) || !isfinite((float)value)))
-                return tr_columns_fail_cell(table, text, index[i],
-                                            columns->has_header ? c->name : NULL);
-            *out = (float)value;
+        if (missing) {
+            if (!columns->fills) TR_TRY(tr_cells_add(&faults[i].missing, table, text));
+        } else if (is_number) {
+            if (!tr_csv_number(table, text, &value) || !isfinite((float)value))
+                TR_TRY(tr_cells_add(&faults[i].wrong, table, text));
+        } else if (category < 0) {
+            TR_TRY(tr_cells_add(&faults[i].unknown, table, text));
+        }
+        if (c->kind == TR_COLUMN_ONE_HOT) {
+            memset(out, 0, (size_t)c->categories.count * sizeof *out);
+            if (category >= 0) out[category] = 1;
         } else {
-            TR_TRY(column_encode_text(columns, c, table, text, missing, out));
+            *out = is_number ? (float)value : (float)category;
         }
         out += tr_column_width(c);
         if (c->indicator) out[-1] = missing;

@@ -37,14 +37,36 @@ int64_t tr_column_width(const tr_column_t *column);
 tr_status_t tr_columns_names(const tr_columns_t *columns, tr_names_t *out);
 /* The index of a category; -1: unknown. */
 int64_t tr_column_category(const tr_column_t *column, const char *text);
+/* Cells of one kind: their number, and line and text of the first. */
+typedef struct {
+    int64_t count, line;
+    char *text;
+} tr_cells_t;
+/* Counts a cell of the last row. */
+tr_status_t tr_cells_add(tr_cells_t *cells, const tr_csv_table_t *table, const char *text);
+/* Appends ", found 'old' in line 5 (3 more)". */
+void tr_cells_say(const tr_cells_t *cells, tr_str_t *out);
+void tr_cells_free(tr_cells_t *cells);
+
+/* The cells of one input that do not fit: no numbers; missing without `fills`; of no category. */
+typedef struct {
+    tr_cells_t wrong, missing, unknown;
+} tr_column_faults_t;
+
 /*
  * Converts the cells field[index[i]] of input column i, from the last row of `table`. A missing
  * number becomes `fill`. A missing text and an unknown category have no category: all inputs are 0,
- * or -1 for ordinal columns. TR_ERR_DATA names line and column of a cell that is no number, is
- * missing without `fills`, or unknown with `refuses_unknown`.
+ * or -1 for ordinal columns. A text that is a category is never missing. Cells that do not fit are
+ * counted in faults[i].
  */
 tr_status_t tr_columns_encode(const tr_columns_t *columns, const tr_csv_table_t *table,
-                              char *const *field, const int *index, float *out);
+                              char *const *field, const int *index, tr_column_faults_t *faults,
+                              float *out);
+/* Appends which columns have cells that are refused, with the numbers of them; nothing if none
+ * has. */
+void tr_columns_say_faults(const tr_columns_t *columns, const int *index,
+                           const tr_column_faults_t *faults, tr_str_t *out);
+void tr_columns_free_faults(const tr_columns_t *columns, tr_column_faults_t **faults);
 /* Records TR_ERR_DATA: `text` in column `column`, from 0, with this name (NULL: none) is no number in
  * the range of a float. */
 tr_status_t tr_columns_fail_cell(const tr_csv_table_t *table, const char *text, int column,

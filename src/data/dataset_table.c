@@ -3,6 +3,7 @@
 #include "columns.h"
 #include "preprocess.h"
 #include "shared.h"
+#include "trainer/log.h"
 #include "base/file.h"
 #include "base/mem.h"
 
@@ -22,6 +23,8 @@ typedef struct {
     TR_VEC(float) x, y;
     TR_VEC(int32_t) label;
     TR_VEC(char *) text, text_name;
+    tr_column_faults_t *fault; /* [columns.input.count] */
+    tr_cells_t *label_fault;   /* [target.count] */
 } table_t;
 
 bool tr_table_is_named(const char *path) {
@@ -37,13 +40,17 @@ static void close_table(tr_dataset_t *dataset) {
     for (size_t i = 0; i < self->text.count; i++) tr_free(&self->text.data[i]);
     tr_vec_free(&self->text);
     tr_vec_free(&self->text_name);
-    tr_vec_free(&self->target);
     tr_vec_free(&self->carried);
     tr_vec_free(&self->x);
     tr_vec_free(&self->y);
     tr_vec_free(&self->label);
     for (int list = 0; list < TR_NAMES_LISTS; list++) tr_names_free(&dataset->info.names[list]);
     tr_names_free(&self->names);
+    for (size_t i = 0; self->label_fault && i < self->target.count; i++)
+        tr_cells_free(&self->label_fault[i]);
+    tr_free(&self->label_fault);
+    tr_vec_free(&self->target);
+    tr_columns_free_faults(&self->columns, &self->fault);
     tr_columns_free(&self->columns);
     tr_csv_close(&self->file.csv);
     tr_free(&self->input);
@@ -164,27 +171,37 @@ static tr_status_t table_open_file(table_t *self, char ***out_field, int *out_co
 
 /* -- the rows ---------------------------------------------------------------------------------- */
 
-/* Classes by their names or, without names, by their numbers. */
-static tr_status_t table_add_label(table_t *self, const tr_preprocess_t *trained,
-                                   const char *text) {
+/* The class of a text, by its name ("1.0" is also the class "1") or, without names, its number; -1:
+ * none. */
+static int64_t table_class(const table_t *self, const tr_preprocess_t *trained, const char *text) {
     const tr_names_t *names = &trained->names[TR_NAMES_CLASSES];
-    double value = -1;
-    for (int64_t i = 0; i < names->count && value < 0; i++)
-        if (strcmp(names->name[i], text) == 0) value = (double)i;
-    if (names->count == 0 && !tr_csv_number(&self->file, text, &value)) value = -1;
-    if (!(value >= 0 && value < (double)trained->classes && value == floor(value))) {
-        tr_str_t known = {0};
-        tr_names_say((const char *const *)names->name, names->count, &known);
-        TR_FAIL(TR_ERR_DATA,
-                "'%s', line %lld, column '%s': expected one of the %lld classes of the training "
-                "data (%s), found '%.*s'. Correct the label or remove the row.",
-                self->file.path, (long long)tr_csv_line(self->file.csv),
-                self->columns.targets.name[0], (long long)trained->classes,
-                known.text ? known.text : "numbers from 0", (int)tr_utf8_bytes(text, 60), text);
-        tr_str_free(&known);
-        return TR_ERR_DATA;
+    double value, of_name;
+    for (int64_t i = 0; i < names->count; i++)
+        if (strcmp(names->name[i], text) == 0) return i;
+    if (!tr_csv_number(&self->file, text, &value)) return -1;
+    for (int64_t i = 0; i < names->count; i++)
+        if (tr_parse_float(names->name[i], &of_name) && of_name == value) return i;
+    const bool is_class = names->count == 0 && value >= 0 && value < (double)trained->classes &&
+                          value == floor(value);
+    return is_class ? (int64_t)value : -1;
+}
+
+static tr_status_t table_add_labels(table_t *self, const tr_preprocess_t *trained,
+                                    char *const *field) {
+    for (size_t i = 0; i < self->target.count; i++) {
+        const char *text = field[self->target.data[i]];
+        double value = 0;
+        const int64_t class = trained->classes > 0 ? table_class(self, trained, text) : -1;
+        if (trained->classes > 0
+                ? class < 0
+                : !tr_csv_number(&self->file, text, &value) || !isfinite((float)value))
+            TR_TRY(tr_cells_add(&self->label_fault[i], &self->file, text));
+        if (trained->classes > 0)
+            TR_TRY(tr_vec_push(&self->label, (int32_t) class));
+        else
+            TR_TRY(tr_vec_push(&self->y, (float)value));
     }
-    return tr_vec_push(&self->label, (int32_t)value);
+    return TR_OK;
 }
 
 static tr_status_t table_add_row(table_t *self, const tr_preprocess_t *trained, char *const *field,
@@ -195,22 +212,10 @@ static tr_status_t table_add_row(table_t *self, const tr_preprocess_t *trained, 
                        count == 1 ? "" : "s", self->count);
     TR_TRY(tr_vec_reserve_(&self->x.data, &self->x.capacity, self->x.count + (size_t)self->width,
                            sizeof *self->x.data));
-    TR_TRY(tr_columns_encode(&self->columns, &self->file, field, self->input,
+    TR_TRY(tr_columns_encode(&self->columns, &self->file, field, self->input, self->fault,
                              self->x.data + self->x.count));
     self->x.count += (size_t)self->width;
-    for (size_t i = 0; i < self->target.count; i++) {
-        const char *text = field[self->target.data[i]];
-        double value;
-        if (trained->classes > 0) {
-            TR_TRY(table_add_label(self, trained, text));
-        } else if (!tr_csv_number(&self->file, text, &value) || !isfinite((float)value)) {
-            return tr_columns_fail_cell(&self->file, text, self->target.data[i],
-                                        self->columns.has_header ? self->columns.targets.name[i]
-                                                                 : NULL);
-        } else {
-            TR_TRY(tr_vec_push(&self->y, (float)value));
-        }
-    }
+    TR_TRY(table_add_labels(self, trained, field));
     for (size_t i = 0; i < self->carried.count; i++) {
         char *copy = NULL;
         TR_TRY(tr_strdup(field[self->carried.data[i]], &copy));
@@ -220,8 +225,59 @@ static tr_status_t table_add_row(table_t *self, const tr_preprocess_t *trained, 
     return TR_OK;
 }
 
+static void table_say_labels(const table_t *self, const tr_preprocess_t *trained, tr_str_t *out) {
+    const tr_names_t *names = &trained->names[TR_NAMES_CLASSES];
+    for (size_t i = 0; i < self->target.count; i++) {
+        if (self->label_fault[i].count == 0) continue;
+        tr_str_printf(out, " Column %d ('%s'): expected ", self->target.data[i] + 1,
+                      self->columns.targets.name[i]);
+        if (trained->classes == 0)
+            tr_str_append(out, "a number in the range of a 32-bit float");
+        else
+            tr_str_printf(out, "one of the %lld classes of the training data (",
+                          (long long)trained->classes);
+        if (names->count > 0)
+            tr_names_say((const char *const *)names->name, names->count, out);
+        else if (trained->classes > 0)
+            tr_str_append(out, "numbers from 0");
+        if (trained->classes > 0) tr_str_append(out, ")");
+        tr_cells_say(&self->label_fault[i], out);
+        tr_str_append(out, ". Correct the labels or remove the rows.");
+    }
+}
+
+/* After the last row: refuses cells that do not fit, and warns of unknown categories. */
+static tr_status_t table_check(const table_t *self, const tr_preprocess_t *trained) {
+    const tr_columns_t *columns = &self->columns;
+    tr_str_t text = {0};
+    tr_columns_say_faults(columns, self->input, self->fault, &text);
+    table_say_labels(self, trained, &text);
+    if (text.text && !columns->has_header)
+        tr_str_append(&text,
+                      " The training table has no header: if this table has one, remove it.");
+    const bool fits = !text.text;
+    if (!fits) TR_FAIL(TR_ERR_DATA, "'%s':%s", self->file.path, text.text);
+    for (size_t i = 0; fits && i < columns->input.count; i++) {
+        const tr_cells_t *unknown = &self->fault[i].unknown;
+        if (unknown->count == 0) continue;
+        tr_str_printf(&text, "%s column %d ('%s') in %lld of %lld rows, first '%.*s' in line %lld",
+                      text.text ? ";" : "", self->input[i] + 1, columns->input.data[i].name,
+                      (long long)unknown->count, (long long)self->base.info.samples,
+                      (int)tr_utf8_bytes(unknown->text, 60), unknown->text,
+                      (long long)unknown->line);
+    }
+    if (fits && text.text)
+        TR_WARN("'%s' has categories that the training rows lack:%s. The model knows nothing of "
+                "them: they are read as no category",
+                self->file.path, text.text);
+    tr_str_free(&text);
+    return fits ? TR_OK : TR_ERR_DATA;
+}
+
 static tr_status_t table_read_rows(table_t *self, const tr_preprocess_t *trained, char **field,
                                    int count) {
+    TR_TRY(tr_alloc(self->columns.input.count * sizeof *self->fault, "columns", &self->fault));
+    TR_TRY(tr_alloc(self->target.count * sizeof *self->label_fault, "columns", &self->label_fault));
     if (self->columns.has_header) TR_TRY(tr_csv_row(self->file.csv, &field, &count));
     while (count > 0) {
         TR_TRY(table_add_row(self, trained, field, count));
@@ -229,7 +285,7 @@ static tr_status_t table_read_rows(table_t *self, const tr_preprocess_t *trained
     }
     if (self->base.info.samples == 0)
         return TR_FAIL(TR_ERR_DATA, "'%s' has no rows.", self->file.path);
-    return TR_OK;
+    return table_check(self, trained);
 }
 
 /* -- the data set ------------------------------------------------------------------------------ */

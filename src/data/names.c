@@ -15,7 +15,8 @@ static const struct {
                           "--test-fraction splits off test data), so that each class has the same "
                           "number in all of them"},
     [TR_NAMES_INPUTS] = {"feature_names", "input",
-                         "import a table with the same columns in the same order"},
+                         "import a table with the same columns in the same order, or name the CSV "
+                         "file itself to eval or predict"},
 };
 
 const char *tr_names_key(int list) {

@@ -32,7 +32,8 @@ typedef struct {
     tr_moments_t moments;
     tr_writer_t *writer;
     tr_stats_t *stats; /* [count], of the numbers of all rows, before rounding */
-    float *row;        /* [width] */
+    tr_column_faults_t *fault; /* [inputs]: categories that the rows for training lack */
+    float *row;                /* [width] */
     float *targets;    /* [target.count] */
 } import_t;
 
@@ -339,6 +340,7 @@ static tr_status_t csv_learn(import_t *m) {
         m->width += tr_column_width(&m->columns.spec.input.data[i]);
     TR_TRY(tr_moments_begin(&m->moments, m->width));
     TR_TRY(tr_alloc(m->target.count * sizeof *m->targets, "targets", &m->targets));
+    TR_TRY(tr_alloc(m->columns.spec.input.count * sizeof *m->fault, "columns", &m->fault));
     return tr_alloc((size_t)m->width * sizeof *m->row, "a row", &m->row);
 }
 
@@ -348,7 +350,8 @@ static tr_status_t csv_write_row(import_t *m, char *const *field, int count, con
     double label;
     int group;
     TR_TRY(csv_place_row(m, field, count, &label, &group));
-    TR_TRY(tr_columns_encode(&m->columns.spec, &m->table, field, m->columns.index, m->row));
+    TR_TRY(
+        tr_columns_encode(&m->columns.spec, &m->table, field, m->columns.index, m->fault, m->row));
     if (group == CSV_TRAIN) tr_moments_add(&m->moments, TR_F32, m->row, m->moments.channels);
     TR_TRY(tr_writer_append(m->writer, x[group], 1, m->row));
     for (size_t i = 0; i < m->target.count; i++) {
@@ -368,6 +371,16 @@ static tr_status_t csv_write_row(import_t *m, char *const *field, int count, con
     char *id = NULL;
     TR_TRY(tr_strdup(field[m->id], &id));
     return tr_vec_push(&m->ids[group], id);
+}
+
+/* With --unknown error, other rows have no categories that the rows for training lack. */
+static tr_status_t csv_check_cells(const import_t *m) {
+    tr_str_t text = {0};
+    tr_columns_say_faults(&m->columns.spec, m->columns.index, m->fault, &text);
+    const tr_status_t status =
+        text.text ? TR_FAIL(TR_ERR_DATA, "'%s':%s", m->table.path, text.text) : TR_OK;
+    tr_str_free(&text);
+    return status;
 }
 
 /* The last pass. */
@@ -395,6 +408,7 @@ static tr_status_t csv_write_rows(import_t *m) {
         if (m->seen % IMPORT_ROWS == 0) TR_TRY(tr_import_progress(m->params, m->seen, all));
         TR_TRY(tr_csv_row(m->table.csv, &field, &count));
     }
+    TR_TRY(csv_check_cells(m));
     for (int g = 0; g < CSV_GROUPS; g++) {
         snprintf(name, sizeof name, "%s/id", tr_split_name((tr_split_t)g));
         if (m->ids[g].count > 0)
@@ -537,6 +551,7 @@ done:
     tr_csv_close(&m.table.csv);
     tr_csv_labels_free(&m.labels);
     tr_csv_groups_free(&m.groups);
+    tr_columns_free_faults(&m.columns.spec, &m.fault);
     tr_csv_columns_free(&m.columns);
     for (int g = 0; g < CSV_GROUPS; g++) {
         for (size_t i = 0; i < m.ids[g].count; i++) tr_free(&m.ids[g].data[i]);

@@ -68,8 +68,9 @@ static tr_status_t session_open_split(tr_session_t *s, tr_split_t split) {
      * the training. */
     const tr_error_t error = *tr_error_last();
     tr_dataset_t *inputs = NULL;
-    tr_status_t match = tr_dataset_open_inputs(&s->data, split, &inputs);
-    if (match == TR_OK && inputs) match = tr_preprocess_match(trained, &inputs->info, true);
+    tr_status_t match = TR_OK;
+    if (tr_dataset_open_inputs(&s->data, split, &inputs) == TR_OK && inputs)
+        match = tr_preprocess_match(trained, &inputs->info, true);
     tr_dataset_close(&inputs);
     return match == TR_ERR_DATA ? match : tr_error_set(&error);
 }
