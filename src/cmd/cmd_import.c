@@ -97,6 +97,7 @@ typedef struct {
     int decimal;       /* index of '.', ',' */
     int unknown;       /* index of code, error */
     int missing;       /* tr_import_missing_t */
+    int header;        /* tr_import_header_t */
     tr_import_params_t params;
 } import_options_t;
 
@@ -170,6 +171,7 @@ static tr_status_t import_run(void *options) {
     p->decimal = ".,"[o->decimal];
     p->refuses_unknown = o->unknown == 1;
     p->missing = (tr_import_missing_t)o->missing;
+    p->header = (tr_import_header_t)o->header;
     p->what = o->files.word[0];
     p->input = (const char *const *)o->files.word;
     p->input_count = count - 1;
@@ -211,6 +213,7 @@ static const cmd_argument_t arguments[] = {
 static const cmd_option_t options[] = {
     CHUNK(import_options_t),
     FORCE(import_options_t),
+    CMD_OPTION_ENUM(import_options_t, header, "--header", NULL, "auto|yes|no", ""),
     CMD_OPTION_TEXT(import_options_t, params.label, "--label", "NAME|COLUMN|none", NULL, ""),
     CMD_OPTION_FLAG(import_options_t, params.regression, "--regression", ""),
     CMD_OPTION_TEXT(import_options_t, params.target, "--target", "NAMES", NULL, ""),

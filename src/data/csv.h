@@ -45,6 +45,8 @@ bool tr_csv_is_missing(const char *text, bool is_number);
 bool tr_csv_is_meant_as_number(const tr_csv_table_t *table, const char *text);
 /* How to read another format; for messages. */
 #define TR_CSV_FORMAT_HINT "--delimiter and --decimal name other characters than ',' and '.'"
+/* Whether `text` is a date or a time. *out: names for its numbers, such as "year,month,day". */
+bool tr_csv_is_date(const char *text, const char **out);
 /* Whether `text` has only characters of numbers and dates, such as "1.234,5" or "12 %". */
 bool tr_csv_is_like_number(const char *text);
 /* Writes the remedy for `text`, which is not a number in the range of a 32-bit float. */

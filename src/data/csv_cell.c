@@ -19,12 +19,42 @@ bool tr_csv_number(const tr_csv_table_t *t, const char *text, double *out) {
 }
 
 bool tr_csv_is_missing(const char *text, bool is_number) {
-    static const char *const usual[] = {"",     "NA", "N/A",  "#N/A", "NaN",
-                                        "null", "?",  "none", "-",    "."};
+    static const char *const usual[] = {
+        "",    "NA", "N/A",    "#N/A",    "#NA",     "<NA>",     "NaN",      "-NaN", "NaT", "null",
+        "\\N", "?",  "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN", "#N/A N/A", "none", "-",   "."};
     const size_t of_numbers = 3; /* the last ones */
+    /* most cells are numbers; "1.#IND" has a sign */
+    if (*text >= '0' && *text <= '9' && !strchr(text, '#')) return false;
     for (size_t i = 0; i < TR_COUNT(usual) - (is_number ? 0 : of_numbers); i++)
         if (!strcasecmp(text, usual[i])) return true;
     return false;
+}
+
+bool tr_csv_is_date(const char *text, const char **out) {
+    int part[3] = {0}, parts, used = 0;
+    char first, second = 0;
+    *out = NULL;
+    if (strspn(text, "0123456789") == 0 || strlen(text) > 40) return false;
+    parts = sscanf(text, "%4d%c%2d%n%c%4d%n", &part[0], &first, &part[1], &used, &second, &part[2],
+                   &used);
+    if (parts < 3) return false;
+    if (first == ':') { /* 12:30, 12:30:15.5 */
+        *out = parts == 5 && second == ':' ? "hour,minute,second" : "hour,minute";
+        return part[0] < 25 && part[1] < 60 && strspn(text, "0123456789:. APMapm") == strlen(text);
+    }
+    if (!strchr("-/.", first)) return false;
+    if (parts == 3 && first != '.' && part[0] > 1000) { /* 2024-01 */
+        *out = "year,month";
+        return part[1] >= 1 && part[1] <= 12 && text[used] == '\0';
+    }
+    if (parts < 5 || second != first) return false;
+    const bool year_first = part[0] > 31, month_first = first == '/' && part[0] <= 12;
+    const int year = year_first ? part[0] : part[2], month = part[year_first || !month_first],
+              day = year_first ? part[2] : part[month_first];
+    *out = year_first ? "year,month,day" : month_first ? "month,day,year" : "day,month,year";
+    return ((year > 9 && year < 100) || (year > 1000 && year < 3000)) && month >= 1 &&
+           month <= 12 && day >= 1 && day <= 31 &&
+           strspn(text + used, "T 0123456789:.+-ZAPMapm") == strlen(text + used);
 }
 
 bool tr_csv_is_like_number(const char *text) {

@@ -9,21 +9,32 @@
 #define CUT(text) (int)tr_utf8_bytes(text, 60), text
 #define SAID      8 /* columns with missing cells in a message */
 
+/* pandas names columns without a name "Unnamed: 0", and an index without one "index". */
+static bool column_is_unnamed(const csv_columns_t *columns, int at) {
+    const char *name = columns->names->name[at];
+    return columns->spec.has_header &&
+           (!*name || strncmp(name, "Unnamed:", 8) == 0 || strcmp(name, "index") == 0);
+}
+
 tr_status_t tr_csv_columns_add(csv_columns_t *columns, int at, const char *text) {
     csv_column_t *c = &columns->of[at];
     const int64_t line = tr_csv_line(columns->table->csv);
     double value;
     if (tr_csv_is_missing(text, true)) {
-        if (c->blank + c->dashes == 0) c->missing_line = line;
+        const int64_t before = c->blank + c->dashes;
+        if (before < (int)TR_COUNT(c->missing_line)) c->missing_line[before] = line;
         ++*(tr_csv_is_missing(text, false) ? &c->blank : &c->dashes);
         return TR_OK;
     }
     if (tr_csv_number(columns->table, text, &value) && isfinite((float)value)) {
+        if (c->numbers == 0) c->first = value;
+        c->is_broken |= value != c->first + (double)c->numbers;
         c->numbers++;
-        return TR_OK;
+        return column_is_unnamed(columns, at) ? tr_vec_push(&c->values, value) : TR_OK;
     }
-    const bool is_odd =
-        tr_csv_is_meant_as_number(columns->table, text) || tr_csv_is_like_number(text);
+    const char *parts;
+    const bool is_odd = tr_csv_is_meant_as_number(columns->table, text) ||
+                        tr_csv_is_like_number(text) || tr_csv_is_date(text, &parts);
     c->texts++;
     if (c->text && (c->is_odd || !is_odd)) return TR_OK;
     tr_free(&c->text);
@@ -42,70 +53,152 @@ static const char *columns_say(const csv_columns_t *columns, int at, char text[9
 
 /* -- what the columns are ---------------------------------------------------------------------- */
 
-static tr_status_t columns_fail_mixed(const csv_columns_t *columns, int at) {
+csv_index_t tr_csv_columns_index(const csv_columns_t *columns, int at, int64_t rows) {
     const csv_column_t *c = &columns->of[at];
-    char remedy[160], name[96], others[64] = "";
-    tr_csv_remedy(columns->table, c->text, remedy, sizeof remedy);
-    if (c->numbers > 0)
-        snprintf(others, sizeof others, ", as %lld other cells of the column are",
-                 (long long)c->numbers);
-    return TR_FAIL(TR_ERR_DATA,
-                   "'%s', line %lld, %s: expected a number in the range of a 32-bit float%s; found "
-                   "'%.*s': %s. --one-hot or --ordinal reads the column as categories, --drop "
-                   "leaves it out.",
-                   columns->table->path, (long long)c->text_line, columns_say(columns, at, name),
-                   others, CUT(c->text), remedy);
+    double *values = c->values.data;
+    if (c->is_chosen || c->numbers + c->texts == 0)
+        return !c->is_chosen && column_is_unnamed(columns, at) ? CSV_EMPTY : CSV_NO_INDEX;
+    if (c->numbers < rows) return CSV_NO_INDEX;
+    if (!column_is_unnamed(columns, at))
+        return !c->is_broken && (c->first == 0 || c->first == 1) ? CSV_COUNTS : CSV_NO_INDEX;
+    if (!c->is_broken) return c->first == floor(c->first) ? CSV_INDEX : CSV_NO_INDEX;
+    tr_sort(values, rows); /* of shuffled rows */
+    for (int64_t i = 0; i < rows; i++)
+        if (values[i] < 0 || values[i] != floor(values[i]) || (i > 0 && values[i] == values[i - 1]))
+            return CSV_NO_INDEX;
+    return CSV_INDEX;
 }
 
-static tr_status_t columns_decide_one(const csv_columns_t *columns, int at, int64_t rows) {
+/* Appends a command that makes numbers of a column of dates, whose parts are "year,month,day". */
+static void columns_say_date(const csv_columns_t *columns, int at, const char *parts,
+                             tr_str_t *out) {
+    const char delimiter[] = {columns->table->delimiter, '\0'};
+    const char *shown = *delimiter == '\t' ? "\\t" : delimiter;
+    const bool is_triple = strchr(strchr(parts, ',') + 1, ',') != NULL;
+    tr_str_printf(out, "`awk -F'%s' -v OFS='%s' '{ split($%d, d, /[^0-9]+/); $%d = ", shown, shown,
+                  at + 1, at + 1);
+    if (columns->spec.has_header) {
+        tr_str_append(out, "NR == 1 ? \"");
+        for (const char *p = parts; *p; p++)
+            if (*p == ',')
+                tr_str_append(out, shown);
+            else
+                tr_str_append_bytes(out, p, 1);
+        tr_str_append(out, "\" : ");
+    }
+    tr_str_printf(out, "d[1] OFS d[2]%s } 1' %s >table.csv` makes the columns %s of it",
+                  is_triple ? " OFS d[3]" : "", columns->table->path, parts);
+}
+
+/* Appends what is wrong with a column of texts that are no categories. */
+static void columns_say_mixed(const csv_columns_t *columns, int at, tr_str_t *out) {
+    const csv_column_t *c = &columns->of[at];
+    const char *parts;
+    char remedy[160], name[96];
+    tr_csv_remedy(columns->table, c->text, remedy, sizeof remedy);
+    tr_str_printf(out, " line %lld, %s: expected a number in the range of a 32-bit float",
+                  (long long)c->text_line, columns_say(columns, at, name));
+    if (c->numbers > 0)
+        tr_str_printf(out, ", as %lld other cell%s of the column %s", (long long)c->numbers,
+                      c->numbers == 1 ? "" : "s", c->numbers == 1 ? "is" : "are");
+    tr_str_printf(out, "; found '%.*s'", CUT(c->text));
+    if (tr_csv_is_date(c->text, &parts)) {
+        tr_str_append(out, ", a date or a time: ");
+        columns_say_date(columns, at, parts, out);
+    } else {
+        tr_str_printf(out, ": %s",
+                      strcmp(c->text, columns->names->name[at]) == 0
+                          ? "remove the line if it is a header"
+                          : remedy);
+    }
+}
+
+static void columns_decide_one(const csv_columns_t *columns, int at, int64_t rows, tr_str_t *odd) {
     csv_column_t *c = &columns->of[at];
     char name[96];
     if (!c->is_chosen) {
-        if (c->texts > 0 && (c->numbers > 0 || c->is_odd)) return columns_fail_mixed(columns, at);
+        if (c->texts > 0 && (c->numbers > 0 || c->is_odd)) {
+            tr_str_append(odd, odd->text ? ";" : "");
+            columns_say_mixed(columns, at, odd);
+            return;
+        }
         c->kind = c->texts > 0 || (c->numbers == 0 && c->dashes > 0) ? TR_COLUMN_ONE_HOT
                                                                      : TR_COLUMN_NUMBER;
     }
     c->missing = c->blank + (c->kind == TR_COLUMN_NUMBER ? c->dashes : 0);
-    if (c->missing < rows) return TR_OK;
-    return TR_FAIL(TR_ERR_DATA,
-                   "'%s', line %lld, %s: all %lld cells of the column are missing: "
-                   "leave it out with --drop.",
-                   columns->table->path, (long long)c->missing_line, columns_say(columns, at, name),
-                   (long long)rows);
+    if (c->missing == rows)
+        tr_str_printf(odd, "%s line %lld, %s: all %lld cells of the column are missing",
+                      odd->text ? ";" : "", (long long)c->missing_line[0],
+                      columns_say(columns, at, name), (long long)rows);
 }
 
-static tr_status_t columns_fail_missing(const csv_columns_t *columns, int64_t rows) {
-    tr_str_t text = {0};
+/* Appends the columns at[] that have missing cells. Returns their number. */
+static int columns_say_missing(const csv_columns_t *columns, const int *at, size_t count,
+                               int64_t rows, tr_str_t *out) {
     int found = 0;
-    for (size_t i = 0; i < columns->spec.input.count; i++) {
-        const int at = columns->index[i];
-        const csv_column_t *c = &columns->of[at];
+    for (size_t i = 0; i < count; i++) {
+        const csv_column_t *c = &columns->of[at[i]];
+        const int lines = (int)TR_COUNT(c->missing_line);
         char name[96];
         if (c->missing == 0 || ++found > SAID) continue;
-        tr_str_printf(&text, "%s %s in %lld of %lld rows, first in line %lld", found > 1 ? ";" : "",
-                      columns_say(columns, at, name), (long long)c->missing, (long long)rows,
-                      (long long)c->missing_line);
+        tr_str_printf(out, "%s %s in %lld of %lld rows, in line", found > 1 ? ";" : "",
+                      columns_say(columns, at[i], name), (long long)c->missing, (long long)rows);
+        for (int k = 0; k < lines && k < c->missing; k++)
+            tr_str_printf(out, "%s %lld", k ? "," : "", (long long)c->missing_line[k]);
+        if (c->missing > lines) tr_str_append(out, " and so on");
     }
-    if (found > SAID) tr_str_printf(&text, "; and %d more columns", found - SAID);
-    TR_FAIL(TR_ERR_DATA,
-            "'%s': values are missing (an empty cell, NA or the like):%s. --missing mean, median "
-            "or zero fills them in, --missing-indicator also adds a column that tells where; "
-            "--drop leaves a column out.",
-            columns->table->path, text.text ? text.text : "");
+    if (found > SAID) tr_str_printf(out, "; and %d more columns", found - SAID);
+    return found;
+}
+
+#define MISSING "(an empty cell, NA or the like)"
+
+tr_status_t tr_csv_columns_check_labels(csv_columns_t *columns, const int *at, size_t count,
+                                        bool are_numbers, int64_t rows) {
+    tr_str_t text = {0};
+    bool all = false;
+    for (size_t i = 0; i < count; i++) {
+        csv_column_t *c = &columns->of[at[i]];
+        c->missing = c->blank + (are_numbers ? c->dashes : 0);
+        all = all || c->missing == rows;
+    }
+    const int found = columns_say_missing(columns, at, count, rows, &text);
+    if (found > 0)
+        TR_FAIL(TR_ERR_DATA, "'%s': labels are missing " MISSING ":%s. %s", columns->table->path,
+                text.text ? text.text : "",
+                all ? "Leave an empty column out with --drop; if no row has a label: --label none."
+                    : "Remove these rows; if such a word names a class, rename the class.");
     tr_str_free(&text);
-    return TR_ERR_DATA;
+    return found > 0 ? TR_ERR_DATA : TR_OK;
 }
 
 tr_status_t tr_csv_columns_decide(csv_columns_t *columns, int64_t rows) {
-    bool has_missing = false;
-    for (size_t i = 0; i < columns->spec.input.count; i++) {
-        const int at = columns->index[i];
-        TR_TRY(columns_decide_one(columns, at, rows));
-        columns->spec.input.data[i].kind = columns->of[at].kind;
-        has_missing = has_missing || columns->of[at].missing > 0;
+    const size_t count = columns->spec.input.count;
+    tr_str_t odd = {0}, missing = {0};
+    tr_status_t status = TR_OK;
+    for (size_t i = 0; i < count; i++) {
+        columns_decide_one(columns, columns->index[i], rows, &odd);
+        columns->spec.input.data[i].kind = columns->of[columns->index[i]].kind;
     }
     columns->spec.fills = columns->params->missing != TR_MISSING_REFUSED;
-    return has_missing && !columns->spec.fills ? columns_fail_missing(columns, rows) : TR_OK;
+    if (odd.text)
+        status = TR_FAIL(TR_ERR_DATA,
+                         "'%s',%s. --one-hot or --ordinal reads a column as categories, --drop "
+                         "leaves it out.%s",
+                         columns->table->path, odd.text,
+                         columns->spec.has_header
+                             ? ""
+                             : " The first row was read as data: --header yes reads it as names.");
+    else if (!columns->spec.fills &&
+             columns_say_missing(columns, columns->index, count, rows, &missing) > 0)
+        status = TR_FAIL(TR_ERR_DATA,
+                         "'%s': values are missing " MISSING ":%s. --missing mean, median or zero "
+                         "fills them in, --missing-indicator also adds a column that tells where; "
+                         "--drop leaves a column out.",
+                         columns->table->path, missing.text ? missing.text : "");
+    tr_str_free(&odd);
+    tr_str_free(&missing);
+    return status;
 }
 
 /* -- what is learned from rows for training ---------------------------------------------------- */
@@ -202,7 +295,7 @@ tr_status_t tr_csv_columns_end(csv_columns_t *columns) {
 
 void tr_csv_columns_free(csv_columns_t *columns) {
     for (int64_t i = 0; columns->of && i < columns->names->count; i++)
-        tr_free(&columns->of[i].text);
+        tr_vec_free(&columns->of[i].values), tr_free(&columns->of[i].text);
     for (size_t i = 0; columns->values && i < columns->spec.input.count; i++)
         tr_vec_free(&columns->values[i]);
     tr_free(&columns->of);

@@ -1,4 +1,4 @@
-/* CSV import: csv_labels.c determines the kind of labels, csv_columns.c the kind of columns and what
+/* CSV import: csv_header.c decides what the first row is, csv_labels.c determines the kind of labels, csv_columns.c the kind of columns and what
  * is learned of them, csv_groups.c the groups of the rows; import_csv.c is the importer. */
 #ifndef TR_DATATOOLS_CSV_INT_H
 #define TR_DATATOOLS_CSV_INT_H
@@ -6,13 +6,28 @@
 #include "data/columns.h"
 #include "import_int.h"
 
+/* -- csv_header.c ------------------------------------------------------------------------------ */
+
+/* The index of a column by its name; -1: none. */
+int tr_csv_find_name(char *const *field, int count, const char *name);
+/* The index of the next usual name of a label that `role` (NULL: all) has as an input; -1: none. */
+int tr_csv_find_label(char *const *field, int count, const char *role);
+/*
+ * Whether the first row, `field`, has the names of the columns: it has no number, or its label is a
+ * text that no other row has, and is the label's name, or other rows share labels, or have only
+ * numbers. --header decides otherwise.
+ */
+tr_status_t tr_csv_header_find(const tr_csv_table_t *table, const tr_import_params_t *params,
+                               char *const *field, int count, bool *out);
+
 /* -- csv_labels.c ------------------------------------------------------------------------------ */
 
 typedef struct {
     int column;            /* -1: no labels */
     bool regression;       /* the labels must be regression targets */
     bool numbers, whole;   /* so far: all are numbers; all are integers >= 0 */
-    double largest;        /* largest such integer */
+    bool is_signed;        /* so far: integers; after tr_csv_labels_end: classes, some below 0 */
+    double largest;        /* largest integer >= 0 */
     int64_t odd, odd_line; /* number of labels that are other numbers; line of the first */
     double odd_value;
     /* distinct labels, at most one more than the limit of classes; sorted by tr_csv_labels_end */
@@ -29,14 +44,16 @@ typedef struct {
 } csv_labels_t;
 
 void tr_csv_labels_begin(csv_labels_t *labels, int column, bool regression);
-/* Adds the label of the last row; *out_value is 0 for a text. TR_ERR_DATA if it is missing. */
+/* Adds the label of the last row, which is not missing; *out_value is 0 for a text. */
 tr_status_t tr_csv_labels_add(csv_labels_t *labels, const tr_csv_table_t *table, const char *text,
                               double *out_value);
-/* Call after the last row. Integers with too many distinct values become regression targets.
+/* Call after the last row. Integers with too many distinct values become regression targets; few,
+ * some below 0, become classes with names.
  * TR_ERR_DATA if only some labels are numbers, or there are too many distinct texts. */
 tr_status_t tr_csv_labels_end(csv_labels_t *labels, const tr_csv_table_t *table);
 /* The class of a text; -1 if it is unknown. */
-int64_t tr_csv_labels_class(const csv_labels_t *labels, const char *text);
+int64_t tr_csv_labels_class(const csv_labels_t *labels, const tr_csv_table_t *table,
+                            const char *text);
 void tr_csv_labels_free(csv_labels_t *labels);
 
 /* -- csv_columns.c: the columns that become inputs ---------------------------------------------- */
@@ -45,15 +62,26 @@ typedef TR_VEC(double) csv_values_t;
 
 /* What the first pass finds in a column. */
 typedef struct {
-    tr_column_kind_t kind;         /* after tr_tr_csv_columns_decide */
-    bool is_chosen;                /* the kind is given: --one-hot or --ordinal */
-    int64_t numbers, texts, blank; /* cells; blank: missing in any column */
-    int64_t dashes;                /* "none", "-", ".": missing where numbers are expected */
-    int64_t missing, missing_line; /* after tr_csv_columns_decide; line of the first */
-    char *text;                    /* the first that is no number; NULL: none */
+    tr_column_kind_t kind;            /* after tr_tr_csv_columns_decide */
+    bool is_chosen;                   /* the kind is given: --one-hot or --ordinal */
+    int64_t numbers, texts, blank;    /* cells; blank: missing in any column */
+    int64_t dashes;                   /* "none", "-", ".": missing where numbers are expected */
+    int64_t missing, missing_line[5]; /* after tr_csv_columns_decide; lines of the first ones */
+    char *text;                       /* the first that is no number; NULL: none */
     int64_t text_line;
-    bool is_odd; /* `text` is meant as a number */
+    bool is_odd;    /* `text` is meant as a number, or is a date */
+    bool is_broken; /* the numbers are not first, first + 1, first + 2, ... */
+    double first;
+    csv_values_t values; /* numbers of a column without a name */
 } csv_column_t;
+
+/* Whether a column only numbers the rows. */
+typedef enum {
+    CSV_NO_INDEX,
+    CSV_COUNTS, /* it counts them, but has a name */
+    CSV_INDEX,  /* without a name: different whole numbers, in any order */
+    CSV_EMPTY   /* neither a name nor values */
+} csv_index_t;
 
 typedef struct {
     const tr_csv_table_t *table;
@@ -66,6 +94,11 @@ typedef struct {
     csv_values_t *values;    /* the same numbers, for the median */
 } csv_columns_t;
 
+/* After the first pass. `rows`: of the table. */
+csv_index_t tr_csv_columns_index(const csv_columns_t *columns, int at, int64_t rows);
+/* Refuses missing cells in the columns at[count] of labels. With `are_numbers`, dashes are missing. */
+tr_status_t tr_csv_columns_check_labels(csv_columns_t *columns, const int *at, size_t count,
+                                        bool are_numbers, int64_t rows);
 /* Adds a cell of the last row to what is known of column `at`. */
 tr_status_t tr_csv_columns_add(csv_columns_t *columns, int at, const char *text);
 /* After the first pass: decides what the columns spec.input are. TR_ERR_DATA if a column has

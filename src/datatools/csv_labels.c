@@ -13,6 +13,7 @@ void tr_csv_labels_begin(csv_labels_t *l, int column, bool regression) {
     *l = (csv_labels_t){.column = column,
                         .regression = regression,
                         .numbers = column >= 0,
+                        .is_signed = column >= 0 && !regression,
                         .whole = column >= 0 && !regression};
 }
 
@@ -40,18 +41,13 @@ tr_status_t tr_csv_labels_add(csv_labels_t *l, const tr_csv_table_t *t, const ch
     double value = 0;
     bool number = tr_csv_number(t, text, &value);
     *out_value = value;
-    if (!*text)
-        return TR_FAIL(
-            TR_ERR_DATA,
-            "'%s', line %lld: the label is missing; remove the row. If no row has a label: --label "
-            "none.",
-            t->path, (long long)tr_csv_line(t->csv));
     tr_stats_add(&l->stats, 1, &value, 1);
     l->text_first |= l->rows++ == 0 && !number;
     l->texts += !number;
     const bool whole = number && value >= 0 && value < 1e7 && value == floor(value);
     l->numbers &= number;
     l->whole &= whole;
+    l->is_signed &= number && fabs(value) < 1e7 && value == floor(value);
     if (whole && value > l->largest) l->largest = value;
     if (number && !whole && l->odd++ == 0) {
         l->odd_value = value;
@@ -105,7 +101,7 @@ static tr_status_t labels_sort(csv_labels_t *l, const tr_csv_table_t *t) {
     for (size_t i = 0; has_classes && i < count; i++) {
         double value;
         if (!l->numbers)
-            value = (double)tr_csv_labels_class(l, before[i]);
+            value = (double)tr_csv_labels_class(l, t, before[i]);
         else
             tr_csv_number(t, before[i], &value);
         l->class_rows[(int64_t)value] += l->name_rows.data[i];
@@ -114,14 +110,44 @@ static tr_status_t labels_sort(csv_labels_t *l, const tr_csv_table_t *t) {
     return TR_OK;
 }
 
+/* Few whole numbers, some below 0, are classes with the numbers as names: "-1.0" is "-1". */
+static tr_status_t labels_name_signed(csv_labels_t *l, const tr_csv_table_t *t) {
+    size_t count = 0;
+    for (size_t i = 0; i < l->names.count; i++) {
+        double value;
+        char name[16];
+        size_t same = 0;
+        tr_csv_number(t, l->names.data[i], &value);
+        tr_snprintf(name, sizeof name, "%.0f", value + 0.0);
+        tr_free(&l->names.data[i]);
+        while (same < count && strcmp(l->names.data[same], name) != 0) same++;
+        if (same < count) {
+            l->name_rows.data[same] += l->name_rows.data[i];
+            continue;
+        }
+        l->name_rows.data[count] = l->name_rows.data[i];
+        TR_TRY(tr_strdup(name, &l->names.data[count]));
+        count++;
+    }
+    l->names.count = count;
+    l->numbers = l->whole = false;
+    return TR_OK;
+}
+
 tr_status_t tr_csv_labels_end(csv_labels_t *l, const tr_csv_table_t *t) {
     TR_TRY(labels_check_texts(l, t));
-    /* A header with a number among its names is read as a row, and its label as a class. */
+    const char *parts;
     if (l->text_first && l->texts <= 1 && l->rows >= 3)
         return TR_FAIL(TR_ERR_DATA,
                        "'%s', line %lld: the first label (column %d) is '%.*s', all others are "
-                       "numbers: is this row a header? It was read as data, because one of its "
-                       "names is a number. Rename such columns (x0, x1), or remove the row.",
+                       "numbers. If the first row has the names of the columns: --header yes; else "
+                       "correct the label or remove the row.",
+                       t->path, (long long)l->text_line, l->column + 1,
+                       (int)tr_utf8_bytes(l->text, 40), l->text);
+    if (l->text && tr_csv_is_date(l->text, &parts))
+        return TR_FAIL(TR_ERR_DATA,
+                       "'%s', line %lld: expected a label in column %d, found the date or time "
+                       "'%.*s': choose another column with --label.",
                        t->path, (long long)l->text_line, l->column + 1,
                        (int)tr_utf8_bytes(l->text, 40), l->text);
     if (l->regression && !l->numbers)
@@ -139,10 +165,19 @@ tr_status_t tr_csv_labels_end(csv_labels_t *l, const tr_csv_table_t *t) {
             "%lld; choose another column with --label.",
             t->path, l->column + 1, MAX_NAMES, (int)tr_utf8_bytes(l->text, 40), l->text,
             (long long)l->text_line);
+    l->is_signed = l->is_signed && l->numbers && l->odd > 0 && l->names.count <= FEW &&
+                   !tr_nearly_labels(l->rows - l->odd, l->odd, (int64_t)l->largest + 1);
+    if (l->is_signed) TR_TRY(labels_name_signed(l, t));
     return labels_sort(l, t);
 }
 
-int64_t tr_csv_labels_class(const csv_labels_t *l, const char *text) {
+int64_t tr_csv_labels_class(const csv_labels_t *l, const tr_csv_table_t *t, const char *text) {
+    char name[16];
+    double value;
+    if (l->is_signed && tr_csv_number(t, text, &value)) {
+        tr_snprintf(name, sizeof name, "%.0f", value + 0.0);
+        text = name;
+    }
     char *const *found =
         bsearch(&text, l->names.data, l->names.count, sizeof *l->names.data, labels_by_name);
     return found ? found - l->names.data : -1;

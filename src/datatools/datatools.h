@@ -15,8 +15,11 @@ typedef enum {
     TR_MISSING_ZERO
 } tr_import_missing_t;
 
+typedef enum { TR_HEADER_AUTO, TR_HEADER_YES, TR_HEADER_NO } tr_import_header_t;
+
 typedef struct {
     tr_writer_params_t writer;
+    tr_import_header_t header; /* csv: whether the first row has the names of the columns */
     /* csv: name or number (from 1) of the label column, or "none"; NULL: a column with a usual
      * name, else the last one */
     const char *label;

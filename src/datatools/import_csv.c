@@ -7,8 +7,8 @@
 #include "base/str.h"
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #define MAX_COLUMNS 4000 /* limit of columns whose names fit in an attribute */
 #define MANY        20   /* classes: more may be regression targets */
@@ -27,29 +27,24 @@ typedef struct {
     int id;             /* column; -1: none */
     csv_groups_t groups;
     TR_VEC(char *) ids[CSV_GROUPS];
-    int64_t seen;  /* rows so far */
-    int64_t width; /* inputs of a sample */
+    int64_t seen;       /* rows so far */
+    int64_t again_line; /* with the label of the header; 0: none */
+    int64_t width;      /* inputs of a sample */
     tr_moments_t moments;
     tr_writer_t *writer;
-    tr_stats_t *stats; /* [count], of the numbers of all rows, before rounding */
+    tr_stats_t *stats;         /* [count], of the numbers of all rows, before rounding */
     tr_column_faults_t *fault; /* [inputs]: categories that the rows for training lack */
     float *row;                /* [width] */
-    float *targets;    /* [target.count] */
+    float *targets;            /* [target.count] */
 } import_t;
 
 /* -- the first row ----------------------------------------------------------------------------- */
-
-static int csv_find_name(char *const *field, int count, const char *name) {
-    for (int i = 0; i < count; i++)
-        if (!strcasecmp(field[i], name)) return i;
-    return -1;
-}
 
 /* Finds one column by its name or number. */
 static tr_status_t csv_find_column(const import_t *m, char *const *field, const char *option,
                                    const char *name, int *out) {
     int64_t index;
-    *out = m->header ? csv_find_name(field, m->count, name) : -1;
+    *out = m->header ? tr_csv_find_name(field, m->count, name) : -1;
     if (*out >= 0) return TR_OK;
     if (tr_parse_int(name, &index) && index != 0 && index >= -m->count && index <= m->count) {
         *out = (int)(index < 0 ? index + m->count : index - 1);
@@ -60,9 +55,10 @@ static tr_status_t csv_find_column(const import_t *m, char *const *field, const 
         tr_str_printf(&text, "%s%s", i ? ", " : "", field[i]);
     TR_FAIL(TR_ERR_CONFIG,
             "%s: '%s' has no column '%s' (columns count from 1, from the end -1); its first row "
-            "is: %s.%s",
+            "is: %s.%s%s",
             option, m->table.path, name, text.text ? text.text : "",
-            strcmp(option, "--label") == 0 ? " If there are no labels: --label none." : "");
+            strcmp(option, "--label") == 0 ? " If there are no labels: --label none." : "",
+            m->header ? "" : " It was read as data: --header yes reads it as names.");
     tr_str_free(&text);
     return TR_ERR_CONFIG;
 }
@@ -124,17 +120,11 @@ static tr_status_t csv_take_category(import_t *m, const char *option, int at) {
     return TR_OK;
 }
 
-/* The label without --label: a column with a usual name, else the last input. */
+/* The label without --label: a column with a usual name, else the last input with a name. */
 static int csv_guess_label(const import_t *m, char *const *field) {
-    static const char *const usual[] = {"label",  "class",   "target", "y",
-                                        "labels", "species", "outcome"};
-    int found = -1;
-    for (size_t i = 0; m->header && i < TR_COUNT(usual) && found < 0; i++) {
-        found = csv_find_name(field, m->count, usual[i]);
-        if (found >= 0 && m->role[found] != 'i') found = -1;
-    }
+    int found = m->header ? tr_csv_find_label(field, m->count, m->role) : -1;
     for (int i = m->count - 1; i >= 0 && found < 0; i--)
-        if (m->role[i] == 'i') found = i;
+        if (m->role[i] == 'i' && *m->names.name[i]) found = i;
     return found;
 }
 
@@ -177,7 +167,6 @@ static tr_status_t csv_choose_inputs(import_t *m) {
     const int label = m->labels.column;
     const size_t targets = m->target.count + (label >= 0);
     int inputs = 0;
-    spec->has_header = m->header;
     spec->delimiter = m->table.delimiter;
     spec->decimal = m->table.decimal;
     spec->refuses_unknown = m->params->refuses_unknown;
@@ -197,10 +186,9 @@ static tr_status_t csv_choose_inputs(import_t *m) {
     }
     if (inputs > 0) return TR_OK;
     return TR_FAIL(TR_ERR_DATA,
-                   "'%s', line %lld: expected inputs, found %d column%s without one: all are the "
-                   "label, targets, an id or left out.",
-                   m->table.path, (long long)tr_csv_line(m->table.csv), m->count,
-                   m->count == 1 ? "" : "s");
+                   "'%s': expected inputs, found %d column%s without one: all are the label, "
+                   "targets, an id or left out.",
+                   m->table.path, m->count, m->count == 1 ? "" : "s");
 }
 
 /* Reads the first row, *out_field, and from it what the columns are. */
@@ -209,21 +197,21 @@ static tr_status_t csv_read_columns(import_t *m, char ***out_field) {
     int count;
     TR_TRY(tr_csv_table_open(&m->table, out_field, &count));
     char *const *field = *out_field;
-    bool counts = count > 2; /* 0, 1, 2, ...: the names of unnamed columns in pandas */
+    double first = 0;
+    tr_csv_number(&m->table, field[0], &first);
+    /* 0, 1, 2, ...: the names of unnamed columns in pandas; 2019, 2020, ...: years */
+    bool counts = count > 2 && (first == 0 || first >= 1000);
     m->count = count;
     m->hash = field[0][0] == '#';
-    m->header = true;
+    TR_TRY(tr_csv_header_find(&m->table, m->params, field, count, &m->header));
     for (int i = 0; i < count; i++) {
         double value;
-        const bool is_number = tr_csv_number(&m->table, field[i], &value);
-        m->header = m->header && !is_number;
-        counts = counts && is_number && value == i;
+        counts = counts && tr_csv_number(&m->table, field[i], &value) && value == first + i;
     }
-    if (counts)
-        TR_WARN("'%s', line %lld: the first row is 0, 1, 2 and so on, and is read as data. Remove "
-                "it if these "
-                "are column names",
-                m->table.path, (long long)tr_csv_line(m->table.csv));
+    if (counts && m->params->header == TR_HEADER_AUTO)
+        TR_WARN("'%s', line %lld: the first row counts (%s, %s, %s, ...) and is read as data: if "
+                "these are the names of the columns, import with --header yes",
+                m->table.path, (long long)tr_csv_line(m->table.csv), field[0], field[1], field[2]);
     if (count == 1 && !(chosen && !strcmp(chosen, "none")))
         return TR_FAIL(
             TR_ERR_DATA,
@@ -242,8 +230,67 @@ static tr_status_t csv_read_columns(import_t *m, char ***out_field) {
     }
     TR_TRY(tr_alloc((size_t)count * sizeof *m->stats, "columns", &m->stats));
     TR_TRY(tr_alloc((size_t)count * sizeof *m->columns.of, "columns", &m->columns.of));
-    TR_TRY(csv_choose_roles(m, field));
-    return csv_choose_inputs(m);
+    m->columns.spec.has_header = m->header;
+    return csv_choose_roles(m, field);
+}
+
+/* After the first pass: leaves out columns that only number the rows, and those without anything. */
+static void csv_leave_out(import_t *m) {
+    tr_str_t index = {0}, empty = {0};
+    int inputs = 0, found = 0;
+    for (int i = 0; i < m->count; i++) inputs += m->role[i] == 'i';
+    for (int i = 0; i < m->count; i++) {
+        if (m->role[i] != 'i') continue;
+        const csv_index_t kind = tr_csv_columns_index(&m->columns, i, m->seen);
+        tr_str_t *said = kind == CSV_INDEX ? &index : &empty;
+        const char *name = m->names.name[i];
+        if (kind == CSV_COUNTS && m->header && inputs > 1 && m->seen >= 10)
+            TR_WARN("'%s', column %d ('%s') counts the rows and is an input: if it only numbers "
+                    "them, leave it out with --drop %s, or keep it beside the data with --id %s",
+                    m->table.path, i + 1, name, name, name);
+        if (kind != CSV_INDEX && kind != CSV_EMPTY) continue;
+        m->role[i] = 'd';
+        if (++found <= SAID)
+            tr_str_printf(said, said->text ? ", %d" : "%d", i + 1);
+        else if (found == SAID + 1)
+            tr_str_append(said, ", ...");
+        if (kind == CSV_INDEX && *name) tr_str_printf(said, " ('%s')", name);
+    }
+    if (index.text)
+        TR_INFO("left out, because it only numbers the rows: column %s; with another name in the "
+                "header it becomes an input",
+                index.text);
+    if (empty.text) TR_INFO("left out, without a name and values: column %s", empty.text);
+    tr_str_free(&index);
+    tr_str_free(&empty);
+}
+
+static int csv_order_names(const void *a, const void *b) {
+    char *const *left = *(char *const *const *)a, *const *right = *(char *const *const *)b;
+    const int order = strcmp(*left, *right);
+    return order ? order : (left > right) - (left < right);
+}
+
+/* Other tables are read by the names of the columns. */
+static tr_status_t csv_check_names(const import_t *m) {
+    char *const **sorted = NULL;
+    tr_status_t status = TR_OK;
+    if (!m->header) return TR_OK;
+    TR_TRY(tr_alloc((size_t)m->count * sizeof *sorted, "column names", &sorted));
+    for (int i = 0; i < m->count; i++) sorted[i] = &m->names.name[i];
+    qsort(sorted, (size_t)m->count, sizeof *sorted, csv_order_names);
+    for (int i = 1; i < m->count && status == TR_OK; i++) {
+        const int a = (int)(sorted[i - 1] - m->names.name), b = (int)(sorted[i] - m->names.name);
+        if (strcmp(*sorted[i - 1], *sorted[i]) == 0 && (m->role[a] != 'd' || m->role[b] != 'd'))
+            status = TR_FAIL(
+                TR_ERR_DATA,
+                "'%s': columns %d and %d have the same name, '%s': rename or remove one of them, "
+                "because columns are found by their names. If the first row has no names: --header "
+                "no.",
+                m->table.path, a + 1, b + 1, *sorted[i]);
+    }
+    tr_free(&sorted);
+    return status;
 }
 
 /* -- rows -------------------------------------------------------------------------------------- */
@@ -255,37 +302,75 @@ static tr_status_t csv_rewind(import_t *m, char ***out_field, int *out_count) {
     return m->header ? tr_csv_row(m->table.csv, out_field, out_count) : TR_OK;
 }
 
-static tr_status_t csv_check_count(import_t *m, int count) {
-    m->seen++;
-    if (count == m->count) return TR_OK;
+static tr_status_t csv_check_count(import_t *m, char *const *field, int count) {
+    char remedy[160] = "";
+    if (m->seen++, count == m->count) return TR_OK;
+    if (m->hash)
+        snprintf(remedy, sizeof remedy, " and begins with '#': remove it, if it is a comment");
+    else if (count == m->count + 1 && !*field[m->count])
+        snprintf(remedy, sizeof remedy, ": remove the '%c' at the ends of lines (sed 's/%c$//')",
+                 m->table.delimiter, m->table.delimiter);
+    else if (count == m->count + 1 && m->seen == 1)
+        snprintf(remedy, sizeof remedy,
+                 ": if column 1 has the names of the rows, name it, too (sed '1s/^/row%c/')",
+                 m->table.delimiter);
     return TR_FAIL(TR_ERR_DATA, "'%s', line %lld: %d column%s, but the first row has %d%s.",
                    m->table.path, (long long)tr_csv_line(m->table.csv), count,
-                   count == 1 ? "" : "s", m->count,
-                   m->hash ? " and begins with '#': remove it, if it is a comment" : "");
+                   count == 1 ? "" : "s", m->count, remedy);
+}
+
+/* A first row without numbers, like all others, whose label recurs need not be a header. */
+static tr_status_t csv_check_header(const import_t *m) {
+    if (!m->again_line || m->params->header != TR_HEADER_AUTO) return TR_OK;
+    for (int i = 0; i < m->count; i++)
+        if (m->columns.of[i].numbers > 0) return TR_OK;
+    return TR_FAIL(TR_ERR_DATA,
+                   "'%s': the first row has no numbers and was taken for the names of the columns, "
+                   "but line %lld has its label, '%s', too, and the table no numbers. --header no "
+                   "reads the first row as data, --header yes as names.",
+                   m->table.path, (long long)m->again_line, m->names.name[m->labels.column]);
+}
+
+/* Adds a row to what is known of labels and columns. */
+static tr_status_t csv_count_row(import_t *m, char *const *field) {
+    const int label = m->labels.column;
+    if (m->header && label >= 0 && !m->again_line && !strcmp(field[label], m->names.name[label]))
+        m->again_line = tr_csv_line(m->table.csv);
+    for (int i = 0; i < m->count; i++) {
+        double value = 0;
+        if (!strchr("ilt", m->role[i])) continue;
+        TR_TRY(tr_csv_columns_add(&m->columns, i, field[i]));
+        if (i == label) {
+            if (tr_csv_is_missing(field[i], false)) continue;
+            TR_TRY(tr_csv_labels_add(&m->labels, &m->table, field[i], &value));
+        } else if (!tr_csv_number(&m->table, field[i], &value)) {
+            continue;
+        }
+        tr_stats_add(&m->stats[i], 1, &value, 1);
+    }
+    return TR_OK;
 }
 
 /* The first pass, from the first row on: counts rows, and learns what labels and columns are. */
 static tr_status_t csv_count_rows(import_t *m, char **field) {
-    int count = m->count;
     const int label = m->labels.column;
+    const bool are_numbers = m->target.count > 0 || m->labels.regression;
+    int count = m->count;
     if (m->header) TR_TRY(tr_csv_row(m->table.csv, &field, &count));
     while (count) {
-        TR_TRY(csv_check_count(m, count));
-        for (int i = 0; i < count; i++) {
-            double value = 0;
-            if (i == label)
-                TR_TRY(tr_csv_labels_add(&m->labels, &m->table, field[i], &value));
-            else if (m->role[i] == 'i')
-                TR_TRY(tr_csv_columns_add(&m->columns, i, field[i]));
-            else if (m->role[i] != 't')
-                continue;
-            if (i == label || tr_csv_number(&m->table, field[i], &value))
-                tr_stats_add(&m->stats[i], 1, &value, 1);
-        }
+        TR_TRY(csv_check_count(m, field, count));
+        TR_TRY(csv_count_row(m, field));
         if (m->seen % IMPORT_ROWS == 0) TR_TRY(tr_import_progress(m->params, m->seen, 0));
         TR_TRY(tr_csv_row(m->table.csv, &field, &count));
     }
     if (!m->seen) return TR_FAIL(TR_ERR_DATA, "'%s' has a header, but no rows.", m->table.path);
+    TR_TRY(csv_check_header(m));
+    csv_leave_out(m);
+    TR_TRY(csv_check_names(m));
+    TR_TRY(csv_choose_inputs(m));
+    TR_TRY(tr_csv_columns_check_labels(&m->columns, m->target.count > 0 ? m->target.data : &label,
+                                       m->target.count > 0 ? m->target.count : (size_t)(label >= 0),
+                                       are_numbers, m->seen));
     TR_TRY(tr_csv_columns_decide(&m->columns, m->seen));
     return tr_csv_labels_end(&m->labels, &m->table);
 }
@@ -296,7 +381,7 @@ static tr_status_t csv_read_label(const import_t *m, const char *text, double *o
     if (l->numbers)
         tr_csv_number(&m->table, text, out);
     else
-        *out = (double)tr_csv_labels_class(l, text);
+        *out = (double)tr_csv_labels_class(l, &m->table, text);
     if (l->numbers && !isfinite((float)*out))
         return tr_columns_fail_cell(&m->table, text, l->column,
                                     m->header ? m->names.name[l->column] : NULL);
@@ -309,7 +394,7 @@ static tr_status_t csv_read_label(const import_t *m, const char *text, double *o
 static tr_status_t csv_place_row(import_t *m, char *const *field, int count, double *out_label,
                                  int *out_group) {
     *out_label = 0;
-    TR_TRY(csv_check_count(m, count));
+    TR_TRY(csv_check_count(m, field, count));
     if (m->labels.column >= 0) TR_TRY(csv_read_label(m, field[m->labels.column], out_label));
     *out_group =
         tr_csv_groups_draw(&m->groups, m->seen, m->labels.class_rows ? (int64_t)*out_label : 0);
@@ -519,8 +604,8 @@ static void csv_report(const import_t *m) {
         tr_import_say_numbers(m->params, 1, &l->stats);
     else
         tr_import_say_classes(m->params, (int64_t)l->largest + 1, NULL);
-    if (!m->params->y || !l->numbers || l->regression) return;
-    if (l->whole && l->largest >= MANY)
+    if (!m->params->y || !(l->numbers || l->is_signed) || l->regression) return;
+    if (l->is_signed || (l->whole && l->largest >= MANY))
         tr_str_append(m->params->y, "; if they are numbers to predict, import with --regression");
     else if (!l->whole && l->odd == 0)
         tr_str_printf(m->params->y, "; if they are classes, train with data.classes=%.0f",
@@ -569,11 +654,17 @@ done:
 
 const tr_importer_t tr_importer_csv = {
     "csv",
-    "IN.csv OUT.h5 [--label NAME|COLUMN|none] [--regression] [--target NAMES] [--drop NAMES] "
+    "IN.csv OUT.h5 [--header yes|no] [--label NAME|COLUMN|none] [--regression] [--target NAMES] "
+    "[--drop NAMES] "
     "[--id NAME] [--one-hot NAMES] [--ordinal NAMES] [--unknown code|error] "
     "[--missing refuse|mean|median|zero] [--missing-indicator] [--delimiter CHARACTER|tab] "
     "[--decimal .|,] [--test-fraction PART] [--valid-fraction PART] [--seed N]",
-    "Converts a table, with or without a header. NAMES are names or numbers of columns (from 1, "
+    "Converts a table, with or without a header. The first row is a header if it has no numbers, "
+    "or "
+    "if its label is a text that no other row has; --header says otherwise, and is needed for "
+    "names "
+    "that are all numbers. A column without a name that only numbers the rows is left out. NAMES "
+    "are names or numbers of columns (from 1, "
     "from the end -1), separated by commas. --label gives the label's column; --label none is for "
     "rows to predict. Labels are texts or whole numbers (classes), or other numbers (regression). "
     "Whole numbers are also regression targets if more than 20 different ones occur, and more than "

@@ -38,6 +38,9 @@ printf '1,2,0\n3,4,1\n5,1\n' >short.csv
 mkfifo pipe.csv
 printf 'CDF\1\0\0\0\0' >old.nc
 printf '1,2,0\n,4,1\n' >blank.csv
+printf '1,2,ant\n3,4,NA\n' >unlabelled.csv
+printf 'len,len,kind\n1,2,x\n' >twice.csv
+printf 'day,b,y\n2024-01-31,2,1\n' >dates.csv
 printf '\3757zXZ\0' >table.csv.xz
 printf 'a;b;kind\n1,5;2;x\n' >semicolons.csv
 : >empty.txt; printf '{"text":"abc"}\n{"text":abc}\n' >bad.jsonl; printf '\1\0\54\1' >wide.bin

@@ -44,7 +44,7 @@ said() { printf "$1" >odd.csv && call 65 import csv odd.csv e.h5 && names err "$
 said 'a,b,kind\n1,,x\n' "'odd.csv' & 2 & --drop" &&
     said 'a,b,kind\n1,NA,x\n2,3,y\n,,z\n' "1 ('a') & 1 & 3 & line 4 & 2 ('b') & 2 & line 2 & --missing" &&
     said 'a,b,kind\n1,red,x\n2,3,y\n' "2 & 'red' & --one-hot & --drop" &&
-    said 'a,price\n1,12.5\n2,NA\n3,14\n' "3 & 2 & 'NA'"
+    said 'a,price\n1,12.5\n2,NA\n3,14\n' "2 ('price') & 1 & 3 & line 3"
 ok $? "a cell without a number: what to do"
 
 said 'a;b;kind\n1,5;2;x\n' "'odd.csv' & 1 & --delimiter" &&
@@ -106,8 +106,8 @@ many() { # ROW LABEL ROW LABEL NAMES
     { echo a,y; seq 5000 | sed "s/.*/1,&.5/; ${1}s/,.*/,$2/; ${3:-5000}s/,.*/,$4/"; } >odd.csv
     call 65 import csv odd.csv e.h5 && names err "$5"
 }
-many 4500 NA 4700 7 "'odd.csv' & 4501 & 2 & 'NA'" &&
-    many 4400 '"2,5"' 4900 NA "4401 & 2 & '2,5' & --decimal" &&
+many 4500 NA 4700 7 "'odd.csv' & line 4501 & 2 ('y') & 1 & 5000" &&
+    many 4400 '"2,5"' 4900 - "4401 & 2 & '2,5' & --decimal" &&
     many 4200 red 4300 blue "4096 & 'red' & 4201 & --label"
 ok $? "one label that is no number, behind thousands that are"
 

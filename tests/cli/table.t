@@ -174,6 +174,62 @@ seq 40 | awk '{ print $1 % 7 "," ($1 % 2 ? "x" : "y") "," $1 % 2 }' >bare.csv &&
     call 0 eval bare data.test=bare.csv
 ok $? "a table without a header: columns by their place"
 
+# An index beside noise, in rows sorted by class, as pandas writes it: with the index, a model would know the classes.
+awk 'BEGIN { srand(2); print ",noise,kind"
+    for (i = 0; i < 60; i++) printf "%d,%.3f,%s\n", i, rand(), substr("xyz", 1 + int(i / 20), 1) }' >sorted.csv
+call 0 import csv sorted.csv sorted.h5 && once err 'column 1' && call 0 data sorted.h5 &&
+    names out 'train/x & (60, 1)' &&
+    call 0 net.ini run.dir=sorted data.train=sorted.h5 'model.layers=linear 3' train.epochs=60 &&
+    call 0 predict sorted sorted.csv guess.csv && call 0 eval sorted data.test=sorted.csv --json sorted.json &&
+    json "a['accuracy'] < 0.6 and abs(a['accuracy'] - $(python3 -I -c '
+import csv
+pairs = zip(csv.DictReader(open("sorted.csv")), csv.DictReader(open("guess.csv")))
+print(sum(t["kind"] == p["prediction"] for t, p in pairs) / 60)')) < 1e-9" sorted.json
+ok $? "an index without a name is no input"
+seq 20 | awk 'BEGIN { print "id,a,y" } { print $1 "," $1 % 3 + $1 / 8 "," $1 % 2 }' >id.csv
+call 0 import csv id.csv id.h5 &&
+    once err "^warning & 'id.csv' & 1 ('id') & --drop id & --id id" && call 0 import csv id.csv id.h5 --id id --force &&
+    ! grep -q '^warning' err
+ok $? "a column with a name that counts the rows is pointed out"
+
+# What a table of 0.2.0 took for an input or a category remains one. The twin has other names of the same length.
+awk 'BEGIN { print "Index,col,kind"
+    for (i = 0; i < 60; i++) print i "," (i % 4 ? "a" : "(NA)") "," (i < 30 ? "x" : "y") }' >twin.csv
+sed 's/Index/index/; s/(NA)/<NA>/' twin.csv >old.csv && call 0 import csv twin.csv twin.h5 &&
+    LC_ALL=C sed 's/Index/index/g; s/(NA)/<NA>/g' twin.h5 >old.h5 && for f in twin old; do
+        call 0 net.ini run.dir=$f data.train=$f.h5 && call 0 predict $f $f.csv $f.out.csv || break
+    done && cmp -s twin.out.csv old.out.csv && ! grep -q warning err &&
+    call 0 data old.h5 && names out 'named index, col=<NA>, col=a'
+ok $? "an index and a missing word that a checkpoint has learned are read as it learned them"
+for word in '<NA>' NaT nan '\\N' NULL; do
+    sed "s/NA/$word/" new.csv >word.csv && call 0 predict run word.csv word.out.csv && cmp -s word.out.csv out.csv ||
+        break
+    rm word.out.csv
+done && [ ! -e word.out.csv ]
+ok $? "predict: every word for a missing value is one"
+seq 60 | awk 'BEGIN { print "2019,2020,label" } { print $1 % 7 "," $1 % 5 "," substr("xyz", 1 + $1 % 3, 1) }' >years.csv
+call 0 import csv years.csv years.h5 && names err "'label' & --header no" && call 0 data years.h5 &&
+    names out 'train/x & (60, 2)' && names out 'named 2019, 2020' &&
+    call 0 net.ini run.dir=years data.train=years.h5 'model.layers=linear 3' && cut -d, -f2,1 years.csv >ask.csv &&
+    call 0 predict years ask.csv ask.out.csv && [ "$(wc -l <ask.out.csv)" = 61 ]
+ok $? "a header of numbers: 60 rows, not 61"
+
+sed 's/red/pink/' new.csv >odd.csv && call 0 predict run odd.csv pink2.csv &&
+    line=$(grep -n pink odd.csv | sed 's/:.*//; q') &&
+    once err "^warning & 'odd.csv' & 4 ('colour') & $(grep -c pink odd.csv) & 40 & 'pink' & line $line"
+ok $? "categories that the training rows lack: one warning, with the number of rows"
+sed '3s/[^,]*$/old/; 5s/[^,]*$/1e99/; 6s/^[^,]*/x/; 7s/^[^,]*/inf/' new.csv >odd.csv &&
+    refused 65 "'odd.csv' & 5 ('age') & 'old' & line 3 & 1 & 1 ('weight') & 'x' & line 6" \
+        predict run odd.csv none.csv &&
+    sed '3s/^\([^,]*\),[^,]*/\1,old/; 4s/[^,]*$/maybe/; 6s/[^,]*$/NA/' table.csv >odd.csv &&
+    refused 65 "'odd.csv' & 2 ('age') & 'old' & line 3 & 7 ('kind') & 2 & no, yes & 'maybe' & line 4 & 1" \
+        eval run data.test=odd.csv &&
+    xz -c new.csv >new.csv.xz && refused 65 "'new.csv.xz' & xz -dk" predict run new.csv.xz none.csv &&
+    tail -n +2 new.csv >odd.csv &&
+    refused 65 "'odd.csv' & 1 & age, colour, size, weight" predict run odd.csv none.csv &&
+    sed '1i a,b' inputs.csv >odd.csv && refused 65 "'odd.csv' & column 1 & 'a' & line 1" predict bare odd.csv none.csv
+ok $? "all columns that do not fit are named at once"
+
 seq 2000 | awk '{ print $1 % 7 "," ($1 % 2 ? "x" : "y") }' >many.csv
 slow="FAIL_CALL=pread FAIL_ON=many.h5 FAIL_AT=0 FAIL_HOW=sleep:20"
 if can_preload; then

@@ -247,6 +247,96 @@ static void test_csv(void **state) {
     clear();
 }
 
+/* Names that are numbers, and first rows that are data. */
+static void test_csv_header(void **state) {
+    const float x[] = {1, 2.5f, -3e-2f, 4, 5, 6}, y[] = {0, 2, 1}, numbers[] = {0, -2, 1.5f};
+    const float two[] = {0, 1, 1}, all[] = {7, 8, 1, 2.5f, -3e-2f, 4, 5, 6}, four[] = {3, 0, 2, 1};
+    tr_import_params_t params = {.writer.force = true, .header = TR_HEADER_YES};
+    check_csv("0,1,price\n1,2.5,0\n-3e-2,4,-2\n5,6,1.5\n", NULL, 0, 3, x, numbers);
+    check_csv("2019,2020,kind\n1,2.5,ant\n-3e-2,4,bee\n5,6,bee\n", NULL, 2, 3, x, two);
+    check_csv("label,0,1\nant,1,2.5\ncow,-3e-2,4\nbee,5,6\n", NULL, 3, 3, x, y);
+    check_csv("0,kind,1\n1,ant,2.5\n-3e-2,cow,4\n5,bee,6\n", "kind", 3, 3, x, y);
+    check_csv("0,kind,1\n1,0,2.5\n-3e-2,2,4\n5,1,6\n", "2", 3, 3, x, y);
+    check_csv("7,8,dog\n1,2.5,ant\n-3e-2,4,cow\n5,6,bee\n", NULL, 4, 4, all, four);
+    put_csv("7,8,9\n1,2.5,0\n-3e-2,4,2\n5,6,1\n");
+    OK(import("csv", in, &params));
+    check_out(3, 3, x, y);
+    params.header = TR_HEADER_NO;
+    put_csv("7,8,price\n1,2.5,0\n-3e-2,4,2\n5,6,1\n");
+    check_failure("csv", in, &params, TR_ERR_DATA, "in.csv & 1 & 3 & 'price' & --header");
+    params.header = TR_HEADER_AUTO;
+    put_csv("p,x\ne,y\np,x\n");
+    params.label = "1";
+    check_failure("csv", in, &params, TR_ERR_DATA, "in.csv & line 3 & 'p' & --header");
+    params.header = TR_HEADER_NO;
+    OK(import("csv", in, &params));
+    check_out(2, 3, (float[]){1, 0, 0, 1, 1, 0}, (float[]){1, 0, 1});
+    clear();
+}
+
+/* Columns that only number the rows, or have nothing, are left out. */
+static void test_csv_index(void **state) {
+    const float x[] = {1, 2.5f, -3e-2f, 4, 5, 6}, y[] = {0, 2, 1};
+    const float equal[] = {1, 2.5f, 1, 4, 2, 6};
+    check_csv(",a,b,label\n0,1,2.5,0\n1,-3e-2,4,2\n2,5,6,1\n", NULL, 3, 3, x, y);
+    check_csv("Unnamed: 0,a,b,label\n7,1,2.5,0\n3,-3e-2,4,2\n9,5,6,1\n", NULL, 3, 3, x, y);
+    check_csv("a,index,b,label\n1,7,2.5,0\n-3e-2,8,4,2\n5,9,6,1\n", NULL, 3, 3, x, y);
+    check_csv("a,b,kind,,\n1,2.5,0,,\n-3e-2,4,2,,\n5,6,1,,\n", "kind", 3, 3, x, y);
+    check_csv("a,b,kind,\n1,2.5,0,\n-3e-2,4,2,\n5,6,1,\n", NULL, 3, 3, x, y);
+    /* none of them: equal numbers, fractions, and another name */
+    check_csv(",b,label\n1,2.5,0\n1,4,2\n2,6,1\n", NULL, 3, 3, equal, y);
+    check_csv(",b,label\n1,2.5,0\n-3e-2,4,2\n5,6,1\n", NULL, 3, 3, x, y);
+    check_csv("i,b,label\n1,2.5,0\n2,4,2\n3,6,1\n", NULL, 3, 3, (float[]){1, 2.5f, 2, 4, 3, 6}, y);
+    clear();
+}
+
+/* Few whole numbers below 0 and above are classes. */
+static void test_csv_signed(void **state) {
+    const float x[] = {1, 2.5f, -3e-2f, 4, 5, 6};
+    tr_str_t said = {0};
+    tr_import_params_t params = {.writer.force = true, .y = &said};
+    put_csv("a,b,c\n1,2.5,-1\n-3e-2,4,1\n5,6,+1.0\n");
+    OK(import("csv", in, &params));
+    assert_names(said.text, "2 & (-1, 1) & --regression");
+    check_out(2, 3, x, (float[]){0, 1, 1});
+    tr_str_free(&said);
+    params.regression = true;
+    OK(import("csv", in, &params));
+    check_out(0, 3, x, (float[]){-1, 1, 1});
+    tr_str_free(&said);
+    clear();
+}
+
+/* Words for a missing value are neither classes nor categories. */
+static void test_csv_missing(void **state) {
+    static const char *const word[] = {"",    "NA",   "N/A", "n/a",  "#N/A", "<NA>",
+                                       "nan", "NaN",  "NaT", "NULL", "null", "\\N",
+                                       "?",   "-NaN", "#NA", "-nan", "Null", "1.#QNAN"};
+    const float x[] = {1, 0, 2, 0, 0, 4, 0, 1, 6}, y[] = {0, 2, 1};
+    tr_import_params_t params = {.writer.force = true};
+    for (size_t i = 0; i < TR_COUNT(word); i++) {
+        char text[128];
+        snprintf(text, sizeof text, "c,b,kind\nu,2,ant\nu,4,%s\nv,6,bee\nv,6,%s\n", word[i],
+                 word[i]);
+        put_csv(text);
+        check_failure("csv", in, &params, TR_ERR_DATA, "in.csv & 3 ('kind') & 2 & 4 & line 3, 5");
+        snprintf(text, sizeof text, "c,b,kind\nu,2,ant\n%s,4,cow\nv,6,bee\n", word[i]);
+        put_csv(text);
+        check_failure("csv", in, &params, TR_ERR_DATA, "in.csv & 1 ('c') & 1 & 3 & line 3");
+        params.missing = TR_MISSING_ZERO;
+        OK(import("csv", in, &params));
+        check_out(3, 3, x, y);
+        params.missing = TR_MISSING_REFUSED;
+    }
+    check_csv("c,b,kind\n1,2,none\n0,4,none\n0,6,-\n", NULL, 2, 3, (float[]){1, 2, 0, 4, 0, 6},
+              (float[]){1, 1, 0}); /* these may be meant */
+    put_csv("a,b,up,down\n1,2,3,NaT\n1,2,-,4\n");
+    params.target = "up,down";
+    check_failure("csv", in, &params, TR_ERR_DATA,
+                  "3 ('up') & 1 & 2 & line 3 & 4 ('down') & line 2");
+    clear();
+}
+
 static void test_csv_delimited(void **state) {
     const float x[] = {1, 2.5f, -3e-2f, 4, 5, 6}, y[] = {0, 2, 1};
     tr_str_t said = {0};
@@ -381,6 +471,10 @@ static void test_csv_damaged(void **state) {
         {"a,b\n1,1e300\n2,1.5\n", "in.csv & 2 & '1e300'"},
         {"a,b\n1,1e400\n2,1.5\n3,2.5\n", "in.csv & 2 & '1e400'"},
         {"a;b\n1;2\n", "in.csv & --delimiter"},
+        {"a,b,a\n1,2,3\n", "in.csv & 1 & 3 & 'a'"},
+        {"a,b\n1,2,\n", "in.csv & 2 & 3 & 2 & sed 's/,$//'"},
+        {"a,b\nr1,1,2\n", "in.csv & 2 & 3 & 2 & sed '1s/^/row,/'"},
+        {"a,b\n1,2\na,b\n", "in.csv & 3 & 1 ('a') & 'a'"},
         {"\n\r\n", "in.csv"},
         {"sep=;\na;b\n1;2\n", "in.csv & 1 & tail -n +2 & --delimiter ';'"},
         {"\xFD"
@@ -394,9 +488,16 @@ static void test_csv_damaged(void **state) {
          "a",
          "in.csv & UTF-16 & iconv"},
         {"<!DOCTYPE html>", "in.csv"},
+        {"a,b,c,y\n1,u,2024-01-31,1\n2,3,2024-02-01,2\nw,v,2024-02-01,3\n",
+         "line 4 & 1 ('a') & 2 & 'w' & line 2 & 2 ('b') & 'u' & 3 ('c') & '2024-01-31' & awk & $3 "
+         "& "
+         "\"year,month,day\" & in.csv"},
+        {"a,c\n1,31.12.2024\n2,1.2.2025\n", "line 2 & 2 & '31.12.2024' & --label"},
+        {"a,c,y\n1,2024-01-31T12:00:00Z,1\n", "2 ('c') & year,month,day & awk"},
+        {"a,c,y\n1,12/31/24 5:30 PM,1\n", "2 ('c') & month,day,year & awk"},
+        {"a,c,y\n1,12:30:15,1\n", "2 ('c') & hour,minute,second & awk"},
         {"a,b\n1,\n", "in.csv & 2"},
         {"a,b\n1,\"2\n", "in.csv & 2"},
-        {"0,1,price\n1,2,2.5\n3,4,1.5\n5,6,2.5\n", "in.csv & 1 & 3 & 'price'"},
     };
     for (size_t i = 0; i < TR_COUNT(bad); i++) {
         put_csv(bad[i].text);
@@ -634,7 +735,12 @@ int main(void) {
         cmocka_unit_test(test_mnist_damaged),
         cmocka_unit_test(test_cifar10),
         cmocka_unit_test(test_csv),
-        cmocka_unit_test(test_csv_split), cmocka_unit_test(test_csv_split_of_few),
+        cmocka_unit_test(test_csv_header),
+        cmocka_unit_test(test_csv_index),
+        cmocka_unit_test(test_csv_signed),
+        cmocka_unit_test(test_csv_missing),
+        cmocka_unit_test(test_csv_split),
+        cmocka_unit_test(test_csv_split_of_few),
         cmocka_unit_test(test_csv_delimited),
         cmocka_unit_test(test_csv_damaged),
         cmocka_unit_test(test_csv_cut_off),
