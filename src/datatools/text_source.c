@@ -2,7 +2,7 @@
 #include "text_source.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "data/foreign.h"
+#include "base/file_format.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -74,15 +74,8 @@ static tr_status_t source_take_lines(source_t *s, const char *text, size_t bytes
 /* Refuses what is not text, by the first bytes of the content. *out_skip: bytes of UTF-8's byte order
  * mark, which is no text. */
 static tr_status_t source_check_begin(const source_t *s, size_t bytes, size_t *out_skip) {
-    static const char utf8[] = "\xef\xbb\xbf", *const utf16[] = {"\xff\xfe", "\xfe\xff"};
-    TR_TRY(tr_check_foreign(s->path, s->piece, bytes, true));
-    for (size_t i = 0; i < TR_COUNT(utf16); i++)
-        if (bytes >= 2 && memcmp(s->piece, utf16[i], 2) == 0)
-            return TR_FAIL(
-                TR_ERR_DATA,
-                "'%s' is text in UTF-16, by its first bytes; expected UTF-8. Convert it: "
-                "iconv -f UTF-16 -t UTF-8 '%s' >text.txt.",
-                s->path, s->path);
+    static const char utf8[] = "\xef\xbb\xbf";
+    TR_TRY(tr_file_format_check(s->path, s->piece, bytes, TR_WANTS_TEXT));
     *out_skip = bytes >= 3 && memcmp(s->piece, utf8, 3) == 0 ? 3 : 0;
     return TR_OK;
 }

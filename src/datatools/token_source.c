@@ -3,7 +3,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "data/foreign.h"
+#include "base/file_format.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -175,7 +175,7 @@ static bool bytes_are_text(const char *text, size_t count) {
 static tr_status_t form_check_u16(const char *path, const void *bytes, size_t count,
                                   int64_t file_bytes) {
     const char *other = NULL;
-    TR_TRY(tr_check_foreign(path, bytes, count, false));
+    TR_TRY(tr_file_format_check(path, bytes, count, TR_WANTS_TOKENS));
     if (bytes_are_text(bytes, count))
         return TR_FAIL(TR_ERR_DATA,
                        "'%s' is text, not token ids: `trainer import text` converts it. --ids u16 "

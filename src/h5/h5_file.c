@@ -1,6 +1,7 @@
 /* Opening HDF5 files, listing their contents, and error messages. */
 #include "h5.h"
 #include "writer.h"
+#include "base/file_format.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -102,38 +103,23 @@ static tr_status_t file_examine(const char *key, const char *path, h5_file_t *fi
     return TR_OK;
 }
 
-/* Formats that are taken for HDF5, by the bytes with which they begin. */
+/* What a file is that is not HDF5. */
 static tr_status_t file_fail_other(const char *key, const char *path) {
-    static const struct {
-        const char *begin;
-        size_t bytes;
-        const char *what, *remedy;
-    } others[] = {
-        {"CDF", 3, "a file of netCDF-3", "`nccopy -k nc4 %s OUT.nc` converts it"},
-        {"\x0e\x03\x13\x01", 4, "a file of HDF4", "`h4toh5convert %s OUT.h5` converts it"},
-        {"MATLAB 5.0", 10, "a MAT-file of version 5 to 7",
-         "Save it in MATLAB with save(..., '-v7.3'), with the samples in the last dimension"},
-        {"\x93NUMPY", 6, "an array of NumPy",
-         "In Python: h5py.File('OUT.h5', 'w')['x'] = numpy.load('%s')"},
-        {"PK\3\4", 4, "an archive (zip, or npz of NumPy)",
-         "Unpack it; for npz, in Python: g = h5py.File('OUT.h5', 'w'); a = numpy.load('%s'); "
-         "g['x'] = a['x']; g['y'] = a['y']"},
-        {"\x1f\x8b", 2, "compressed with gzip", "Unpack it with gunzip"},
-    };
-    char begin[16] = "", remedy[512] = "`trainer import` converts MNIST, CIFAR-10, images, text "
-                                       "and CSV files";
-    const char *what = "";
-    FILE *file = fopen(path, "rb");
+    char begin[TR_FORMAT_BYTES];
+    tr_str_t format = {0};
+    FILE *file = fopen(path, "rbe");
     const size_t count = file ? fread(begin, 1, sizeof begin, file) : 0;
     if (file) fclose(file);
-    for (size_t i = 0; i < TR_COUNT(others); i++) {
-        if (count < others[i].bytes || memcmp(begin, others[i].begin, others[i].bytes) != 0)
-            continue;
-        what = others[i].what;
-        snprintf(remedy, sizeof remedy, others[i].remedy, path);
-    }
-    return TR_FAIL(TR_ERR_DATA, "%s: '%s' is not an HDF5 file%s%s. %s.", key, path,
-                   *what ? ", but " : "", what, remedy);
+    if (tr_file_format_of(path, begin, count, TR_WANTS_HDF5, &format))
+        TR_FAIL(TR_ERR_DATA, "%s: '%s' is not an HDF5 file, but %s.", key, path,
+                format.text ? format.text : "of another format");
+    else
+        TR_FAIL(TR_ERR_DATA,
+                "%s: '%s' is not an HDF5 file. `trainer import` converts MNIST, CIFAR-10, images, "
+                "text and CSV files.",
+                key, path);
+    tr_str_free(&format);
+    return TR_ERR_DATA;
 }
 
 static tr_status_t file_open_library(const char *key, const char *path, hid_t *out) {

@@ -53,7 +53,7 @@ said 'a;b;kind\n1,5;2;x\n' "'odd.csv' & 1 & --delimiter" &&
     said 'a,y\n1,"2,5"\n2,3\n' "2 & '2,5' & --decimal" &&
     said '# made up\na,b,kind\n1,2,x\n' "'odd.csv' & '#'" &&
     said '# made, up\na,b,kind\n1,2,x\n' "3 & 2 & '#'" &&
-    call 65 import csv d.h5 e.h5 && names err "'d.h5' & HDF5 & CSV"
+    call 65 import csv d.h5 e.h5 && names err "'d.h5' & HDF5 & data.train"
 ok $? "what is no table with commas"
 
 # read_as OPTIONS: the table odd.csv becomes what t.csv did

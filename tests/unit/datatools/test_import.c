@@ -481,7 +481,7 @@ static void test_csv_damaged(void **state) {
          "7zXZ",
          "in.csv & xz -dk"},
         {"\x28\xB5\x2F\xFD", "in.csv & zstd -d"},
-        {"BZh9", "in.csv & bunzip2"},
+        {"BZh91AY&SY", "in.csv & bunzip2"},
         {"PK\3\4", "in.csv & unzip"},
         {"PAR1", "in.csv & Parquet & pandas"},
         {"\xFF\xFE"
