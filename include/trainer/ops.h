@@ -49,6 +49,9 @@ tr_status_t tr_batchnorm(tr_graph_t *g, tr_tensor_t x, tr_tensor_t gamma, tr_ten
 /* For the `update` program: appends the update of all running moments of the training programs of
  * g. slots: micro-batches per step. */
 tr_status_t tr_update_moments(tr_graph_t *g, int slots);
+/* The running mean of a batch normalisation in the training program `program` that has one value per
+ * channel, so that its output does not depend on its input; TR_NONE: there is none. */
+tr_tensor_t tr_lone_moments(const tr_graph_t *g, int program);
 /* Over the last dimension: x (..., C), gamma and beta (C) -> (..., C). */
 tr_status_t tr_layernorm(tr_graph_t *g, tr_tensor_t x, tr_tensor_t gamma, tr_tensor_t beta,
                          float eps, tr_tensor_t *out);

@@ -119,11 +119,13 @@ static tr_status_t session_fail_too_large(const tr_session_t *s) {
 static tr_status_t session_plan_local(tr_session_t *s, bool choose) {
     tr_status_t status = session_build_graph(s);
     while (status == TR_ERR_MEMORY && choose && s->order.micro_batch > 1) {
+        const tr_error_t too_large = *tr_error_last();
         int64_t micro = s->order.micro_batch - 1;
         while (s->data.batch_size % micro != 0) micro--;
         tr_session_drop_graph(s);
         s->params.micro_batch = micro;
         status = session_build_graph(s);
+        if (status == TR_ERR_CONFIG) status = tr_error_set(&too_large); /* too small to train */
     }
     return status == TR_ERR_MEMORY && s->params.training && !s->params.build
                ? session_fail_too_large(s)

@@ -141,6 +141,36 @@ static tr_status_t build_model(tr_session_t *s, int64_t samples, tr_model_result
         s->info.description);
 }
 
+/* Batch normalisation has one value per channel where a micro-batch has one sample. With
+ * data.micro_batch = auto, no larger divisor of the batch leaves every rank a micro-batch. */
+static tr_status_t programs_check_moments(const tr_session_t *s) {
+    const tr_tensor_t mean = tr_lone_moments(s->g, s->last);
+    const long long batch = s->order.batch_size, ranks = s->params.size;
+    const bool is_resumed = s->params.order && s->params.order->micro_batch > 0;
+    long long micro = 2;
+    tr_str_t remedy = {0};
+    if (tr_is_none(mean)) return TR_OK;
+    while (micro < batch && batch % micro != 0) micro++;
+    if (batch / micro >= ranks)
+        tr_str_printf(&remedy, "data.micro_batch = %lld or more", micro);
+    else
+        tr_str_printf(&remedy, "data.batch_size = %lld and data.micro_batch = 2 for %lld rank%s",
+                      2 * ranks, ranks, ranks > 1 ? "s" : "");
+    if (batch / micro > 0 && batch / micro < ranks)
+        tr_str_printf(&remedy, ", or data.micro_batch = %lld for %lld rank%s", micro, batch / micro,
+                      batch / micro > 1 ? "s" : "");
+    const char *name = tr_tensor_info(s->g, mean)->name;
+    const tr_status_t status = TR_FAIL(
+        TR_ERR_CONFIG,
+        "%.*s: in training, batch normalisation expects more than one value per channel, but a "
+        "micro-batch of one sample has one: %s %s",
+        (int)(strlen(name) - strlen(".running_mean")), name,
+        is_resumed ? "a resumed run keeps its micro-batches, so start a new run with" : "set",
+        remedy.text ? remedy.text : "a larger data.micro_batch");
+    tr_str_free(&remedy);
+    return status;
+}
+
 /* Adds its gradients and sums to those of the programs before it, or replaces them. */
 static tr_status_t build_training(tr_session_t *s, const char *name, bool adds, int *out) {
     tr_model_result_t r = {0};
@@ -213,6 +243,7 @@ tr_status_t tr_programs_build(tr_session_t *s) {
     if (s->params.training) {
         TR_TRY(tr_input(s->g, "stop", TR_F32, &TR_SHAPE(1), &s->stop));
         TR_TRY(build_training(s, "last", adds, &s->last));
+        TR_TRY(programs_check_moments(s));
         if (adds) TR_TRY(build_training(s, "first", false, &s->first));
         if (adds && s->slot_count > 2) TR_TRY(build_training(s, "micro", true, &s->micro));
     }

@@ -100,4 +100,12 @@ run 2 net.ini run.dir=n data.train=n.h5:train data.test=n.h5:train 'model.layers
     awk -v a="$(value baseline_loss eval.json)" 'BEGIN { exit a < 0.99 || a > 1.01 }' &&
     [ "$(value baseline_accuracy eval.json)" = null ]
 ok $? "the loss of predicting the mean stands beside the loss"
+# Batch normalisation of ten samples; of one, it is refused (tests/cli/bad_input.table).
+awk 'BEGIN { srand(4); print "a,b,kind"; for (i = 0; i < 300; i++) print i % 3 + rand() / 2 "," rand() "," i % 3 }' \
+    >b.csv
+"$TRAINER" import csv b.csv b.h5 >out 2>&1
+call 0 net.ini run.dir=norm data.train=b.h5 data.micro_batch=10 train.epochs=20 optimizer.lr=0.01 \
+    'model.layers=linear 16, batchnorm, relu, linear 3' && call 0 eval norm --last data.test=b.h5:train &&
+    grep -q '^accuracy *100.00 %' out
+ok $? "batch normalisation of micro-batches of ten samples learns"
 echo "1..$n"

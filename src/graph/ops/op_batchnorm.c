@@ -221,6 +221,17 @@ static const train_attr_t *leaves_moments(const tr_op_t *op) {
     return is_training && !tr_is_none(op->out[MOMENTS]) ? op->attr : NULL;
 }
 
+tr_tensor_t tr_lone_moments(const tr_graph_t *g, int program) {
+    for (int i = 0; i < tr_program_op_count(g, program); i++) {
+        const tr_op_t *op = tr_program_op(g, program, i);
+        const train_attr_t *a = leaves_moments(op);
+        if (a && tr_shape_elems(tr_shape_of(g, op->in[X])) ==
+                     tr_shape_elems(tr_shape_of(g, a->running_mean)))
+            return a->running_mean;
+    }
+    return TR_NONE;
+}
+
 /* How often `program` leaves moments there: a layer that is used twice leaves those of both its
  * inputs. */
 static int uses_of(const tr_graph_t *g, int program, tr_tensor_t reduced) {

@@ -198,6 +198,36 @@ static void patterns(void **state) {
     assert_false(tr_model_freezes(" , ,", ""));
 }
 
+/* Batch normalisation over one value per channel: its output would not depend on its input. */
+static void lone_moments(void **state) {
+    static const struct {
+        const char *layers, *mean;
+        int64_t samples;
+        tr_mode_t mode;
+    } cases[] = {
+        {"flatten, linear 4, batchnorm, linear 2", "batchnorm1.running_mean", 1, TR_TRAIN},
+        {"conv 2 3, batchnorm, maxpool 2, residual { batchnorm }, flatten, linear 2",
+         "residual1.batchnorm1.running_mean", 1, TR_TRAIN},
+        {"flatten, linear 4, batchnorm, linear 2", NULL, 2, TR_TRAIN},
+        {"conv 2 3, batchnorm, flatten, linear 2", NULL, 1, TR_TRAIN},
+        {"flatten, linear 4, batchnorm, linear 2", NULL, 1, TR_EVAL},
+    };
+    for (size_t i = 0; i < TR_COUNT(cases); i++) {
+        model_fixture_t f;
+        fixture_open(&f);
+        fixture_set(&f, "model.layers", cases[i].layers);
+        fixture_set(&f, "model.freeze", "batchnorm*");
+        if (!cases[i].mean) fixture_set(&f, "model.freeze", "");
+        fixture_begin(&f, "last", cases[i].mode, TR_SHAPE(cases[i].samples, 4, 4, 1), 2);
+        OK(fixture_build(&f));
+        OK(tr_program_end(f.g));
+        const tr_tensor_t mean = tr_lone_moments(f.g, f.program);
+        assert_int_equal(tr_is_none(mean), !cases[i].mean);
+        if (cases[i].mean) assert_string_equal(tr_tensor_info(f.g, mean)->name, cases[i].mean);
+        fixture_close(&f);
+    }
+}
+
 static void losses(void **state) {
     model_fixture_t f;
     fixture_open(&f);
@@ -344,6 +374,7 @@ int main(void) {
         cmocka_unit_test(concats),
         cmocka_unit_test(freezing),
         cmocka_unit_test(patterns),
+        cmocka_unit_test(lone_moments),
         cmocka_unit_test(losses),
         cmocka_unit_test(equal_builds_give_equal_ops),
         cmocka_unit_test(a_plain_relu_joins_the_op_before_it),
