@@ -122,9 +122,6 @@ static tr_status_t loss_of_numbers(tr_graph_t *g, const tr_model_settings_t *set
                        "cross_entropy (or auto), "
                        "or set data.classes = 0.",
                        name, (long long)batch->classes);
-    if (settings->class_weights[0])
-        return TR_FAIL(TR_ERR_CONFIG,
-                       "model.class_weights requires classes, but data.y has numbers to predict.");
     for (int i = 1; i < shape->ndim; i++) values *= shape->dim[i];
     snprintf(why, sizeof why, "data.y has %lld", (long long)values);
     TR_TRY(check_width(g, out->output, values, why));

@@ -75,6 +75,41 @@ static tr_status_t session_open_split(tr_session_t *s, tr_split_t split) {
     return match == TR_ERR_DATA ? match : tr_error_set(&error);
 }
 
+/* Refuses keys that would have no effect, because they are for another loss. A run of an earlier
+ * version that has them goes on. */
+static tr_status_t session_check_unused(const tr_session_t *s) {
+    const tr_model_settings_t *m = &s->model;
+    const char *mean = s->data.target_mean, *std = s->data.target_std,
+               *name = tr_config_get(s->config, "model.loss");
+    const bool is_gpt = strcmp(m->type, "gpt") == 0, has_classes = s->info.classes > 0;
+    if (m->loss == TR_LOSS_AUTO) name = has_classes ? "cross_entropy" : "mse";
+    const bool is_cross = strcmp(name, "cross_entropy") == 0;
+    const struct {
+        const char *key, *of;
+        bool is_set, is_used;
+    } keys[] = {
+        {"model.loss", "other models", m->loss != TR_LOSS_AUTO && !is_cross, !is_gpt},
+        {"model.label_smoothing", "cross_entropy", m->label_smoothing > 0, is_cross && !is_gpt},
+        {"model.class_weights", "cross_entropy", *m->class_weights, is_cross && !is_gpt},
+        {"model.topk", "cross_entropy", m->topk > 1, is_cross && !is_gpt},
+        {"model.huber_delta", "huber", m->huber_delta != 1, m->loss == TR_LOSS_HUBER && !is_gpt},
+        {"data.target_mean", "numbers to predict", !tr_data_is_auto(mean) && strcmp(mean, "0") != 0,
+         !has_classes},
+        {"data.target_std", "numbers to predict", !tr_data_is_auto(std) && strcmp(std, "1") != 0,
+         !has_classes},
+    };
+    if (!s->params.training || s->params.trained_preprocess) return TR_OK;
+    for (size_t i = 0; i < TR_COUNT(keys); i++)
+        if (keys[i].is_set && !keys[i].is_used)
+            return TR_FAIL(
+                TR_ERR_CONFIG,
+                "%s = %s would have no effect: it is for %s, and the loss of this run is "
+                "%s. Remove it, or change the loss",
+                keys[i].key, tr_config_get(s->config, keys[i].key), keys[i].of,
+                is_gpt ? "that of model.type = gpt" : name);
+    return TR_OK;
+}
+
 tr_status_t tr_session_open_data(tr_session_t *s) {
     const tr_split_t main_split = s->params.training ? TR_SPLIT_TRAIN : s->params.split;
     const tr_model_t *model;
@@ -100,7 +135,8 @@ tr_status_t tr_session_open_data(tr_session_t *s) {
         if (split != (int)main_split) TR_TRY(session_check_split(s, (tr_split_t)split, main_split));
     }
     const tr_preprocess_t *trained = s->params.trained_preprocess;
-    return trained ? tr_preprocess_match(trained, &s->info, s->params.prediction) : TR_OK;
+    if (trained) TR_TRY(tr_preprocess_match(trained, &s->info, s->params.prediction));
+    return session_check_unused(s);
 }
 
 /* -- preprocessing ----------------------------------------------------------------------------- */
