@@ -89,5 +89,9 @@ void tr_dataset_close(tr_dataset_t **dataset);
  * files of the same name, size and time, or data sets of a program with the same fingerprint.
  * false if one is NULL. Not collective. */
 bool tr_dataset_shares(const tr_dataset_t *a, const tr_dataset_t *b);
+/* A checksum of the first `samples` samples: their number, types and shapes, and the values of some of
+ * them. A copy of a file, or one with other chunks, has the same. 0: unknown, because samples cannot be
+ * read, or not in 2 s. Not collective. */
+uint64_t tr_dataset_checksum(tr_dataset_t *dataset, int64_t samples);
 
 #endif

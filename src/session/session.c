@@ -125,6 +125,35 @@ void tr_session_destroy(tr_session_t **session) {
     tr_free(session);
 }
 
+/* Of a pass over the split. */
+static int64_t session_samples(const tr_session_t *s, tr_split_t split) {
+    const int64_t samples = s->dataset[split]->info.samples, wanted = s->train.valid_samples;
+    const bool is_part = split == TR_SPLIT_VALID && s->params.training && wanted > 0;
+    return is_part && wanted < samples ? wanted : samples;
+}
+
+void tr_session_checksum(tr_session_t *s) {
+    for (int split = 0; split < 3; split++)
+        if (s->dataset[split])
+            s->checksum[split] =
+                tr_dataset_checksum(s->dataset[split], session_samples(s, (tr_split_t)split));
+}
+
+uint64_t tr_config_data_checksum(const tr_config_t *config) {
+    tr_session_t s = {.config = config, .params = {.training = true, .size = 1}};
+    uint64_t sum = 1;
+    session_read_settings(&s);
+    bool is_known = tr_session_open_data(&s) == TR_OK;
+    if (is_known) tr_session_checksum(&s);
+    for (int split = 0; split < 3; split++) {
+        if (s.dataset[split] && s.checksum[split] == 0) is_known = false;
+        sum = (sum ^ s.checksum[split]) * 0x9E3779B97F4A7C15u;
+        tr_dataset_close(&s.dataset[split]);
+    }
+    tr_error_clear();
+    return is_known ? sum : 0;
+}
+
 tr_status_t tr_session_loader(tr_session_t *s, tr_split_t split, bool evaluation,
                               int64_t first_step, tr_loader_t **out) {
     tr_loader_params_t p = {.order = s->order,
@@ -135,9 +164,6 @@ tr_status_t tr_session_loader(tr_session_t *s, tr_split_t split, bool evaluation
                             .workers = tr_loader_workers(&s->data, s->cores),
                             .prefetch = s->data.prefetch > 0 ? (int)s->data.prefetch : 2};
     if (!s->dataset[split]) return TR_FAIL(TR_ERR_CONFIG, "there is no data for this pass");
-    p.order.samples = s->dataset[split]->info.samples;
-    if (split == TR_SPLIT_VALID && s->params.training && s->train.valid_samples > 0 &&
-        s->train.valid_samples < p.order.samples)
-        p.order.samples = s->train.valid_samples;
+    p.order.samples = session_samples(s, split);
     return tr_loader_create(s->dataset[split], s->device, &p, out);
 }

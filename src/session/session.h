@@ -140,6 +140,7 @@ struct tr_session {
     tr_dataset_t *dataset[3];    /* by tr_split_t; NULL if absent */
     tr_dataset_info_t info;      /* of the data set that determines the shapes */
     tr_preprocess_t *preprocess; /* NULL without data */
+    uint64_t checksum[3];        /* tr_session_checksum; 0: unknown */
     tr_sampler_t order;          /* training order, resolved */
     int64_t slots, first_slot, slot_count;
     double data_sec, plan_sec; /* time to open the data and the device, and to plan */
@@ -216,6 +217,12 @@ tr_status_t tr_session_start(tr_session_t *s, tr_collectives_t *collectives);
  * steps, after tr_session_start; not with params.build. Not collective. */
 tr_status_t tr_session_reset(tr_session_t *s);
 void tr_session_destroy(tr_session_t **s);
+
+/* Sets s->checksum of the data sets that are open, in less than 50 ms for usual files. Not
+ * collective: rank 0 calls it. */
+void tr_session_checksum(tr_session_t *s);
+/* One checksum of all data that a training with `config` opens; 0: unknown. Not collective. */
+uint64_t tr_config_data_checksum(const tr_config_t *config);
 
 /* Creates the loader of this rank for a split: training from `first_step`, or an evaluation pass.
  * */

@@ -174,6 +174,17 @@ static tr_status_t loop_restore(loop_t *l) {
     }
 }
 
+/* Scores on other samples do not compare. The link `best` stays until the next validation. */
+static bool loop_is_validated_anew(const loop_t *l) {
+    const tr_checkpoint_t *checkpoint = l->origin.checkpoint;
+    if (checkpoint->step >= l->s->total_steps ||
+        !tr_state_has_other_data(l->s, checkpoint->state_json, TR_SPLIT_VALID))
+        return false;
+    TR_INFO("the validation samples are not those of the checkpoint: the best checkpoint and "
+            "train.patience begin anew");
+    return true;
+}
+
 /* Continues the counts of the run from the state in its checkpoint. Values missing in older
  * checkpoints are empty. The metrics, validations and best loss of another run are not continued:
  * they belong to its folder, as does its best checkpoint. */
@@ -184,15 +195,17 @@ static void loop_continue_counts(loop_t *l) {
     const json_t *best = json_object_get(state, "best_valid_loss"),
                  *best_accuracy = json_object_get(state, "best_valid_accuracy"),
                  *best_r2 = json_object_get(state, "best_valid_r2"),
-                 *best_step = json_object_get(state, "best_step");
+                 *best_step = json_object_get(state, "best_step"),
+                 *stale = json_object_get(state, "stale_validations");
     tr_config_read(l->config, &tr_main_config, &main);
     to->step = to->saved_step = l->origin.checkpoint->step;
     l->skipped = json_integer_value(json_object_get(state, "skipped"));
     if (l->origin.is_own || tr_run_has(l->run, main.resume)) {
+        if (loop_is_validated_anew(l)) best = best_accuracy = best_r2 = best_step = stale = NULL;
         if (json_is_number(best)) to->best_loss = json_number_value(best);
         if (json_is_number(best_accuracy)) to->best_accuracy = json_number_value(best_accuracy);
         if (json_is_number(best_r2)) to->best_r2 = json_number_value(best_r2);
-        to->stale = json_integer_value(json_object_get(state, "stale_validations"));
+        to->stale = json_integer_value(stale);
         if (json_is_integer(best_step)) to->best_step = json_integer_value(best_step);
         l->origin.metrics = json_incref(json_object_get(state, "report"));
         to->valid_pending =

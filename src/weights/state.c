@@ -29,22 +29,36 @@ static json_t *take_text(tr_str_t *text) {
     return result;
 }
 
-static void format_fingerprint(const tr_session_t *s, char text[32]) {
-    snprintf(text, 32, "%016llx", (unsigned long long)s->info.fingerprint);
+static void format_hash(uint64_t hash, char text[32]) {
+    snprintf(text, 32, "%016llx", (unsigned long long)hash);
+}
+
+static const char checksums_key[] = "data_checksums";
+
+/* Unknown ones are left out. */
+static json_t *checksums_json(const tr_session_t *s) {
+    json_t *sums = json_object();
+    char text[32];
+    for (int split = TR_SPLIT_TRAIN; split <= TR_SPLIT_VALID; split++) {
+        format_hash(s->checksum[split], text);
+        if (s->checksum[split])
+            json_object_set_new(sums, tr_split_name((tr_split_t)split), json_string(text));
+    }
+    return sums;
 }
 
 json_t *tr_state_json(const tr_session_t *s, int64_t step) {
     char fingerprint[32];
     tr_str_t config = {0};
-    format_fingerprint(s, fingerprint);
+    format_hash(s->info.fingerprint, fingerprint);
     (void)tr_config_serialize(s->config, &config); /* its failure stays in `config` */
-    return json_pack("{s:i, s:I, s:I, s:f, s:o, s:o, s:s, s:s, s:i, s:s, s:o}", "format", 1, "step",
-                     (json_int_t)step, "samples", (json_int_t)(step * s->order.batch_size), "epoch",
-                     (double)step / s->steps_per_epoch, "order", order_json(s), "data",
-                     tr_preprocess_json(s->preprocess), "data_fingerprint", fingerprint, "dataset",
-                     s->info.description, "ranks", s->params.size, "precision",
-                     tr_precision_name((tr_precision_t)s->main.precision), "config",
-                     take_text(&config));
+    return json_pack(
+        "{s:i, s:I, s:I, s:f, s:o, s:o, s:s, s:o, s:s, s:i, s:s, s:o}", "format", 1, "step",
+        (json_int_t)step, "samples", (json_int_t)(step * s->order.batch_size), "epoch",
+        (double)step / s->steps_per_epoch, "order", order_json(s), "data",
+        tr_preprocess_json(s->preprocess), "data_fingerprint", fingerprint, checksums_key,
+        checksums_json(s), "dataset", s->info.description, "ranks", s->params.size, "precision",
+        tr_precision_name((tr_precision_t)s->main.precision), "config", take_text(&config));
 }
 
 /* -- contents ---------------------------------------------------------------------------------- */
@@ -134,14 +148,39 @@ tr_precision_t tr_state_precision(const char *state_json) {
 
 /* -- going on from a checkpoint ---------------------------------------------------------------- */
 
-/* A copy of the same file looks like another one, so this is not an error. */
-static void compare_fingerprint(const tr_session_t *s, const tr_checkpoint_t *checkpoint) {
+typedef enum { DATA_UNKNOWN, DATA_SAME, DATA_OTHER } data_match_t;
+
+static data_match_t match_data(const tr_session_t *s, const json_t *state, tr_split_t split) {
+    const json_t *sums = json_object_get(state, checksums_key);
+    const char *then = json_string_value(json_object_get(sums, tr_split_name(split)));
+    char now[32];
+    format_hash(s->checksum[split], now);
+    if (!then || s->checksum[split] == 0) return DATA_UNKNOWN;
+    return strcmp(then, now) == 0 ? DATA_SAME : DATA_OTHER;
+}
+
+bool tr_state_has_other_data(const tr_session_t *s, const char *state_json, tr_split_t split) {
+    json_t *state = json_loads(state_json, 0, NULL);
+    const data_match_t match = match_data(s, state, split);
+    json_decref(state);
+    return match == DATA_OTHER;
+}
+
+/* Other training data are no error: some samples may have been corrected. Without checksums, a copy of
+ * the same file looks like another one. */
+static void compare_data(const tr_session_t *s, const tr_checkpoint_t *checkpoint) {
     char now[32];
     json_t *state = json_loads(checkpoint->state_json, 0, NULL);
     const char *then = json_string_value(json_object_get(state, "data_fingerprint"));
     const char *what = json_string_value(json_object_get(state, "dataset"));
-    format_fingerprint(s, now);
-    if (then && strcmp(then, now) != 0)
+    const data_match_t match = match_data(s, state, TR_SPLIT_TRAIN);
+    format_hash(s->info.fingerprint, now);
+    if (match == DATA_OTHER)
+        TR_WARN("the contents of the training data (data.train) have changed since the checkpoint, "
+                "whose data are %s: the results will be those of both. For the results of the data "
+                "as they are now, start a new run",
+                what ? what : "not known");
+    else if (match == DATA_UNKNOWN && then && strcmp(then, now) != 0)
         TR_WARN("the training data is not the file of the checkpoint (%s), or is a copy: results "
                 "are exact only if the contents are the same",
                 what ? what : "not known");
@@ -171,7 +210,7 @@ static void compare_order(const json_t *then, const json_t *now, bool is_explain
 tr_status_t tr_state_check(const tr_session_t *s, const tr_checkpoint_t *checkpoint) {
     json_t *then = state_load_part(checkpoint->state_json, "order"), *now = order_json(s);
     tr_str_t differences = {0};
-    compare_fingerprint(s, checkpoint);
+    compare_data(s, checkpoint);
     tr_state_compare_keys(checkpoint->state_json, s->config, &differences);
     compare_order(then, now, differences.length > 0, &differences);
     if (s->params.trained_preprocess)

@@ -89,8 +89,11 @@ tr_init_layout_t tr_state_layout(const char *metadata);
 /* The part of state.json in the metadata of a file; "" if there is none. For tr_free. */
 tr_status_t tr_state_of_metadata(const char *metadata, char **out);
 /* TR_ERR_CONFIG with every key, including those of the model, whose value differs from the
- * checkpoint's so that the run cannot be continued exactly. Warns if the data are another file. */
+ * checkpoint's so that the run cannot be continued exactly. Warns if the training data are others. */
 tr_status_t tr_state_check(const tr_session_t *s, const tr_checkpoint_t *checkpoint);
+/* Whether the data of `split` have another checksum than those of the checkpoint; false if one is
+ * unknown. */
+bool tr_state_has_other_data(const tr_session_t *s, const char *state_json, tr_split_t split);
 /* The preprocessing recorded in `state_json`; `origin` names the checkpoint. Returns TR_OK with
  * *out NULL if there is none. */
 tr_status_t tr_state_preprocess(const char *state_json, const char *origin, tr_preprocess_t **out);

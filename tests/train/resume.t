@@ -251,6 +251,34 @@ ok $? "damaged validation data: a checkpoint of the steps before them"
 run 2 table.ini run.dir=unvalid data.valid=t.h5:train && resumed step-00000015
 ok $? "and the run goes on from it with others"
 
+# Data under a run. Scores of other validation samples do not compare; copies are the same data.
+awk 'BEGIN { srand(2); print "a,b,y"
+    for (i = 0; i < 200; i++) { k = i % 2; print k + rand() / 2 "," rand() "," (k ? "odd" : "even") } }' >easy.csv
+awk -F, 'BEGIN { OFS = "," } NR % 4 == 2 { $3 = $3 == "odd" ? "even" : "odd" } 1' easy.csv >hard.csv
+for f in easy hard; do "$TRAINER" import csv $f.csv $f.h5 >out 2>&1; done
+"$TRAINER" repack easy.h5 again.h5 >out 2>&1
+sed -e 's/^train = .*/train = easy.h5/' -e 's/^valid = .*/valid = easy.h5:train/' -e 's/^every = 0/every = 10/' \
+    -e 's/^valid_every.*/valid_every = 10/' table.ini >easy.ini
+data="threads=1 train.patience=3 optimizer.lr=0.01 checkpoint.keep=1"
+number() { sed -n "s/^ *\"$1\": \([0-9.]*\),*$/\1/p" summary; }
+call 0 easy.ini run.dir=easy $data && rm -rf copy hard && cp -r easy copy && cp -r easy hard &&
+    cp easy.h5 other.h5 && data+=" data.train=again.h5" &&
+    call 0 easy.ini run.dir=copy $data train.steps=40 data.valid=other.h5:train &&
+    ! names err warning && ! names err train.patience && cp copy/summary.json summary && [ "$(number steps)" = 40 ]
+ok $? "copies, with other chunks and under another name, are the same data"
+call 0 easy.ini run.dir=hard $data train.steps=200 data.valid=hard.h5:train &&
+    [ "$(messages err train.patience | wc -l)" = 2 ] &&
+    cp hard/summary.json summary && [ "$(number best_step)" -gt 40 ] && [ "$(number steps)" -gt 70 ] &&
+    [ "$(readlink hard/checkpoints/best)" = "$(printf step-%08d "$(number best_step)")" ] &&
+    [ "$(find hard/checkpoints -name 'step-*' | wc -l)" -le 2 ] &&
+    awk -v loss="$(number best_valid_loss)" 'BEGIN { exit loss < 0.5 }'
+ok $? "other validation data: the best and train.patience begin anew, and the earlier best is not kept"
+call 0 easy.ini run.dir=copy $data train.steps=50 train.valid_samples=90 && once err train.patience
+ok $? "a part of them, too"
+call 0 easy.ini run.dir=copy $data train.steps=60 data.train=hard.h5 &&
+    names err 'warning & data.train & again.h5:/train/x'
+ok $? "other training data: a warning"
+
 # Fine-tuning: what fits is taken over, the rest is initialised and named.
 run 1 net.ini run.dir=tuned model.init=fast data.classes=5 'model.freeze=conv*' train.steps=3 \
     "model.layers=${net/linear 10/linear 5}"

@@ -150,8 +150,43 @@ static void numbers_beyond_f32_are_refused_all_the_same(void **state) {
     end(&set, name, 1);
 }
 
+/* The checksum of contents: a bounded number of reads; unknown if a sample cannot be read. */
+static void contents_have_a_checksum(void **state) {
+    enum { MANY = 1 << 30, MOST = 32 };
+    test_dataset_t few, same, more, many, damaged;
+    test_dataset_make(&few, 1000, 3), test_dataset_make(&same, 1000, 3);
+    test_dataset_make(&more, 1001, 3), test_dataset_make(&many, MANY, 3);
+    test_dataset_make(&damaged, 1000, 3);
+    damaged.bad = 567;
+    const uint64_t sum = tr_dataset_checksum(&few.base, 1000);
+    assert_true(sum != 0 && sum == tr_dataset_checksum(&same.base, 1000));
+    assert_true(sum == tr_dataset_checksum(&more.base, 1000));
+    assert_true(sum != tr_dataset_checksum(&more.base, 1001));
+    assert_true(tr_dataset_checksum(&many.base, MANY) != 0 && many.reads > 0 && many.reads < MOST);
+    assert_true(tr_dataset_checksum(&damaged.base, 1000) == 0 && tr_error_last()->code == TR_OK);
+    same.base.info.field[1].kind = TR_FIELD_VALUES, same.base.info.field[1].dtype = TR_F32;
+    assert_true(sum != tr_dataset_checksum(&same.base, 1000));
+}
+
+static void another_order_of_bytes_has_the_checksum(void **state) {
+    static const char *const name[] = {"a.h5"};
+    const hid_t types[] = {H5T_IEEE_F64LE, H5T_IEEE_F64BE};
+    uint64_t sum[3];
+    fill();
+    for (int i = 0; i < 3; i++) {
+        if (i == 2) x[ELEMS * N / 2] += 1;
+        put(name[0], types[i % 2], types[i % 2], x, y);
+        tr_dataset_t *set = open_files(0, 0);
+        sum[i] = tr_dataset_checksum(set, set->info.samples);
+        end(&set, name, 1);
+    }
+    assert_true(sum[0] == sum[1] && sum[0] != sum[2]);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(contents_have_a_checksum),
+        cmocka_unit_test(another_order_of_bytes_has_the_checksum),
         cmocka_unit_test(values_are_seen_before_they_are_rounded),
         cmocka_unit_test(columns_that_are_rounded_away_are_named),
         cmocka_unit_test(which_types_are_rounded),
