@@ -98,6 +98,21 @@ cp grid/sweep.json other/ && rm -r other/001 && cp -r grid/005 other/001
 call 78 sweep --out other && names err "other/001 & optimizer.lr = 0.01 & 0.1"
 ok $? "a member's folder with another run"
 
+# -- data that changed
+awk 'BEGIN { print "a,b,y"; for (i = 0; i < 100; i++) print i % 7 "," i % 3 "," (i % 2 ? "odd" : "even") }' >t.csv
+"$TRAINER" import csv t.csv t.h5 >out 2>&1 && "$TRAINER" repack t.h5 again.h5 >out 2>&1
+sed -e 's/^format.*/train = t.h5/; /synthetic/d; /classes/d; s/linear 4/linear 2/' net.ini >table.ini
+call 0 sweep table.ini data.valid_fraction=0.2 --out data && cp again.h5 t.h5 &&
+    call 0 sweep table.ini data.valid_fraction=0.4 --out data && [ "$(verdicts data)" = done,done ]
+ok $? "more members on a copy of the data"
+sed 's/^3,1,odd/3,1,even/' t.csv >other.csv && "$TRAINER" import csv other.csv t.h5 --force >out 2>&1
+call 78 sweep table.ini data.valid_fraction=0.5 --out data && names err "001 & data & --out" && [ ! -e data/003 ] &&
+    call 78 sweep --out data && cp again.h5 t.h5 && call 0 sweep --out data
+ok $? "other data are refused"
+call 0 sweep table.ini train.seed=1 --prepare --out fixed && "$TRAINER" import csv other.csv t.h5 --force >out 2>&1 &&
+    call 0 sweep --out fixed
+ok $? "not before a member has results"
+
 # -- members that diverge, that fail, that run elsewhere
 call 0 sweep net.ini optimizer.type=sgd optimizer.lr=0.1,1e6 --out bad && [ "$(verdicts bad)" = "done,no 93" ] &&
     call 0 sweep --out bad && ! names err "002"

@@ -15,10 +15,12 @@ enum { SWEEP_MAX_MEMBERS = 1000 };
 typedef struct {
     int number;       /* from 1; its folder is OUT/001 */
     json_t *settings; /* {"optimizer.lr": "0.01", ...}, in the order of the command line */
+    bool has_results; /* it is done, or has a checkpoint */
     bool is_done;     /* before this command began: also diverged */
     bool is_elsewhere; /* another process trains it */
     double best;      /* of its validations, the lowest loss; NaN: unknown */
     char reason[256]; /* why it ended, by its verdict; "": unknown */
+    uint64_t data;    /* the checksum of its data; 0: unknown */
 } sweep_member_t;
 typedef TR_VEC(sweep_member_t) sweep_members_t;
 
@@ -69,10 +71,11 @@ tr_status_t sweep_look(const sweep_t *sweep, sweep_member_t *member);
 
 /* -- sweep_check.c ----------------------------------------------------------------------------- */
 
-/* Plans every member that is not done, in a process of its own, and checks that memory and GPUs are
- * enough for `jobs` of them, and the disk for all. jobs 0: they run elsewhere, so that only the disk
- * is checked. The error is printed. */
-tr_status_t sweep_check(const sweep_t *sweep, int jobs, bool *out_uses_gpu);
+/* Checks in a process of its own that the data of members with results are as they were, plans
+ * every member that is not done, and checks that memory and GPUs are enough for `jobs` of them, and
+ * the disk for all. jobs 0: they run elsewhere, so that only the disk is checked. Sets the checksums
+ * of the data. The error is printed. */
+tr_status_t sweep_check(sweep_t *sweep, int jobs, bool *out_uses_gpu);
 
 /* -- sweep_run.c ------------------------------------------------------------------------------- */
 

@@ -7,9 +7,9 @@
 #include "device/device.h"
 #include "trainer/log.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -40,8 +40,7 @@ static tr_status_t check_member(const sweep_t *sweep, const sweep_member_t *memb
     const double bytes = (double)(m.params + m.optim_state + m.model_state),
                  kept = (double)checkpoint.keep + (checkpoint.best ? 1 : 0);
     needs->uses_gpu |= !s->device->host_visible;
-    if (s->device->host_visible && (double)m.total > needs->memory)
-        needs->memory = (double)m.total;
+    if (s->device->host_visible && (double)m.total > needs->memory) needs->memory = (double)m.total;
     if (bytes > needs->largest) needs->largest = bytes;
     needs->checkpoints += kept * bytes;
     needs->members++;
@@ -66,18 +65,60 @@ static tr_status_t check_room(const sweep_t *sweep, int jobs, const sweep_needs_
                  wanted = needs->checkpoints + jobs * needs->largest;
     char text[2][32];
     if (memory > 0 && jobs * needs->memory > memory)
-        return TR_FAIL(TR_ERR_MEMORY,
-                       "--jobs %d: the members need up to %s each, and this process may use %s: %s",
-                       jobs, tr_format_bytes(needs->memory, text[0]),
-                       tr_format_bytes(memory, text[1]),
-                       jobs > 1 ? "run fewer at a time"
-                                : "`trainer plan` shows what takes the memory");
+        return TR_FAIL(
+            TR_ERR_MEMORY,
+            "--jobs %d: the members need up to %s each, and this process may use %s: %s", jobs,
+            tr_format_bytes(needs->memory, text[0]), tr_format_bytes(memory, text[1]),
+            jobs > 1 ? "run fewer at a time" : "`trainer plan` shows what takes the memory");
     if (wanted > disk)
         return TR_FAIL(TR_ERR_IO,
                        "%s: the checkpoints of %d members need %s, and the disk has %s: choose "
                        "another --out, or set checkpoint.best = no",
                        sweep->out, needs->members, tr_format_bytes(wanted, text[0]),
                        tr_format_bytes(disk, text[1]));
+    return TR_OK;
+}
+
+static const char *member_setting(const sweep_t *sweep, const sweep_member_t *member,
+                                  const char *key) {
+    const json_t *value = json_object_get(member->settings, key);
+    return value ? json_string_value(value) : tr_config_get(sweep->base, key);
+}
+
+/* Whether all keys are the same that say which samples are read. */
+static bool members_share_data(const sweep_t *sweep, const sweep_member_t *a,
+                               const sweep_member_t *b) {
+    static const char *const begins[] = {"data.",      "model.context", "model.vocab_size",
+                                         "model.type", "model.init",    "train.valid_samples"};
+    const char *key;
+    for (size_t i = 0; (key = tr_config_key(sweep->base, i)); i++)
+        for (size_t k = 0; k < TR_COUNT(begins); k++)
+            if (strncmp(key, begins[k], strlen(begins[k])) == 0 &&
+                strcmp(member_setting(sweep, a, key), member_setting(sweep, b, key)) != 0)
+                return false;
+    return true;
+}
+
+/* The checksums of the data now, to data[]. Results of other data do not compare. */
+static tr_status_t check_data(const sweep_t *sweep, uint64_t *data) {
+    for (size_t i = 0, k; i < sweep->members.count; i++) {
+        const sweep_member_t *member = &sweep->members.data[i];
+        tr_config_t *config = NULL;
+        for (k = 0; k < i && !members_share_data(sweep, member, &sweep->members.data[k]); k++) {
+        }
+        data[i] = data[k];
+        if (k == i) {
+            TR_TRY(sweep_configure(sweep, member, &config));
+            data[i] = tr_config_data_checksum(config);
+            tr_config_destroy(&config);
+        }
+        if (member->has_results && member->data && data[i] && member->data != data[i])
+            return TR_FAIL(
+                TR_ERR_CONFIG,
+                "member %03d of %s was trained with other data: the contents of the data "
+                "files have changed since. Restore them, or choose another --out",
+                member->number, sweep->out);
+    }
     return TR_OK;
 }
 
@@ -102,27 +143,30 @@ static tr_status_t check_all(const sweep_t *sweep, int jobs, bool *out_uses_gpu)
 }
 
 /* In a process of its own: a context on a GPU would stay, and may exclude the members. */
-tr_status_t sweep_check(const sweep_t *sweep, int jobs, bool *out_uses_gpu) {
-    int state = 0, ends[2];
-    *out_uses_gpu = false;
+tr_status_t sweep_check(sweep_t *sweep, int jobs, bool *out_uses_gpu) {
+    struct {
+        bool uses_gpu;
+        uint64_t data[SWEEP_MAX_MEMBERS];
+    } *found = mmap(NULL, sizeof *found, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    int state = 0;
     fflush(NULL);
-    const pid_t pid = pipe2(ends, O_CLOEXEC) == 0 ? fork() : -1;
+    const pid_t pid = found == MAP_FAILED ? -1 : fork();
     if (pid < 0) return TR_FAIL(TR_ERR_IO, "sweep: cannot start a process: %s", strerror(errno));
     if (pid == 0) {
         tr_str_t said = {0};
         tr_log_set_level(TR_LOG_WARN);
         tr_log_set_sink(plan_say_once, &said);
-        bool uses_gpu = false;
-        tr_status_t status = check_all(sweep, jobs, &uses_gpu);
-        if (status == TR_OK && write(ends[1], &uses_gpu, sizeof uses_gpu) < 0) status = TR_ERR_IO;
+        tr_status_t status = check_data(sweep, found->data);
+        if (status == TR_OK) status = check_all(sweep, jobs, &found->uses_gpu);
         if (status != TR_OK) cmd_say_error(status);
         _exit((int)status);
     }
-    close(ends[1]);
-    if (read(ends[0], out_uses_gpu, sizeof *out_uses_gpu) < 0) *out_uses_gpu = false;
-    close(ends[0]);
     while (waitpid(pid, &state, 0) < 0 && errno == EINTR) {
     }
+    *out_uses_gpu = found->uses_gpu;
+    for (size_t i = 0; i < sweep->members.count; i++)
+        if (found->data[i]) sweep->members.data[i].data = found->data[i];
+    munmap(found, sizeof *found);
     if (WIFEXITED(state) && WEXITSTATUS(state) == 0) return TR_OK;
     if (!WIFEXITED(state))
         return TR_FAIL(TR_ERR_INTERNAL, "sweep: the process that plans was ended by signal %d",

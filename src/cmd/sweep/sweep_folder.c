@@ -64,7 +64,11 @@ done:
 static tr_status_t sweep_read_members(const json_t *list, const char *path, sweep_t *sweep) {
     for (size_t i = 0; i < json_array_size(list); i++) {
         json_t *settings = json_object_get(json_array_get(list, i), "settings");
-        const sweep_member_t member = {.number = (int)i + 1, .settings = settings, .best = NAN};
+        const char *data = json_string_value(json_object_get(json_array_get(list, i), "data"));
+        const sweep_member_t member = {.number = (int)i + 1,
+                                       .settings = settings,
+                                       .best = NAN,
+                                       .data = data ? strtoull(data, NULL, 16) : 0};
         if (!json_is_object(settings))
             return TR_FAIL(TR_ERR_DATA,
                            "%s: member %zu has no settings; restore the file, or choose "
@@ -190,9 +194,14 @@ tr_status_t sweep_save(sweep_t *sweep) {
     for (size_t i = 0; (key = tr_config_key(sweep->base, i)); i++)
         if (tr_config_is_set(sweep->base, key) && !key_is_free(key))
             json_object_set_new(values, key, json_string(tr_config_get(sweep->base, key)));
-    for (size_t i = 0; i < sweep->members.count; i++)
+    for (size_t i = 0; i < sweep->members.count; i++) {
+        const sweep_member_t *member = &sweep->members.data[i];
+        char data[32];
+        tr_snprintf(data, sizeof data, "%016llx", (unsigned long long)member->data);
         json_array_append_new(members,
-                              json_pack("{s:O}", "settings", sweep->members.data[i].settings));
+                              json_pack("{s:O, s:s*}", "settings", member->settings, "data",
+                                        member->data ? data : NULL));
+    }
     json_t *file = json_pack("{s:s, s:o, s:o}", "config", sweep->config_path, "values", values,
                              "members", members);
     text = json_dumps(file, JSON_INDENT(1));
@@ -349,15 +358,15 @@ done:
 
 tr_status_t sweep_look(const sweep_t *sweep, sweep_member_t *member) {
     static const char *const figures[] = {"best_valid_loss", "valid_loss", "loss"};
-    char folder[4096], config_path[4096];
+    char folder[4096], path[4096];
     tr_record_t record;
-    member->is_done = member->is_elsewhere = false;
+    member->is_done = member->is_elsewhere = member->has_results = false;
     member->best = NAN;
     member->reason[0] = '\0';
     TR_TRY(sweep_path(sweep, member, "", folder));
     if (access(folder, F_OK) != 0) return TR_OK;
-    if (tr_exists_in(folder, "config.ini", config_path))
-        TR_TRY(member_check_folder(sweep, member, folder, config_path));
+    if (tr_exists_in(folder, "config.ini", path))
+        TR_TRY(member_check_folder(sweep, member, folder, path));
     TR_TRY(tr_record_read(folder, TR_LINES_ALL, &record));
     const tr_run_state_t state = tr_run_state(&record);
     member->is_elsewhere = state.kind == TR_RUN_RUNNING || state.kind == TR_RUN_UNKNOWN;
@@ -365,6 +374,7 @@ tr_status_t sweep_look(const sweep_t *sweep, sweep_member_t *member) {
     /* Diverged: it would diverge again. */
     member->is_done = strcmp(record.verdict, "done") == 0 ||
                       (strcmp(record.verdict, "no") == 0 && record.code == TR_ERR_STOP);
+    member->has_results = member->is_done || tr_exists_in(folder, "checkpoints/latest", path);
     for (size_t i = 0; i < TR_COUNT(figures) && isnan(member->best); i++)
         member->best = tr_json_number(record.summary, figures[i]);
     tr_record_free(&record);
