@@ -119,6 +119,7 @@ typedef struct {
     int64_t end;
     float decay; /* weight decay */
     float lr_factor;
+    int32_t before; /* updates of the run before the optimizer state of these parameters began */
 } tr_update_range_t;
 
 typedef struct {

@@ -90,6 +90,7 @@ typedef struct {
     int64_t block_elems;
     /* OPTIM_STATE: one element per element of the trainable parameters, in the block's order */
     bool mirrors_params;
+    int32_t updates_before;         /* PARAM: of the run, before its optimizer state began */
     bool kept;                      /* ACTIVATION: valid until the program's next run */
     int program, first_op, last_op; /* ACTIVATION: lifetime, indices into the program's ops */
     size_t bytes, offset_bytes;     /* storage, in the arena or its region; set by the plan */

@@ -60,7 +60,7 @@ typedef struct {
      * -1: halted */
     float scale;
     int32_t finite;  /* 1: norm and loss are finite; 0: the whole update is skipped */
-    int32_t applied; /* number of updates applied so far, including this one; Adam's t */
+    int32_t applied; /* number of updates applied so far, including this one */
 } tr_step_result_t;
 
 /* COPY           in0: x (any shape, type) -> out0: y (same type, same number of elements) */
@@ -214,15 +214,15 @@ typedef struct {
  *                finite, then updates the loss scale. With attr.halts, after a step that is not
  *                finite and did not overflow (loss_scale.h), no step is finite. Reads its outputs.
  * SGD            in0: gradient (n), in1: step block, in2: result, in3: ranges (tr_update_range_t as
- *                u8) that end at n, each with its decay and lr_factor -> out0: parameters (n),
- *                out1?: momentum (n), out2?: the new parameters as bf16 or f16 (n). Reads out0 and
+ *                u8) that end at n, each with its decay and lr_factor; ranges after the one that
+ *                ends at n are empty -> out0: parameters (n), out1?: momentum (n), out2?: the new parameters as bf16 or f16 (n). Reads out0 and
  *                out1. Does nothing if !finite. g = grad * scale + decay * p; v = momentum v + g;
  *                p -= lr * lr_factor * (nesterov ? g + momentum v : v)
  * ADAM           in0: gradient (n), in1: step block, in2: result, in3: ranges, as SGD -> out0:
  *                parameters (n), out1: m (n), out2: v (n), out3?: the new parameters as bf16 or f16
  *                (n). Reads out0 to out2. Does nothing if !finite. Kingma and Ba 2015. decoupled: p
  *                -= lr * decay * p (Loshchilov and Hutter 2019); otherwise decay is added to the
- *                gradient. Bias correction with t = applied.
+ *                gradient. Bias correction with t = applied - before, of each range.
  * EMA_UPDATE     in0: parameters (n), in1: result -> out0: average (n) = d * average + (1 - d) *
  *                parameters, with d = min(decay, (1 + t) / (10 + t)) and t = applied, so that the
  *                initial weights are soon forgotten. Reads out0. Does nothing if !finite.

@@ -69,7 +69,7 @@ tr_status_t tr_layout_fix(tr_graph_t *g) {
 
 tr_tensor_t tr_gradient(const tr_graph_t *g, tr_tensor_t param) {
     const int64_t at = tr_tensor_info(g, param)->block_elems;
-    if (!tr_is_param(g, param) || at < 0 || at >= g->layout.trainable_elems) return TR_NONE;
+    if (!tr_is_trained(g, param)) return TR_NONE;
     for (size_t i = 1; i < g->tensors.count; i++) {
         const tr_tensor_t t = {(int32_t)i};
         const tr_tensor_info_t *info = tr_tensor_info(g, t);
@@ -85,6 +85,15 @@ tr_layout_t tr_graph_layout(const tr_graph_t *g) {
 
 bool tr_is_param(const tr_graph_t *g, tr_tensor_t t) {
     return tr_tensor_info(g, t)->role == TR_ROLE_PARAM && t.id != g->param_block.id;
+}
+
+bool tr_is_trained(const tr_graph_t *g, tr_tensor_t t) {
+    const int64_t at = tr_tensor_info(g, t)->block_elems;
+    return tr_is_param(g, t) && at >= 0 && at < g->layout.trainable_elems;
+}
+
+void tr_param_began(tr_graph_t *g, tr_tensor_t param, int32_t updates_before) {
+    tr_rec(g, param)->info.updates_before = updates_before;
 }
 
 bool tr_is_model_state(const tr_graph_t *g, tr_tensor_t t) {
@@ -113,12 +122,13 @@ tr_status_t tr_graph_param_groups(const tr_graph_t *g, tr_param_group_t **out, s
         const tr_tensor_info_t *info = &g->tensors.data[g->order.data[i]]->info;
         const int64_t count = align_elems(tr_shape_elems(&info->shape));
         tr_param_group_t *last = groups.count ? &groups.data[groups.count - 1] : NULL;
-        if (last && last->decay == info->param.decay && last->lr_factor == info->param.lr_factor) {
+        if (last && last->decay == info->param.decay && last->lr_factor == info->param.lr_factor &&
+            last->before == info->updates_before) {
             last->count += count;
             continue;
         }
         const tr_param_group_t group = {info->block_elems, count, info->param.decay,
-                                        info->param.lr_factor};
+                                        info->param.lr_factor, info->updates_before};
         const tr_status_t status = tr_vec_push(&groups, group);
         if (status != TR_OK) {
             tr_vec_free(&groups);

@@ -119,11 +119,18 @@ bool tr_is_model_state(const tr_graph_t *g, tr_tensor_t t);
  * none. */
 tr_status_t tr_model_state_block(tr_graph_t *g, tr_tensor_t *out);
 
-/* Maximal ranges of trainable parameters with equal decay and lr_factor, in block order. */
+/* Sets updates_before of a parameter, which is 0 at first. */
+void tr_param_began(tr_graph_t *g, tr_tensor_t param, int32_t updates_before);
+/* Has a gradient, after tr_backward. */
+bool tr_is_trained(const tr_graph_t *g, tr_tensor_t t);
+
+/* Maximal ranges of trainable parameters with equal decay, lr_factor and updates_before, in block
+ * order. */
 typedef struct {
     int64_t first, count;
     bool decay;
     float lr_factor;
+    int32_t before;
 } tr_param_group_t;
 tr_status_t tr_graph_param_groups(const tr_graph_t *g, tr_param_group_t **out /* tr_free */,
                                   size_t *out_count);

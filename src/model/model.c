@@ -61,8 +61,9 @@ static const tr_config_field_t fields[] = {
     TR_FIELD_STRING(tr_model_settings_t, freeze, "",
                     "Parameters to freeze: comma-separated patterns of names: \"conv1.*, "
                     "batchnorm?.*\". The running mean and variance of a batchnorm are still "
-                    "updated.",
-                    TR_RESUME_FREE),
+                    "updated. On a resume, parameters that are no longer frozen begin without "
+                    "moments.",
+                    TR_RESUME_NOTE),
 };
 const tr_config_table_t tr_model_config = {"model", fields, TR_COUNT(fields),
                                            sizeof(tr_model_settings_t)};

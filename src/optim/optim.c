@@ -25,12 +25,13 @@ static const tr_config_field_t fields[] = {
                    "adam, adamw: decay of the second moment.", TR_RESUME_NOTE),
     TR_FIELD_FLOAT(tr_optim_settings_t, eps, "1e-8", 1e-30, 1,
                    "adam, adamw: added to the root of the second moment.", TR_RESUME_NOTE),
-    TR_FIELD_FLOAT(tr_optim_settings_t, ema, "0", 0, 0.9999999,
-                   "Decay of an exponential moving average (EMA) of the weights, such as 0.999. "
-                   "Evaluation and the model.safetensors of checkpoints use the average. Update t "
-                   "uses the decay (1 + t) / (10 + t) if that is smaller, which reduces the "
-                   "influence of the initial weights. 0: off.",
-                   TR_RESUME_NOTE),
+    TR_FIELD_FLOAT(
+        tr_optim_settings_t, ema, "0", 0, 0.9999999,
+        "Decay of an exponential moving average (EMA) of the weights, such as 0.999. "
+        "Evaluation and the model.safetensors of checkpoints use the average. Update t "
+        "of the run uses the decay (1 + t) / (10 + t) if that is smaller, which reduces the "
+        "influence of the initial weights. 0: off.",
+        TR_RESUME_NOTE),
     TR_FIELD_FLOAT(
         tr_optim_settings_t, loss_scale, "65536", 1, 1073741824,
         "precision = fp16: the scale of the loss at the start. The gradient is computed "
@@ -87,22 +88,27 @@ tr_status_t tr_optim_blocks(tr_graph_t *g, tr_tensor_t *out_gradient, tr_tensor_
     return tr_param_range(g, 0, trainable, out_param);
 }
 
-/* The table of ranges with equal weight decay and learning-rate factor. */
+/* The table of ranges with equal weight decay, learning-rate factor and age of the optimizer state.
+ * It has room for a range per parameter; those after the last are empty. */
 static tr_status_t make_ranges(tr_graph_t *g, const tr_optim_settings_t *settings,
                                tr_tensor_t *out) {
     tr_param_group_t *groups = NULL;
     tr_update_range_t *ranges = NULL;
-    size_t count;
+    size_t count, room = 0;
     tr_status_t status = TR_OK;
+    for (int32_t id = 1; id <= tr_graph_tensor_count(g); id++)
+        room += tr_is_trained(g, (tr_tensor_t){id});
     TR_TRY(tr_graph_param_groups(g, &groups, &count));
-    TR_TRY_GOTO(tr_alloc(count * sizeof *ranges, "the optimizer's ranges", &ranges), done);
-    for (size_t i = 0; i < count; i++)
-        ranges[i] = (tr_update_range_t){
-            .end = groups[i].first + groups[i].count,
-            .decay = groups[i].decay ? (float)settings->weight_decay : 0,
-            .lr_factor = groups[i].lr_factor,
-        };
-    status = tr_const_bytes(g, "optimizer.ranges", ranges, count * sizeof *ranges, out);
+    TR_TRY_GOTO(tr_alloc(room * sizeof *ranges, "the optimizer's ranges", &ranges), done);
+    for (size_t i = 0; i < room; i++) {
+        const tr_param_group_t *group = &groups[i < count ? i : count - 1];
+        ranges[i].end = group->first + group->count;
+        ranges[i].decay = group->decay ? (float)settings->weight_decay : 0;
+        ranges[i].lr_factor = group->lr_factor;
+        ranges[i].before = group->before;
+    }
+    status = tr_const_bytes(g, "optimizer.ranges", ranges, room * sizeof *ranges, out);
+    if (status == TR_OK && tr_tensor_info(g, *out)->data) status = tr_tensor_write(g, *out, ranges);
 done:
     tr_free(&ranges);
     tr_free(&groups);
@@ -149,13 +155,17 @@ tr_status_t tr_optimizer_build(tr_graph_t *g, const tr_optim_settings_t *setting
 
 /* The parameters that have a gradient: without those that the loss does not depend on. */
 static tr_status_t read_trainable(tr_graph_t *g, float *values) {
-    const int64_t end = tr_graph_layout(g).trainable_elems;
     for (int32_t id = 1; id <= tr_graph_tensor_count(g); id++) {
-        const int64_t at = tr_tensor_info(g, (tr_tensor_t){id})->block_elems;
-        if (tr_is_param(g, (tr_tensor_t){id}) && at < end)
-            TR_TRY(tr_tensor_read(g, (tr_tensor_t){id}, values + at));
+        const tr_tensor_t t = {id};
+        if (tr_is_trained(g, t))
+            TR_TRY(tr_tensor_read(g, t, values + tr_tensor_info(g, t)->block_elems));
     }
     return TR_OK;
+}
+
+tr_status_t tr_optimizer_resume(tr_graph_t *g, const tr_optim_settings_t *settings) {
+    tr_tensor_t ranges;
+    return make_ranges(g, settings, &ranges);
 }
 
 tr_status_t tr_optimizer_start(tr_graph_t *g) {

@@ -28,6 +28,9 @@ tr_status_t tr_optimizer_build(tr_graph_t *g, const tr_optim_settings_t *setting
  * is loaded, unless the optimizer state is loaded too.
  */
 tr_status_t tr_optimizer_start(tr_graph_t *g);
+/* After the state is loaded: gives the update the ages of the parameters' states
+ * (tr_param_began). */
+tr_status_t tr_optimizer_resume(tr_graph_t *g, const tr_optim_settings_t *settings);
 
 /* The keys schedule.*. */
 typedef struct {

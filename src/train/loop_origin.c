@@ -253,7 +253,8 @@ tr_status_t tr_loop_begin_state(loop_t *l) {
     TR_TRY(tr_world_broadcast(l->world, &is_resumed, sizeof is_resumed, 0));
     if (!all_have_init) TR_TRY(tr_state_broadcast(l->s, l->collectives, is_resumed));
     if (l->saving.snapshot) tr_snapshot_prefault(l->saving.snapshot);
-    return is_resumed ? TR_OK : tr_optimizer_start(l->s->g); /* an average starts at the weights */
+    /* an average starts at the weights */
+    return is_resumed ? tr_optimizer_resume(l->s->g, &l->s->optim) : tr_optimizer_start(l->s->g);
 }
 
 void tr_loop_close_origin(loop_t *l) {

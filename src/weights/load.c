@@ -116,11 +116,130 @@ static bool load_is_optional(const char *name) {
     return strcmp(name, TR_LOSS_SCALE_STATE) == 0;
 }
 
+static bool load_has_suffix(const tr_safetensors_t *optimizer, const char *suffix) {
+    const size_t length = strlen(suffix);
+    for (size_t i = 0; optimizer && i < tr_safetensors_count(optimizer); i++) {
+        const char *name = tr_safetensors_at(optimizer, i)->name;
+        const size_t at = strlen(name) - length;
+        if (strlen(name) > length && name[at - 1] == '.' && strcmp(name + at, suffix) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* -- optimizer state that begins or ends with a resume ----------------------------------------- */
+
+/* A resumed run may train other parameters, with another optimizer, with or without an average. */
+typedef struct {
+    const tr_graph_t *g;
+    const tr_session_t *s;
+    const tr_safetensors_t *optimizer;
+    const snapshot_files_t *files;
+    const char *was_frozen, *is_frozen; /* model.freeze */
+    bool other_optimizer, other_average;
+    int32_t updates; /* of the run */
+} load_changes_t;
+
+static load_changes_t load_compare(const tr_snapshot_t *n, const snapshot_files_t *files,
+                                   const tr_checkpoint_t *checkpoint, const tr_config_t *then) {
+    const tr_named_tensor_t *result = tr_safetensors_find(checkpoint->optimizer, "step_result");
+    tr_step_result_t values = {0};
+    tr_model_settings_t model;
+    tr_optim_settings_t was;
+    const tr_optim_settings_t *is = &n->s->optim;
+    tr_config_read(then, &tr_model_config, &model);
+    tr_config_read(then, &tr_optim_config, &was);
+    if (!result || tensor_bytes(result) != sizeof values ||
+        tr_safetensors_read(result, 0, sizeof values, &values) != TR_OK)
+        tr_error_clear(); /* an error of the tensor, which is read again with the others */
+    return (load_changes_t){.g = n->s->g,
+                            .s = n->s,
+                            .optimizer = checkpoint->optimizer,
+                            .files = files,
+                            .was_frozen = model.freeze,
+                            .is_frozen = n->s->model.freeze,
+                            .other_optimizer = strcmp(was.type, is->type) != 0 ||
+                                               (was.momentum > 0) != (is->momentum > 0),
+                            .other_average = (was.ema > 0) != (is->ema > 0),
+                            .updates = values.applied};
+}
+
+/* Splits "conv1.weight.adam.m" into a parameter and the name of its state, which is returned; NULL:
+ * there is no such parameter. */
+static const char *load_split(const tr_graph_t *g, const char *name, tr_tensor_t *out_param) {
+    char param[512];
+    for (size_t at = strlen(name); at-- > 0;) {
+        if (name[at] != '.' || at >= sizeof param) continue;
+        snprintf(param, sizeof param, "%.*s", (int)at, name);
+        *out_param = tr_graph_find(g, param);
+        if (!tr_is_none(*out_param) && tr_is_param(g, *out_param)) return name + at + 1;
+    }
+    return NULL;
+}
+
+static bool load_is_average(const char *state) {
+    return strcmp(state, TR_RAW_SUFFIX) == 0 || strcmp(state, TR_EMA_STATE) == 0;
+}
+
+/* Whether a changed key explains that only the checkpoint, or only the graph, has this state. The
+ * optimizer's type explains a state of all parameters, model.freeze all states of a parameter. */
+static bool load_is_explained(const load_changes_t *c, tr_tensor_t param, const char *state,
+                              bool begins) {
+    const char *name = tr_tensor_info(c->g, param)->name;
+    const bool was_frozen = tr_model_freezes(c->was_frozen, name);
+    if (begins ? was_frozen : tr_model_freezes(c->is_frozen, name) && !was_frozen) return true;
+    const char *in_graph = load_is_average(state) ? TR_EMA_STATE : state;
+    return (load_is_average(state) ? c->other_average : c->other_optimizer) &&
+           (begins ? !load_has_suffix(c->optimizer, state)
+                   : tr_is_none(tr_graph_find(c->g, in_graph)));
+}
+
+/* The tensor of the model's file that is called like this parameter. */
+static const tr_named_tensor_t *load_of_model(const load_changes_t *c, tr_tensor_t param) {
+    const char *name = tr_tensor_info(c->g, param)->name;
+    size_t i = 0;
+    while (strcmp(c->files->model.data[i].name, name) != 0) i++;
+    return &c->files->model.data[i];
+}
+
+/* A state that the checkpoint does not have: moments begin at zero, the average at the weights.
+ * Returns false if no changed key explains it. */
+static bool load_begin_state(const load_changes_t *c, const tr_named_tensor_t *want) {
+    tr_tensor_t param;
+    const char *state = load_split(c->g, want->name, &param);
+    void *to = (void *)(uintptr_t)want->data;
+    if (!state || !load_is_explained(c, param, state, true)) return false;
+    if (load_is_average(state)) {
+        memcpy(to, load_of_model(c, param)->data, tensor_bytes(want));
+        return true;
+    }
+    memset(to, 0, tensor_bytes(want));
+    tr_param_began(c->s->g, param, c->updates);
+    return true;
+}
+
+/* A state that only the checkpoint has is dropped. But the trained weights replace their average,
+ * which is no longer computed. Returns false if no changed key explains it. */
+static bool load_end_state(const load_changes_t *c, const tr_named_tensor_t *have,
+                           tr_status_t *status) {
+    tr_tensor_t param;
+    const char *state = load_split(c->g, have->name, &param);
+    if (!state || !load_is_explained(c, param, state, false)) return false;
+    if (strcmp(state, TR_RAW_SUFFIX) != 0) return true;
+    const tr_named_tensor_t *weights = load_of_model(c, param);
+    if (!load_fits(weights, have)) return false;
+    *status = load_tensor(c->s, weights, have);
+    return true;
+}
+
+/* -- tensors by name --------------------------------------------------------------------------- */
+
 /* Reads the tensors that fit, and adds a line to `problems` for each that does not; problems->status
- * is that of reading. torch: if the file has PyTorch's layout, else NULL. */
+ * is that of reading. torch: if the file has PyTorch's layout, else NULL. changes: explain tensors
+ * that are not there; NULL: none. */
 static size_t load_matching(const tr_session_t *s, const tensor_list_t *wanted,
                             const tr_safetensors_t *file, const tr_torch_layout_t *torch,
-                            tr_str_t *problems) {
+                            const load_changes_t *changes, tr_str_t *problems) {
     size_t copied = 0;
     for (size_t i = 0; i < wanted->count; i++) {
         tr_named_tensor_t in_file = wanted->data[i];
@@ -130,6 +249,7 @@ static size_t load_matching(const tr_session_t *s, const tensor_list_t *wanted,
         char a[96], b[96];
         if (is_torch) in_file.shape = order.shape;
         if (!have && load_is_optional(want->name)) continue;
+        if (!have && changes && load_begin_state(changes, want)) continue;
         if (!have) {
             tr_str_printf(problems, "\n  %s %s: not in the checkpoint", want->name,
                           tr_shape_format(&want->shape, a));
@@ -161,7 +281,7 @@ static void free_nothing(void *tensor) {
 }
 
 static void load_list_left_over(const tensor_list_t *wanted, const tr_safetensors_t *file,
-                                tr_str_t *problems) {
+                                const load_changes_t *changes, tr_str_t *problems) {
     void *found = NULL; /* tensors that are wanted */
     for (size_t i = 0; i < wanted->count; i++) {
         const tr_named_tensor_t *have = tr_hf_find(file, wanted->data[i].name);
@@ -172,7 +292,8 @@ static void load_list_left_over(const tensor_list_t *wanted, const tr_safetensor
         const tr_named_tensor_t *have = tr_safetensors_at(file, k);
         const bool known = tr_hf_is_extra(have->name) || load_is_optional(have->name);
         char text[96];
-        if (!known && !tfind(have, &found, compare_addresses))
+        if (!known && !tfind(have, &found, compare_addresses) &&
+            !(changes && load_end_state(changes, have, &problems->status)))
             tr_str_printf(problems, "\n  %s %s: only in the checkpoint", have->name,
                           tr_shape_format(&have->shape, text));
     }
@@ -186,16 +307,21 @@ static void load_shorten(tr_str_t *problems) {
     tr_str_append(problems, "\n  ...");
 }
 
-static bool load_has_suffix(const tr_safetensors_t *optimizer, const char *suffix) {
-    for (size_t i = 0; optimizer && i < tr_safetensors_count(optimizer); i++) {
-        const char *dot = strrchr(tr_safetensors_at(optimizer, i)->name, '.');
-        if (dot && strcmp(dot + 1, suffix) == 0) return true;
-    }
-    return false;
+/* The optimizer state differs if the parameters do. */
+static void load_optimizer(const tr_snapshot_t *n, const snapshot_files_t *files,
+                           const tr_checkpoint_t *checkpoint, tr_str_t *out) {
+    tr_config_t *then = tr_state_config(checkpoint->state_json);
+    load_changes_t changes = {0};
+    if (then) changes = load_compare(n, files, checkpoint, then);
+    load_matching(n->s, &files->optimizer, checkpoint->optimizer, NULL, then ? &changes : NULL,
+                  out);
+    if (out->status == TR_OK)
+        load_list_left_over(&files->optimizer, checkpoint->optimizer, then ? &changes : NULL, out);
+    tr_config_destroy(&then);
 }
 
 /* Reads all tensors of a checkpoint, and says why they do not match: by the settings that explain it,
- * or else by the tensors. The optimizer state differs if the parameters do. */
+ * or else by the tensors. */
 static void load_all(const tr_snapshot_t *n, const snapshot_files_t *files,
                      const tr_checkpoint_t *checkpoint, tr_str_t *out_model,
                      tr_str_t *out_optimizer) {
@@ -204,8 +330,8 @@ static void load_all(const tr_snapshot_t *n, const snapshot_files_t *files,
                      *is = used ? tr_preprocess_field(used, "x") : NULL;
     tr_str_t tensors = {0};
     char a[96], b[96];
-    load_matching(n->s, &files->model, checkpoint->model, NULL, &tensors);
-    load_list_left_over(&files->model, checkpoint->model, &tensors);
+    load_matching(n->s, &files->model, checkpoint->model, NULL, NULL, &tensors);
+    load_list_left_over(&files->model, checkpoint->model, NULL, &tensors);
     /* Samples of another shape give weights of another shape. */
     if (tensors.length > 0 && was && is && was->shape.ndim > 0 &&
         !tr_shape_equal(&was->shape, &is->shape))
@@ -216,14 +342,8 @@ static void load_all(const tr_snapshot_t *n, const snapshot_files_t *files,
     if (out_model->length == 0 && tensors.text) tr_str_append(out_model, tensors.text);
     if (tensors.status != TR_OK) out_model->status = tensors.status;
     tr_str_free(&tensors);
-    if (out_model->length > 0 || out_model->status != TR_OK) return;
-    load_matching(n->s, &files->optimizer, checkpoint->optimizer, NULL, &tensors);
-    load_list_left_over(&files->optimizer, checkpoint->optimizer, &tensors);
-    if (tensors.length > 0)
-        tr_state_compare_optimizer(checkpoint->state_json, n->s->config, out_optimizer);
-    if (out_optimizer->length == 0 && tensors.text) tr_str_append(out_optimizer, tensors.text);
-    if (tensors.status != TR_OK) out_optimizer->status = tensors.status;
-    tr_str_free(&tensors);
+    if (out_model->length == 0 && out_model->status == TR_OK)
+        load_optimizer(n, files, checkpoint, out_optimizer);
 }
 
 tr_status_t tr_snapshot_restore(tr_snapshot_t *n, const tr_checkpoint_t *checkpoint) {
@@ -233,6 +353,7 @@ tr_status_t tr_snapshot_restore(tr_snapshot_t *n, const tr_checkpoint_t *checkpo
         return TR_FAIL(TR_ERR_DATA, "%s has only weights; to start from them set model.init",
                        checkpoint->path);
     const bool is_old = load_has_suffix(checkpoint->optimizer, TR_EMA_STATE);
+    tr_state_ages(n->s->g, checkpoint->state_json);
     tr_status_t status = load_begin(n, is_old ? TR_TRAINED_FIRST : TR_AVERAGES_FIRST, &files);
     if (status == TR_OK) {
         load_all(n, &files, checkpoint, &model, &optimizer);
@@ -283,8 +404,9 @@ static size_t load_weights(const tr_snapshot_t *n, const tensor_list_t *wanted,
     if (layout == TR_INIT_LAYOUT_AUTO) layout = n->s->model.init_layout;
     if (layout == TR_INIT_LAYOUT_AUTO && !weights->is_complete)
         load_warn_of_order(torch, wanted, weights);
-    const size_t copied = load_matching(n->s, wanted, weights->model,
-                                        layout == TR_INIT_LAYOUT_TORCH ? torch : NULL, problems);
+    const size_t copied =
+        load_matching(n->s, wanted, weights->model, layout == TR_INIT_LAYOUT_TORCH ? torch : NULL,
+                      NULL, problems);
     tr_torch_layout_destroy(&torch);
     /* Of an older checkpoint: the averages replace the trained weights. */
     const tr_safetensors_t *optimizer = weights->checkpoint ? weights->checkpoint->optimizer : NULL;
@@ -335,7 +457,7 @@ tr_status_t tr_snapshot_init(tr_snapshot_t *n, const tr_weights_t *weights) {
         if (problems.length > 0)
             TR_INFO("model.init: not loaded, initialised instead:%s", problems.text);
     } else if (status == TR_OK) {
-        load_list_left_over(wanted, weights->model, &problems);
+        load_list_left_over(wanted, weights->model, NULL, &problems);
         load_shorten(&problems);
         status = TR_FAIL(TR_ERR_CONFIG,
                          "model.init: no tensor of %s matches this model by name and shape:%s",
@@ -354,7 +476,7 @@ tr_status_t tr_snapshot_load(tr_snapshot_t *n, const tr_weights_t *weights) {
     tr_status_t status = load_begin(n, TR_AVERAGES_FIRST, &files);
     if (status == TR_OK) {
         load_weights(n, &files.model, weights, &problems);
-        load_list_left_over(&files.model, weights->model, &problems);
+        load_list_left_over(&files.model, weights->model, NULL, &problems);
         status = problems.status;
     }
     if (status == TR_OK && problems.length > 0) {

@@ -21,10 +21,6 @@ static tr_status_t tensor_list_add(tensor_list_t *list, const char *name, const 
     return status;
 }
 
-static bool snapshot_is_trainable(const tr_graph_t *g, const tr_tensor_info_t *param) {
-    return param->block_elems >= 0 && param->block_elems < tr_graph_layout(g).trainable_elems;
-}
-
 static const char *snapshot_mirrored(const snapshot_memory_t *at, const tr_tensor_info_t *state,
                                      const tr_tensor_info_t *param) {
     return at->region[2] + state->offset_bytes + (size_t)param->block_elems * sizeof(float);
@@ -38,7 +34,7 @@ static tr_status_t snapshot_name_mirror(const tr_graph_t *g, const snapshot_memo
     const bool is_raw = kind == TR_AVERAGES_FIRST && strcmp(state->name, TR_EMA_STATE) == 0;
     for (int32_t id = 1; id <= tr_graph_tensor_count(g); id++) {
         const tr_tensor_info_t *p = tr_tensor_info(g, (tr_tensor_t){id});
-        if (!tr_is_param(g, (tr_tensor_t){id}) || !snapshot_is_trainable(g, p)) continue;
+        if (!tr_is_trained(g, (tr_tensor_t){id})) continue;
         TR_TRY(tensor_list_add(list, p->name, is_raw ? TR_RAW_SUFFIX : state->name, p,
                                is_raw ? at->region[0] + p->offset_bytes
                                       : snapshot_mirrored(at, state, p)));
@@ -54,7 +50,7 @@ tr_status_t tr_snapshot_name_tensors(const tr_graph_t *g, const snapshot_memory_
         const tr_tensor_info_t *info = tr_tensor_info(g, t);
         if (tr_is_param(g, t)) {
             const bool is_averaged =
-                kind == TR_AVERAGES_FIRST && !tr_is_none(average) && snapshot_is_trainable(g, info);
+                kind == TR_AVERAGES_FIRST && !tr_is_none(average) && tr_is_trained(g, t);
             TR_TRY(tensor_list_add(&out->model, info->name, NULL, info,
                                    is_averaged
                                        ? snapshot_mirrored(at, tr_tensor_info(g, average), info)
@@ -218,9 +214,28 @@ done:
     return status;
 }
 
+/* The parameters have the same order on every rank. */
+static tr_status_t state_broadcast_ages(tr_session_t *s) {
+    const int32_t tensors = tr_graph_tensor_count(s->g);
+    int32_t *ages = NULL;
+    size_t count = 0;
+    TR_TRY(tr_alloc((size_t)tensors * sizeof *ages, "the ages of optimizer states", &ages));
+    for (int32_t id = 1; id <= tensors; id++)
+        if (tr_is_trained(s->g, (tr_tensor_t){id}))
+            ages[count++] = tr_tensor_info(s->g, (tr_tensor_t){id})->updates_before;
+    const tr_status_t status = tr_world_broadcast(s->world, ages, count * sizeof *ages, 0);
+    count = 0;
+    for (int32_t id = 1; id <= tensors && status == TR_OK; id++)
+        if (tr_is_trained(s->g, (tr_tensor_t){id}))
+            tr_param_began(s->g, (tr_tensor_t){id}, ages[count++]);
+    tr_free(&ages);
+    return status;
+}
+
 tr_status_t tr_state_broadcast(tr_session_t *s, tr_collectives_t *collectives, bool optimizer_too) {
     if (!s->world || tr_world_info(s->world)->size == 1) return TR_OK;
     TR_TRY(tr_graph_sync(s->g));
+    if (optimizer_too) TR_TRY(state_broadcast_ages(s));
     for (int i = 0; i < TR_SNAPSHOT_REGIONS; i++) {
         size_t bytes;
         void *device = tr_graph_region_to_write(s->g, tr_snapshot_roles[i], &bytes);

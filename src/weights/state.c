@@ -47,18 +47,39 @@ static json_t *checksums_json(const tr_session_t *s) {
     return sums;
 }
 
+/* Only of parameters whose optimizer state began later than the run. */
+static json_t *ages_json(const tr_graph_t *g) {
+    json_t *ages = json_object();
+    for (int32_t id = 1; id <= tr_graph_tensor_count(g); id++) {
+        const tr_tensor_info_t *info = tr_tensor_info(g, (tr_tensor_t){id});
+        if (!tr_is_trained(g, (tr_tensor_t){id}) || info->updates_before == 0) continue;
+        if (json_object_set_new(ages, info->name, json_integer(info->updates_before)) != 0) {
+            json_decref(ages);
+            return NULL;
+        }
+    }
+    return ages;
+}
+
 json_t *tr_state_json(const tr_session_t *s, int64_t step) {
     char fingerprint[32];
     tr_str_t config = {0};
     format_hash(s->info.fingerprint, fingerprint);
     (void)tr_config_serialize(s->config, &config); /* its failure stays in `config` */
-    return json_pack(
+    json_t *state = json_pack(
         "{s:i, s:I, s:I, s:f, s:o, s:o, s:s, s:o, s:s, s:i, s:s, s:o}", "format", 1, "step",
         (json_int_t)step, "samples", (json_int_t)(step * s->order.batch_size), "epoch",
         (double)step / s->steps_per_epoch, "order", order_json(s), "data",
         tr_preprocess_json(s->preprocess), "data_fingerprint", fingerprint, checksums_key,
         checksums_json(s), "dataset", s->info.description, "ranks", s->params.size, "precision",
         tr_precision_name((tr_precision_t)s->main.precision), "config", take_text(&config));
+    json_t *ages = ages_json(s->g);
+    const bool is_whole = ages && (json_object_size(ages) == 0 ||
+                                   json_object_set(state, "updates_before", ages) == 0);
+    json_decref(ages);
+    if (is_whole) return state;
+    json_decref(state);
+    return NULL;
 }
 
 /* -- contents ---------------------------------------------------------------------------------- */
@@ -137,6 +158,16 @@ void tr_state_order(const char *state_json, tr_sampler_t *out) {
                           .block = state_number_of(order, "block"),
                           .shuffle = state_number_of(order, "shuffle")};
     json_decref(order);
+}
+
+void tr_state_ages(tr_graph_t *g, const char *state_json) {
+    json_t *ages = state_load_part(state_json, "updates_before");
+    for (int32_t id = 1; id <= tr_graph_tensor_count(g); id++) {
+        const tr_tensor_t t = {id};
+        const json_t *age = json_object_get(ages, tr_tensor_info(g, t)->name);
+        if (tr_is_trained(g, t)) tr_param_began(g, t, (int32_t)json_integer_value(age));
+    }
+    json_decref(ages);
 }
 
 tr_precision_t tr_state_precision(const char *state_json) {

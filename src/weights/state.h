@@ -27,15 +27,16 @@ tr_status_t tr_snapshot_end(tr_snapshot_t *snapshot);
  * optimizer.ema, the tensors of the model are the averages, and the trained weights are stored with
  * the optimizer state as NAME.raw. */
 void tr_snapshot_content(const tr_snapshot_t *snapshot, tr_checkpoint_content_t *out);
-/* Restores the whole state of the graph from a checkpoint that passed tr_state_check. TR_ERR_CONFIG
- * names the difference: the shape of samples, keys of [optimizer], or tensors that are missing,
- * unexpected or of another shape. Not collective. */
+/* Restores the whole state of the graph from a checkpoint that passed tr_state_check. Where
+ * model.freeze, the optimizer's type or its average have changed, the state that is new begins, and
+ * the state that has ended is dropped. TR_ERR_CONFIG names any other difference: the shape of
+ * samples, or tensors that are missing, unexpected or of another shape. Not collective. */
 tr_status_t tr_snapshot_restore(tr_snapshot_t *snapshot, const tr_checkpoint_t *checkpoint);
 /* What a broadcast moves at a time: with MPI, a rank pins so much memory for it. */
 #define TR_STATE_PIECE ((size_t)64 << 20)
-/* Broadcasts parameters and model state from rank 0; optimizer_too: and optimizer state, which is
- * otherwise the same on all ranks. collectives (NULL: none are open): move them from device to
- * device. Collective. */
+/* Broadcasts parameters and model state from rank 0; optimizer_too: and optimizer state with its
+ * ages, which are otherwise the same on all ranks. collectives (NULL: none are open): move them from
+ * device to device. Collective. */
 tr_status_t tr_state_broadcast(tr_session_t *s, tr_collectives_t *collectives, bool optimizer_too);
 
 /* -- trained weights --------------------------------------------------------------------------- */
@@ -99,16 +100,18 @@ bool tr_state_has_other_data(const tr_session_t *s, const char *state_json, tr_s
 tr_status_t tr_state_preprocess(const char *state_json, const char *origin, tr_preprocess_t **out);
 /* The order of samples recorded in `state_json`; -1 for unknown members. */
 void tr_state_order(const char *state_json, tr_sampler_t *out);
+/* The configuration of the run, for tr_config_destroy; NULL if it is unknown. */
+tr_config_t *tr_state_config(const char *state_json);
+/* Sets updates_before of every trained parameter, as recorded in `state_json`. */
+void tr_state_ages(tr_graph_t *g, const char *state_json);
 /* The precision recorded in `state_json`; AUTO: unknown. */
 tr_precision_t tr_state_precision(const char *state_json);
 /* Appends "\n  KEY: A in the checkpoint, B now" for each key of [model] that differs between
  * `state_json` and `config`; for model.layers, the first layer that differs. Appends nothing if
  * state_json is "". Not collective. */
 void tr_state_compare_model(const char *state_json, const tr_config_t *config, tr_str_t *out);
-/* The same for keys of other sections that must match (TR_RESUME_MATCH), and for keys of
- * [optimizer]. */
+/* The same for keys of other sections that must match (TR_RESUME_MATCH). */
 void tr_state_compare_keys(const char *state_json, const tr_config_t *config, tr_str_t *out);
-void tr_state_compare_optimizer(const char *state_json, const tr_config_t *config, tr_str_t *out);
 /* For the keys listed in `out` that were auto or compute in the checkpoint's run, appends the
  * source of their value. */
 void tr_state_say_origin(const char *state_json, const tr_config_t *config, tr_str_t *out);

@@ -7,16 +7,17 @@
 #include <stdio.h>
 #include <string.h>
 
-/* From a checkpoint's run; NULL if unknown. */
-static tr_config_t *compare_config_of(const json_t *state) {
+tr_config_t *tr_state_config(const char *state_json) {
+    json_t *state = json_loads(state_json, 0, NULL);
     const char *text = json_string_value(json_object_get(state, "config"));
     const tr_config_table_t *const *tables;
     size_t count;
     tr_config_t *then = NULL;
-    if (!text || tr_all_tables(&tables, &count) != TR_OK ||
-        tr_config_create(tables, count, &then) != TR_OK)
-        return NULL;
-    (void)tr_config_load_text(then, "checkpoint", text, strlen(text));
+    if (text && tr_all_tables(&tables, &count) == TR_OK &&
+        tr_config_create(tables, count, &then) == TR_OK)
+        (void)tr_config_load_text(then, "checkpoint", text, strlen(text));
+    tr_error_clear();
+    json_decref(state);
     return then;
 }
 
@@ -95,7 +96,7 @@ static void compare_table(const compare_t *c, const tr_config_table_t *table) {
 
 void tr_state_compare_model(const char *state_json, const tr_config_t *config, tr_str_t *out) {
     json_t *state = json_loads(state_json, 0, NULL);
-    tr_config_t *then = compare_config_of(state);
+    tr_config_t *then = tr_state_config(state_json);
     const json_t *classes = json_object_get(json_object_get(state, "data"), "classes");
     const compare_t c = {then, config, json_integer_value(classes) > 0, out};
     const tr_model_t *model = NULL;
@@ -119,8 +120,7 @@ static void compare_keys(const char *state_json, const tr_config_t *config, key_
                          tr_str_t *out) {
     const tr_config_table_t *const *tables;
     size_t count;
-    json_t *state = json_loads(state_json, 0, NULL);
-    tr_config_t *then = compare_config_of(state);
+    tr_config_t *then = tr_state_config(state_json);
     if (!then || tr_all_tables(&tables, &count) != TR_OK) count = 0;
     for (size_t t = 0; t < count; t++)
         for (size_t i = 0; i < tables[t]->count; i++) {
@@ -129,16 +129,15 @@ static void compare_keys(const char *state_json, const tr_config_t *config, key_
             snprintf(key, sizeof key, "%s%s%s", tables[t]->section, *tables[t]->section ? "." : "",
                      field->name);
             const char *was = tr_config_get(then, key), *is = tr_config_get(config, key);
-            if (was && is && strncmp(key, "model.", 6) != 0) each(field, key, was, is, out);
+            if (was && is) each(field, key, was, is, out);
         }
-    tr_error_clear();
     tr_config_destroy(&then);
-    json_decref(state);
 }
 
 static void compare_add_mismatch(const tr_config_field_t *field, const char *key, const char *was,
                                  const char *is, tr_str_t *out) {
-    if (field->resume == TR_RESUME_MATCH && !tr_config_same_value(field, was, is))
+    if (field->resume == TR_RESUME_MATCH && strncmp(key, "model.", 6) != 0 &&
+        !tr_config_same_value(field, was, is))
         tr_str_printf(out, "\n  %s: %.200s in the checkpoint, %.200s now", key, was, is);
 }
 
@@ -155,16 +154,6 @@ static void add_change(const tr_config_field_t *field, const char *key, const ch
 
 void tr_state_changes(const char *state_json, const tr_config_t *config, tr_str_t *out) {
     compare_keys(state_json, config, add_change, out);
-}
-
-static void add_optimizer_change(const tr_config_field_t *field, const char *key, const char *was,
-                                 const char *is, tr_str_t *out) {
-    if (strncmp(key, "optimizer.", 10) == 0 && !tr_config_same_value(field, was, is))
-        tr_str_printf(out, "\n  %s: %.200s in the checkpoint, %.200s now", key, was, is);
-}
-
-void tr_state_compare_optimizer(const char *state_json, const tr_config_t *config, tr_str_t *out) {
-    compare_keys(state_json, config, add_optimizer_change, out);
 }
 
 /* The help of the row explains auto, from "auto: " to the end of that sentence. */

@@ -55,6 +55,14 @@ for r in 1 2; do
     some $r cpu $mlp device=cpu && HOSTCUDA_DEVICES=$r some $r cuda $mlp device=cuda && near cpu cuda 1e-4 1
     ok $? "mnist_mlp on $r ranks trains to the loss of cpu"
 done
+# A resume without model.freeze: the ranges of the update have states of different ages.
+# shellcheck disable=SC2086
+for d in cpu cuda; do
+    some 1 part-$d $mlp device=$d train.steps=2 'model.freeze=linear1.*' &&
+        some 1 thaw-$d $mlp device=$d log.every=1 resume=part-$d
+done
+[ "$(losses thaw-cuda | wc -l)" = 2 ] && near thaw-cpu thaw-cuda 1e-4 2
+ok $? "parameters that are no longer frozen train to the loss of cpu"
 # shellcheck disable=SC2086
 some 1 cpu $cnn device=cpu && some 1 cuda $cnn device=cuda && near cpu cuda 1e-4 1
 ok $? "mnist_cnn trains to the loss of cpu"

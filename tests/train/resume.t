@@ -149,10 +149,6 @@ ok $? "another model is refused, by the layer that differs and not by its tensor
 
 tail -n 12 whole/log.txt | grep -q "model.layers" && ! grep -q "adam" out && ! grep -q "conv 4" whole/config.ini
 ok $? "the log says so, and the run's config.ini stays as it is"
-run 1 net.ini run.dir=whole $exact train.steps=30 optimizer.ema=0
-[ $? = 78 ] && names out "trainer: error & optimizer.ema & 0.9 & 0" && ! grep -q "conv1.weight" out &&
-    ! names out "trainer: error & train.steps"
-ok $? "another optimizer is refused by its key"
 run 1 net.ini run.dir=whole $exact train.steps=30 data.synthetic_shape=12x12x2
 [ $? = 78 ] && names out "trainer: error & data.train & (12, 12, 1) & (12, 12, 2)" && ! grep -q "conv1.weight" out
 ok $? "samples of another shape are called that"

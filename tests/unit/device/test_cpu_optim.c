@@ -121,12 +121,17 @@ static void check_copy(const float *p, int64_t n, const tr_view_t *copy) {
     free(want);
 }
 
+enum { BEFORE = 4 };
+
 /* Ten steps of one optimizer on n parameters in three ranges, each step with its own learning rate.
- * The even ones write copies, too. */
+ * The even ones write copies, too. The state of the second range began after BEFORE updates of the
+ * run, that of the others with it; the last range is empty. */
 static void check_steps(int64_t n, const tr_sgd_attr_t *sgd, bool has_momentum,
                         const tr_adam_attr_t *adam, tr_update_range_t first) {
-    const tr_update_range_t ranges[3] = {
-        {n < 16 ? n : 16, first.decay, first.lr_factor}, {n < 48 ? n : 48, 0, 1}, {n, 0.05f, 0.7f}};
+    const tr_update_range_t ranges[] = {{n < 16 ? n : 16, first.decay, first.lr_factor, 0},
+                                        {n < 48 ? n : 48, 0, 1, BEFORE},
+                                        {n, 0.05f, 0.7f, 0},
+                                        {n, 0, 0, BEFORE}};
     float *p = kt_normal(n, 1, 0, 1), *m = kt_zeros(n), *v = kt_zeros(n);
     uint16_t *half = calloc((size_t)n, sizeof *half);
     scalar_t *want = calloc((size_t)n, sizeof *want);
@@ -135,11 +140,12 @@ static void check_steps(int64_t n, const tr_sgd_attr_t *sgd, bool has_momentum,
     for (int t = 1; t <= 10; t++) {
         float *grad = kt_normal(n, (uint32_t)(100 + t), 0.1, 1);
         tr_step_t step = {.lr = 0.01f * (float)t, .weight_decay_scale = 1.5f};
-        tr_step_result_t result = {.scale = 0.7f, .finite = 1, .applied = t};
+        tr_step_result_t result = {.scale = 0.7f, .finite = 1, .applied = BEFORE + t};
         for (int64_t i = 0; i < n; i++) {
             const tr_update_range_t *r = &ranges[i < 16 ? 0 : i < 48 ? 1 : 2];
             if (sgd) sgd_scalar(&want[i], grad[i], sgd, r, &step, result.scale);
-            if (adam) adam_scalar(&want[i], grad[i], adam, r, &step, result.scale, t);
+            const int updates = result.applied - r->before;
+            if (adam) adam_scalar(&want[i], grad[i], adam, r, &step, result.scale, updates);
             exact[i] = want[i].p;
         }
         const tr_view_t copy = {half, t % 4 ? TR_BF16 : TR_F16, TR_SHAPE(n)};
@@ -166,11 +172,11 @@ static void test_sgd(void **state) {
     static const int64_t lengths[] = {1, 3, 17, 100003};
     for (int s = 0; s < 4; s++) {
         check_steps(lengths[s], &(tr_sgd_attr_t){0, false}, false, NULL,
-                    (tr_update_range_t){0, 0, 1});
+                    (tr_update_range_t){0, 0, 1, 0});
         check_steps(lengths[s], &(tr_sgd_attr_t){0.9f, false}, true, NULL,
-                    (tr_update_range_t){0, 0.01f, 0.5f});
+                    (tr_update_range_t){0, 0.01f, 0.5f, 0});
         check_steps(lengths[s], &(tr_sgd_attr_t){0.9f, true}, true, NULL,
-                    (tr_update_range_t){0, 0.01f, 2});
+                    (tr_update_range_t){0, 0.01f, 2, 0});
     }
 }
 
@@ -178,11 +184,11 @@ static void test_adam(void **state) {
     static const int64_t lengths[] = {1, 3, 17, 100003};
     for (int s = 0; s < 4; s++) {
         check_steps(lengths[s], NULL, false, &(tr_adam_attr_t){0.9f, 0.999f, 1e-8f, true},
-                    (tr_update_range_t){0, 0, 1});
+                    (tr_update_range_t){0, 0, 1, 0});
         check_steps(lengths[s], NULL, false, &(tr_adam_attr_t){0.9f, 0.95f, 1e-8f, true},
-                    (tr_update_range_t){0, 0.1f, 0.5f});
+                    (tr_update_range_t){0, 0.1f, 0.5f, 0});
         check_steps(lengths[s], NULL, false, &(tr_adam_attr_t){0.8f, 0.99f, 1e-3f, false},
-                    (tr_update_range_t){0, 0.1f, 1});
+                    (tr_update_range_t){0, 0.1f, 1, 0});
     }
 }
 
@@ -225,7 +231,7 @@ static void test_skip(void **state) {
     const tr_view_t copy = {half, TR_BF16, TR_SHAPE(3)};
     tr_step_t step = {.lr = 0.1f, .weight_decay_scale = 1};
     tr_step_result_t result = {.finite = 0, .applied = 3};
-    const tr_update_range_t all = {3, 0.1f, 1};
+    const tr_update_range_t all = {3, 0.1f, 1, 0};
     const tr_moments_range_t moments = {0, 0, 3, 0.1f, 1};
     RUN(SGD, &((tr_sgd_attr_t){0.9f, false}),
         VIEWS(F32(grad, 3), BYTES(&step), BYTES(&result), BYTES(&all)),

@@ -92,7 +92,7 @@ typedef struct {
 #define ATTR(...) &(__VA_ARGS__)
 
 /* The tables of the updates; a test sets their sizes. */
-static tr_update_range_t ranges[] = {{16, 0.01f, 1}, {1024, 0, 0.5f}, {0, 0.1f, 2}};
+static tr_update_range_t ranges[] = {{16, 0.01f, 1, 0}, {1024, 0, 0.5f, 2}, {0, 0.1f, 2, 0}};
 static tr_moments_range_t moments[2];
 enum { LABEL_LIMIT = 3, TOKEN_LIMIT = 10, PLACE_STEPS = 4 };
 static bool checked[TR_K_COUNT];

@@ -200,7 +200,7 @@ static void costs_of_an_update_count_reads_and_writes(void **state) {
     shop_t s = begin(TR_PLAIN);
     tr_tensor_t g = f32(&s, TR_SHAPE(100)), p = f32(&s, TR_SHAPE(100)), m = f32(&s, TR_SHAPE(100)),
                 v = f32(&s, TR_SHAPE(100)), ranges;
-    const tr_update_range_t all = {100, 0, 1};
+    const tr_update_range_t all = {100, 0, 1, 0};
     MUST(tr_const_bytes(s.g, "ranges", &all, sizeof all, &ranges));
     MUST(tr_adam(s.g, g, p, m, v, ranges, &(tr_adam_attr_t){0}));
     MUST(tr_accumulate(s.g, g, p));

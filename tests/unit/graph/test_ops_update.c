@@ -180,8 +180,8 @@ static plan_t plan(const char *name) {
 
 /* Two ranges that differ in decay and factor. */
 static void set_ranges(plan_t *p, float decay, float lr_factor) {
-    p->ranges[0] = (tr_update_range_t){16, decay, lr_factor};
-    p->ranges[1] = (tr_update_range_t){N, 0, 1};
+    p->ranges[0] = (tr_update_range_t){16, decay, lr_factor, 0};
+    p->ranges[1] = (tr_update_range_t){N, 0, 1, 0};
 }
 
 static void sgd(void **state) {

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include "../../support/names.h"
 #include "../../support/ok.h"
 
 static tr_world_t *world;
@@ -293,6 +294,100 @@ static void half_precision_copies_follow(void **state) {
     tr_config_destroy(&config);
 }
 
+/* -- optimizer state that the checkpoint does not have, or the session ------------------------- */
+
+/* Restores a checkpoint of a run with the setting `then`, in which the optimizer's tensor `at` is
+ * called `name`; NULL: it is left out. */
+static tr_status_t restore_other(tr_session_t *s, tr_snapshot_t *snapshot, const char *then,
+                                 const char *at, const char *name) {
+    const char *const with[] = {then, NULL};
+    tr_config_t *config = config_of(with);
+    tr_str_t settings = {0};
+    tr_checkpoint_content_t content;
+    tr_named_tensor_t tensors[64];
+    tr_weights_t *weights = NULL;
+    char dir[64], *path = NULL;
+    size_t count = 0;
+    snprintf(dir, sizeof dir, "other-%d", tr_world_info(world)->rank);
+    OK(tr_config_serialize(config, &settings));
+    json_t *state = json_pack("{s:s}", "config", settings.text);
+    OK(tr_snapshot_take(snapshot));
+    tr_snapshot_content(snapshot, &content);
+    for (size_t i = 0; i < content.optimizer_count; i++) {
+        tensors[count] = content.optimizer[i];
+        if (strcmp(tensors[count].name, at) == 0) tensors[count].name = name;
+        count += tensors[count].name != NULL;
+    }
+    content.step = 1;
+    content.optimizer = tensors;
+    content.optimizer_count = count;
+    content.state_json = json_dumps(state, 0);
+    OK(tr_checkpoint_write(dir, &content, &path));
+    OK(tr_weights_open(path, &weights));
+    const tr_status_t status = tr_snapshot_restore(snapshot, weights->checkpoint);
+    tr_weights_close(&weights);
+    tr_free(&path);
+    free((char *)(uintptr_t)content.state_json);
+    json_decref(state);
+    tr_str_free(&settings);
+    tr_config_destroy(&config);
+    return status;
+}
+
+static float first_moment(tr_session_t *s) {
+    const tr_tensor_t m = tr_graph_find(s->g, "adam.m"),
+                      weight = tr_graph_find(s->g, "conv1.weight");
+    const int64_t elems = tr_tensor_info(s->g, m)->shape.dim[0];
+    float *values = malloc((size_t)elems * sizeof *values);
+    OK(tr_tensor_read(s->g, m, values));
+    const float value = values[tr_tensor_info(s->g, weight)->block_elems];
+    free(values);
+    return value;
+}
+
+static void only_changed_keys_explain_other_states(void **state) {
+    (void)state;
+    const char *const m = "conv1.weight.adam.m", *const raw = "linear1.bias.raw";
+    const struct {
+        const char *then, *at, *name;
+    } refused[] = {{"train.steps=3", m, NULL},
+                   {"optimizer.type=sgd", m, NULL}, /* the other moments are there */
+                   {"optimizer.ema=0", m, NULL},
+                   {"model.freeze=linear1.*", m, NULL},
+                   {"model.freeze=conv1.weight", m, "conv1.weight.adam.n"},
+                   {"optimizer.type=sgd", raw, NULL},
+                   {"optimizer.ema=0", raw, NULL}, /* so are the other trained weights */
+                   {"optimizer.type=sgd", "step_result", NULL}};
+    tr_config_t *config;
+    tr_session_t *session = open_session(&config);
+    const tr_tensor_t weight = tr_graph_find(session->g, "conv1.weight");
+    const tr_step_result_t result = {.applied = 7};
+    tr_snapshot_t *snapshot = NULL;
+    OK(tr_session_start(session, NULL));
+    OK(tr_snapshot_create(session, &snapshot));
+    OK(tr_tensor_write(session->g, tr_graph_result(session->g), &result));
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        assert_int_equal(
+            restore_other(session, snapshot, refused[i].then, refused[i].at, refused[i].name),
+            TR_ERR_CONFIG);
+        assert_error_names(refused[i].name ? refused[i].name : refused[i].at);
+    }
+    OK(restore_other(session, snapshot, "train.steps=3", "none", NULL));
+    assert_int_equal(tr_tensor_info(session->g, weight)->updates_before, 0);
+    const int64_t elems =
+        tr_tensor_info(session->g, tr_graph_find(session->g, "adam.m"))->shape.dim[0];
+    float *ones = malloc((size_t)elems * sizeof *ones);
+    for (int64_t i = 0; i < elems; i++) ones[i] = 1;
+    OK(tr_tensor_write(session->g, tr_graph_find(session->g, "adam.m"), ones));
+    free(ones);
+    OK(restore_other(session, snapshot, "model.freeze=conv1.*", m, NULL));
+    assert_true(first_moment(session) == 0);
+    assert_int_equal(tr_tensor_info(session->g, weight)->updates_before, 7);
+    tr_snapshot_destroy(&snapshot);
+    tr_session_destroy(&session);
+    tr_config_destroy(&config);
+}
+
 static char *state_text(const tr_session_t *session) {
     json_t *state = tr_state_json(session, 3);
     char *written = state ? json_dumps(state, JSON_SORT_KEYS) : NULL;
@@ -333,6 +428,7 @@ int main(void) {
         cmocka_unit_test(a_state_is_whole_or_none),
         cmocka_unit_test(checkpoints_hold_averages),
         cmocka_unit_test(half_precision_copies_follow),
+        cmocka_unit_test(only_changed_keys_explain_other_states),
     };
     if (tr_world_open(NULL, &world) != TR_OK) return 1;
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -124,7 +124,7 @@ static adam_t adam_factors(const tr_adam_attr_t *attr, const tr_update_range_t *
                            const tr_step_t *step, const tr_step_result_t *result) {
     double lr = (double)step->lr * range->lr_factor,
            decay = (double)range->decay * step->weight_decay_scale;
-    double beta1 = attr->beta1, beta2 = attr->beta2, t = result->applied;
+    double beta1 = attr->beta1, beta2 = attr->beta2, t = result->applied - range->before;
     return (adam_t){.scale = result->scale,
                     .beta1 = attr->beta1,
                     .beta2 = attr->beta2,

@@ -271,10 +271,11 @@ CUDA_KERNEL(sgd) {
     return update(device, stream, f, call->in[1].data, call->in[2].data, ranges, arrays, copy, n);
 }
 
-/* rest1: 1 - beta1^t; root: 1 / sqrt(1 - beta2^t) */
+/* The corrections are those of ranges whose state is as old as the run. */
 typedef struct {
     double lr, weight_decay_scale, rest1;
     float scale, new1, new2, root;
+    int applied;
 } adam_common_t;
 
 /* step_size: lr / (1 - beta1^t). Decoupled decay is the factor `keep` of p. */
@@ -287,27 +288,34 @@ struct adam_t {
     typedef adam_common_t common_t;
     typedef adam_factors_t factors_t;
     tr_adam_attr_t attr;
+    /* After t updates. rest1: 1 - beta1^t; root: 1 / sqrt(1 - beta2^t). A call, because its
+     * registers would make fewer warps resident. */
+    __device__ __attribute__((noinline)) void correct(double t, double &rest1, float &root) const {
+        rest1 = 1 - pow((double)attr.beta1, t);
+        root = (float)(1 / sqrt(1 - pow((double)attr.beta2, t)));
+    }
     __device__ common_t prepare(const tr_step_t *step, const tr_step_result_t &result) const {
-        const double t = result.applied;
         common_t c;
         c.lr = step->lr;
         c.weight_decay_scale = step->weight_decay_scale;
-        c.rest1 = 1 - pow((double)attr.beta1, t);
         c.scale = result.scale;
         c.new1 = (float)(1 - (double)attr.beta1);
         c.new2 = (float)(1 - (double)attr.beta2);
-        c.root = (float)(1 / sqrt(1 - pow((double)attr.beta2, t)));
+        c.applied = result.applied;
+        correct(result.applied, c.rest1, c.root);
         return c;
     }
     __device__ factors_t factors(const common_t &c, const tr_update_range_t *range) const {
         const double lr = range ? c.lr * range->lr_factor : 0;
         const double decay = range ? (double)range->decay * c.weight_decay_scale : 0;
+        double rest1 = c.rest1;
         factors_t f;
+        f.root = c.root;
+        if (range && range->before != 0) correct(c.applied - range->before, rest1, f.root);
         f.scale = c.scale;
         f.new1 = c.new1;
         f.new2 = c.new2;
-        f.step_size = (float)(lr / c.rest1);
-        f.root = c.root;
+        f.step_size = (float)(lr / rest1);
         f.keep = attr.decoupled ? (float)(1 - lr * decay) : 1.0f;
         f.decay = attr.decoupled ? 0.0f : (float)decay;
         return f;
