@@ -67,6 +67,7 @@ tr_status_t tr_loop_open_origin(loop_t *l) {
     TR_TRY(tr_interval_parse("train.valid_every", train.valid_every, false, 100, 100, &unused));
     TR_TRY(loop_open_run(l));
     TR_TRY(loop_open_resume(l));
+    if (l->origin.checkpoint) TR_TRY(tr_state_check_keys(l->config, l->origin.checkpoint));
     tr_config_read(l->config, &tr_model_config, &model);
     if (l->origin.checkpoint || !model.init[0]) return TR_OK;
     TR_TRY(tr_weights_open(model.init, &l->origin.init));

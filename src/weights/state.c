@@ -219,7 +219,7 @@ static void compare_data(const tr_session_t *s, const tr_checkpoint_t *checkpoin
 }
 
 /* The resolved values of keys. samples, seed and batch_size are compared as written. */
-static void compare_order(const json_t *then, const json_t *now, bool is_explained, tr_str_t *out) {
+static void compare_order(const json_t *then, const json_t *now, tr_str_t *out) {
     static const char *const kept[] = {"micro_batch", "block", "shuffle"};
     for (size_t i = 0; i < TR_COUNT(kept); i++) {
         const long long was = (long long)state_number_of(then, kept[i]),
@@ -229,7 +229,7 @@ static void compare_order(const json_t *then, const json_t *now, bool is_explain
     }
     const long long was = (long long)state_number_of(then, "samples"),
                     is = (long long)state_number_of(now, "samples");
-    if (was != is && !is_explained)
+    if (was != is)
         tr_str_printf(
             out,
             "\n"
@@ -238,12 +238,32 @@ static void compare_order(const json_t *then, const json_t *now, bool is_explain
             was, is);
 }
 
+/* Frees the list of differences. */
+static tr_status_t state_agree(const tr_checkpoint_t *checkpoint, tr_str_t *differences) {
+    tr_status_t status = differences->status;
+    if (status == TR_OK && differences->length > 0)
+        status = TR_FAIL(TR_ERR_CONFIG,
+                         "%s belongs to a run with other settings:%.3000s\n"
+                         "To start a new run, choose another run.dir, and set model.init = %s to "
+                         "start from these weights. To continue that run, restore its settings "
+                         "(config.ini in its folder)",
+                         checkpoint->path, differences->text, checkpoint->path);
+    tr_str_free(differences);
+    return status;
+}
+
+tr_status_t tr_state_check_keys(const tr_config_t *config, const tr_checkpoint_t *checkpoint) {
+    tr_str_t differences = {0};
+    tr_state_compare_keys(checkpoint->state_json, config, &differences);
+    tr_state_compare_model(checkpoint->state_json, config, &differences);
+    return state_agree(checkpoint, &differences);
+}
+
 tr_status_t tr_state_check(const tr_session_t *s, const tr_checkpoint_t *checkpoint) {
     json_t *then = state_load_part(checkpoint->state_json, "order"), *now = order_json(s);
     tr_str_t differences = {0};
     compare_data(s, checkpoint);
-    tr_state_compare_keys(checkpoint->state_json, s->config, &differences);
-    compare_order(then, now, differences.length > 0, &differences);
+    compare_order(then, now, &differences);
     if (s->params.trained_preprocess)
         tr_preprocess_compare(s->params.trained_preprocess, s->preprocess, &differences);
     if (s->params.trained_preprocess &&
@@ -253,16 +273,7 @@ tr_status_t tr_state_check(const tr_session_t *s, const tr_checkpoint_t *checkpo
                       (long long)s->params.trained_preprocess->classes,
                       (long long)s->preprocess->classes);
     tr_state_say_origin(checkpoint->state_json, s->config, &differences);
-    tr_state_compare_model(checkpoint->state_json, s->config, &differences);
-    tr_status_t status = differences.status;
-    if (status == TR_OK && differences.length > 0)
-        status = TR_FAIL(TR_ERR_CONFIG,
-                         "%s cannot be resumed exactly:%.3000s\n"
-                         "Restore these settings (config.ini in the run folder), or start a new "
-                         "run (another run.dir) with model.init = %s",
-                         checkpoint->path, differences.text, checkpoint->path);
-    tr_str_free(&differences);
     json_decref(then);
     json_decref(now);
-    return status;
+    return state_agree(checkpoint, &differences);
 }

@@ -27,7 +27,7 @@ tr_status_t tr_snapshot_end(tr_snapshot_t *snapshot);
  * optimizer.ema, the tensors of the model are the averages, and the trained weights are stored with
  * the optimizer state as NAME.raw. */
 void tr_snapshot_content(const tr_snapshot_t *snapshot, tr_checkpoint_content_t *out);
-/* Restores the whole state of the graph from a checkpoint that passed tr_state_check. Where
+/* Restores the whole state of the graph from a checkpoint that passed both checks. Where
  * model.freeze, the optimizer's type or its average have changed, the state that is new begins, and
  * the state that has ended is dropped. TR_ERR_CONFIG names any other difference: the shape of
  * samples, or tensors that are missing, unexpected or of another shape. Not collective. */
@@ -89,8 +89,11 @@ char *tr_state_metadata_with_layout(const char *state_json, tr_init_layout_t lay
 tr_init_layout_t tr_state_layout(const char *metadata);
 /* The part of state.json in the metadata of a file; "" if there is none. For tr_free. */
 tr_status_t tr_state_of_metadata(const char *metadata, char **out);
-/* TR_ERR_CONFIG with every key, including those of the model, whose value differs from the
- * checkpoint's so that the run cannot be continued exactly. Warns if the training data are others. */
+/* TR_ERR_CONFIG with every key, including those of the model, that must be as in the checkpoint and
+ * is not. Before a session, in which keys that are auto would take the checkpoint's values. */
+tr_status_t tr_state_check_keys(const tr_config_t *config, const tr_checkpoint_t *checkpoint);
+/* The same with the resolved values of the session: the order of samples and the preprocessing.
+ * Warns if the training data are others. */
 tr_status_t tr_state_check(const tr_session_t *s, const tr_checkpoint_t *checkpoint);
 /* Whether the data of `split` have another checksum than those of the checkpoint; false if one is
  * unknown. */

@@ -149,6 +149,11 @@ ok $? "another model is refused, by the layer that differs and not by its tensor
 
 tail -n 12 whole/log.txt | grep -q "model.layers" && ! grep -q "adam" out && ! grep -q "conv 4" whole/config.ini
 ok $? "the log says so, and the run's config.ini stays as it is"
+# What is auto is that of the checkpoint, which 36 samples would not be a multiple of.
+run 2 net.ini run.dir=whole $exact train.steps=30 data.batch_size=36 data.micro_batch=auto
+[ $? = 78 ] && names out "trainer: error & whole/checkpoints/step-00000020 & data.batch_size & 48 & 36" &&
+    names out "run.dir & model.init & config.ini" && ! grep -q "micro_batch" out
+ok $? "before a micro_batch that is not asked for"
 run 1 net.ini run.dir=whole $exact train.steps=30 data.synthetic_shape=12x12x2
 [ $? = 78 ] && names out "trainer: error & data.train & (12, 12, 1) & (12, 12, 2)" && ! grep -q "conv1.weight" out
 ok $? "samples of another shape are called that"
