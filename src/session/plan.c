@@ -26,6 +26,11 @@ static int64_t session_auto_micro_batch(const tr_session_t *s) {
     return m;
 }
 
+int64_t tr_session_steps(const tr_train_settings_t *train, double steps_per_epoch) {
+    if (train->steps > 0) return train->steps;
+    return (int64_t)ceil((double)train->epochs * steps_per_epoch - 1e-9);
+}
+
 /* Block and shuffle sizes depend on the data and the batch only, so that the order does not depend
  * on ranks. */
 static tr_status_t session_resolve_order(tr_session_t *s) {
@@ -61,9 +66,7 @@ static tr_status_t session_resolve_order(tr_session_t *s) {
     tr_sampler_slots_of_rank(s->slots, s->params.rank, s->params.size, &s->first_slot,
                              &s->slot_count);
     s->steps_per_epoch = (double)s->info.samples / (double)batch;
-    s->total_steps = s->train.steps > 0
-                         ? s->train.steps
-                         : (int64_t)ceil((double)s->train.epochs * s->steps_per_epoch - 1e-9);
+    s->total_steps = tr_session_steps(&s->train, s->steps_per_epoch);
     return TR_OK;
 }
 

@@ -202,6 +202,8 @@ tr_status_t tr_check_own_device(tr_world_t *world, const tr_config_t *config,
 
 /* As tr_world_agree, or `status` where there is no world. Collective. */
 tr_status_t tr_session_agree(const tr_session_t *s, tr_status_t status);
+/* The length of a run. */
+int64_t tr_session_steps(const tr_train_settings_t *train, double steps_per_epoch);
 /* Opens the data, resolves sizes, builds and plans the graph. Allocates nothing on the device.
  * config and world are borrowed. Collective if there is a world. */
 tr_status_t tr_session_create(const tr_config_t *config, tr_world_t *world,

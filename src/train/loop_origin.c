@@ -217,6 +217,40 @@ static void loop_continue_counts(loop_t *l) {
     json_decref(state);
 }
 
+/* A schedule is stretched over the run. In a run that has become longer or shorter, the rate of the
+ * next step may differ from what it would have been. */
+static void loop_say_rate(const loop_t *l) {
+    const tr_session_t *s = l->s;
+    const int64_t step = l->state.step;
+    tr_config_t *config = tr_state_config(l->origin.checkpoint->state_json);
+    tr_schedule_settings_t settings;
+    tr_train_settings_t train;
+    tr_optim_settings_t optim;
+    tr_schedule_t *was = NULL, *unchanged = NULL;
+    if (!config) return;
+    tr_config_read(config, &tr_schedule_config, &settings);
+    tr_config_read(config, &tr_train_config, &train);
+    tr_config_read(config, &tr_optim_config, &optim);
+    const int64_t total = tr_session_steps(&train, s->steps_per_epoch);
+    if (total != s->total_steps && step > 0 && step < s->total_steps &&
+        tr_schedule_create(&settings, optim.lr, total, s->steps_per_epoch, &was) == TR_OK &&
+        tr_schedule_create(&s->schedule, s->optim.lr, total, s->steps_per_epoch, &unchanged) ==
+            TR_OK) {
+        const double next = tr_schedule_lr(l->schedule, step),
+                     planned = tr_schedule_lr(unchanged, step);
+        if (fabs(next - planned) > 0.01 * fmax(next, planned))
+            TR_INFO("the learning rate goes from %.3g in step %lld to %.3g in step %lld: "
+                    "schedule.type = %s extends over the run, which had %lld steps and has %lld "
+                    "now",
+                    tr_schedule_lr(was, step - 1), (long long)step, next, (long long)step + 1,
+                    s->schedule.type, (long long)total, (long long)s->total_steps);
+    }
+    tr_error_clear(); /* a schedule that does not fit into the shorter run */
+    tr_schedule_destroy(&was);
+    tr_schedule_destroy(&unchanged);
+    tr_config_destroy(&config);
+}
+
 static tr_status_t loop_load_state(loop_t *l, bool all_have_init) {
     loop_origin_t *origin = &l->origin;
     if (tr_loop_is_root(l)) TR_TRY(tr_snapshot_create(l->s, &l->saving.snapshot));
@@ -228,6 +262,7 @@ static tr_status_t loop_load_state(loop_t *l, bool all_have_init) {
         tr_state_changes(origin->checkpoint->state_json, l->config, &changes);
         if (changes.length > 0) TR_INFO("changed since that checkpoint: %s", changes.text);
         tr_str_free(&changes);
+        loop_say_rate(l);
         tr_checkpoint_close(&origin->checkpoint);
         return TR_OK;
     }

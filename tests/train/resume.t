@@ -207,6 +207,13 @@ run 2 net.ini run.dir=fast optimizer.lr=0.5
     cmp -s fast/config.ini before.ini
 ok $? "a run that is done is left as it is"
 
+# A schedule is as long as the run: a longer one does not begin where the shorter one ended.
+cosine="schedule.type=cosine optimizer.lr=0.002"
+run 1 net.ini run.dir=cosine $cosine train.steps=8 && run 1 net.ini run.dir=cosine $cosine train.steps=16 &&
+    once out "7.61e-05 & step 8 & 0.001 & step 9 & schedule.type = cosine & 8 steps & 16" &&
+    run 1 net.ini run.dir=cosine train.steps=24 && ! grep -q "schedule.type = .* steps" out
+ok $? "the learning rate that goes up again is named"
+
 # From a checkpoint of another run, into a folder of its own.
 run 2 net.ini run.dir=branch resume=fast/checkpoints/step-00000009
 [ $? = 0 ] && resumed fast/checkpoints/step-00000009 && [ "$(state branch)" = "$(state fast)" ]
