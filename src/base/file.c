@@ -41,6 +41,8 @@ tr_status_t tr_io_fail(const char *verb, const char *path, int errno_value) {
                  (unsigned long long)limit.rlim_cur);
     else if (errno_value == EFBIG)
         snprintf(hint, sizeof hint, " The file system does not hold files of this size.");
+    else if (errno_value == ENXIO)
+        snprintf(hint, sizeof hint, " It is a pipe that no program reads, or a socket: remove it.");
     else if (errno_value == ELOOP)
         snprintf(hint, sizeof hint, " A symbolic link in this place is not followed: remove it.");
     return TR_FAIL(tr_status_of_errno(errno_value), "Cannot %s %s: %s.%s", verb, path,
@@ -99,30 +101,88 @@ tr_status_t tr_replace_file(const char *path, const char *bytes, size_t count) {
     return tr_io_fail("write", path, error);
 }
 
-static tr_status_t read_open(int fd, const char *path, int64_t max_bytes, char **out_text,
-                             int64_t *out_bytes) {
-    struct stat st;
-    if (fstat(fd, &st) != 0) return tr_io_fail("examine", path, errno);
-    if (!S_ISREG(st.st_mode)) return TR_FAIL(TR_ERR_DATA, "%s is not a regular file.", path);
-    if (st.st_size > max_bytes)
+/* Never waits for the writer of a pipe. *out_fd is -1 after a failure. */
+static tr_status_t open_regular(const char *path, int *out_fd, int64_t *out_bytes) {
+    struct stat st = {0};
+    tr_status_t status = TR_OK;
+    *out_bytes = 0;
+    const int fd = *out_fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) return tr_io_fail("open", path, errno);
+    if (fstat(fd, &st) != 0)
+        status = tr_io_fail("examine", path, errno);
+    else if (!S_ISREG(st.st_mode))
+        status = TR_FAIL(TR_ERR_DATA, "%s is not a regular file.", path);
+    *out_bytes = st.st_size;
+    if (status == TR_OK) return TR_OK;
+    close(fd);
+    *out_fd = -1;
+    return status;
+}
+
+static tr_status_t read_open(int fd, const char *path, int64_t size, int64_t max_bytes,
+                             char **out_text) {
+    if (size > max_bytes)
         return TR_FAIL(TR_ERR_DATA, "%s has %lld bytes; at most %lld are expected.", path,
-                       (long long)st.st_size, (long long)max_bytes);
+                       (long long)size, (long long)max_bytes);
     char *text = NULL;
-    TR_TRY(tr_alloc((size_t)st.st_size + 1, "file text", &text));
-    tr_status_t status = tr_read_at(fd, path, 0, st.st_size, text);
+    TR_TRY(tr_alloc((size_t)size + 1, "file text", &text));
+    tr_status_t status = tr_read_at(fd, path, 0, size, text);
     if (status != TR_OK) {
         tr_free(&text);
         return status;
     }
     *out_text = text;
-    *out_bytes = st.st_size;
     return TR_OK;
 }
 
 tr_status_t tr_read_text(const char *path, int64_t max_bytes, char **out_text, int64_t *out_bytes) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) return tr_io_fail("open", path, errno);
-    tr_status_t status = read_open(fd, path, max_bytes, out_text, out_bytes);
+    int fd;
+    int64_t size;
+    TR_TRY(open_regular(path, &fd, &size));
+    const tr_status_t status = read_open(fd, path, size, max_bytes, out_text);
+    close(fd);
+    if (status == TR_OK) *out_bytes = size;
+    return status;
+}
+
+tr_status_t tr_each_line(const char *path, bool (*take)(void *self, const char *text, size_t bytes),
+                         void *self) {
+    enum { LINE_BYTES = 1 << 20 };
+    int64_t at = 0, size; /* `at`: of the line that begins text */
+    size_t have = 0;
+    char *text = NULL, *end;
+    bool goes_on = true;
+    int fd;
+    if (access(path, F_OK) != 0 && errno == ENOENT) return TR_OK;
+    TR_TRY(open_regular(path, &fd, &size));
+    tr_status_t status = tr_alloc(LINE_BYTES + 1, "a line", &text);
+    while (status == TR_OK && goes_on) {
+        const ssize_t count = read(fd, text + have, LINE_BYTES - have);
+        if (count < 0 && errno == EINTR) continue;
+        if (count < 0) status = tr_io_fail("read", path, errno);
+        if (count <= 0) break;
+        char *line = text, *fresh = text + have, *stop = text + have + count;
+        while (goes_on && (end = memchr(fresh, '\n', (size_t)(stop - fresh)))) {
+            const char after = end[1];
+            end[1] = '\0';
+            goes_on = take(self, line, (size_t)(end + 1 - line));
+            end[1] = after;
+            line = fresh = end + 1;
+        }
+        at += line - text;
+        have = (size_t)(stop - line);
+        memmove(text, line, have);
+        if (have == LINE_BYTES)
+            status = TR_FAIL(TR_ERR_DATA,
+                             "%s: the line at byte %lld is longer than %d bytes: the file is "
+                             "damaged, or of another program. Restore it, or move it away.",
+                             path, (long long)at, LINE_BYTES);
+    }
+    if (status == TR_OK && goes_on && have > 0) {
+        text[have] = '\0';
+        (void)take(self, text, have);
+    }
+    tr_free(&text);
     close(fd);
     return status;
 }

@@ -34,6 +34,11 @@ tr_status_t tr_sync_directory(const char *path);
 tr_status_t tr_remove_tree(const char *path);
 /* Reads a text file of at most max_bytes. The text is terminated; free it with tr_free. */
 tr_status_t tr_read_text(const char *path, int64_t max_bytes, char **out_text, int64_t *out_bytes);
+/* Calls `take` with each line of the file `path`, a newline included, until it returns false; the
+ * last line may lack its newline. A file that is not there has no lines. TR_ERR_DATA: it is not a
+ * regular file, or a line is longer than any that the program writes (1 MiB). */
+tr_status_t tr_each_line(const char *path, bool (*take)(void *self, const char *text, size_t bytes),
+                         void *self);
 /* Reads `bytes` at `offset`. TR_ERR_DATA if the file ends before, TR_ERR_IO if it cannot be read:
  * no file is mapped, because a mapping of a file that becomes shorter ends the program. */
 tr_status_t tr_read_at(int fd, const char *path, int64_t offset, int64_t bytes, void *out);

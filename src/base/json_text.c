@@ -1,5 +1,7 @@
-/* Numbers in JSON: rounded, shortened in a text, or null. */
+/* Numbers in JSON: rounded, shortened in a text, or null. Files of JSON. */
 #include "json_text.h"
+#include "base/file.h"
+#include "base/mem.h"
 #include "base/str.h"
 
 #include <math.h>
@@ -52,4 +54,18 @@ void tr_json_shorten(char *text) {
         *to++ = *text++;
     }
     *to = '\0';
+}
+
+json_t *tr_json_load_file(const char *path, json_error_t *error) {
+    enum { MOST_BYTES = 256 << 20 };
+    char *text = NULL;
+    int64_t bytes = 0;
+    if (tr_read_text(path, MOST_BYTES, &text, &bytes) != TR_OK) {
+        *error = (json_error_t){.line = -1};
+        tr_snprintf(error->text, sizeof error->text, "%s", tr_error_last()->message);
+        return NULL;
+    }
+    json_t *value = json_loadb(text, (size_t)bytes, 0, error);
+    tr_free(&text);
+    return value;
 }

@@ -72,7 +72,7 @@ bool tr_log_has_sink(void) {
 
 /* O_APPEND: several ranks may write one file. */
 tr_status_t tr_log_add_file(const char *path) {
-    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0666);
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
     if (fd < 0) return tr_io_fail("open the log file", path, errno);
     pthread_mutex_lock(&lock);
     bool has_room = file_count < MAX_FILES;

@@ -40,39 +40,26 @@ static bool line_is_validation(const json_t *line) {
     return json_object_get(line, "valid_loss") != NULL;
 }
 
-/* Calls `visit` with each whole line. */
-static tr_status_t history_visit(const char *path,
-                                 tr_status_t (*visit)(void *self, const json_t *line), void *self) {
-    FILE *file = fopen(path, "re");
-    char *text = NULL;
-    size_t room = 0;
-    ssize_t bytes;
-    tr_status_t status = TR_OK;
-    if (!file) return errno == ENOENT ? TR_OK : tr_io_fail("open", path, errno);
-    while (status == TR_OK && (bytes = getline(&text, &room, file)) > 0) {
-        json_t *line = json_loadb(text, (size_t)bytes, 0, NULL);
-        if (line) status = visit(self, line);
-        json_decref(line);
-    }
-    free(text);
-    fclose(file);
-    return status;
-}
-
-static tr_status_t history_count(void *self, const json_t *line) {
-    *(int64_t *)self += !line_is_validation(line);
-    return TR_OK;
+static bool history_count(void *self, const char *text, size_t bytes) {
+    json_t *line = json_loadb(text, bytes, 0, NULL);
+    *(int64_t *)self += line && !line_is_validation(line);
+    json_decref(line);
+    return true;
 }
 
 typedef struct {
     tr_tensorboard_t *board;
     int64_t every, seen; /* training lines: one of `every` is written */
+    tr_status_t status;
 } replay_t;
 
-static tr_status_t history_replay(void *self, const json_t *line) {
+static bool history_replay(void *self, const char *text, size_t bytes) {
     replay_t *r = self;
-    if (!line_is_validation(line) && r->seen++ % r->every != 0) return TR_OK;
-    return tr_tensorboard_add(r->board, line);
+    json_t *line = json_loadb(text, bytes, 0, NULL);
+    if (line && (line_is_validation(line) || r->seen++ % r->every == 0))
+        r->status = tr_tensorboard_add(r->board, line);
+    json_decref(line);
+    return r->status == TR_OK;
 }
 
 /* The names of the files that are there before the new one. */
@@ -139,9 +126,10 @@ tr_status_t tr_tensorboard_open(const char *folder, const char *metrics_path,
     board->unix_sec = tr_clock_unix_sec();
     TR_TRY_GOTO(tr_events_create(folder, &board->events), done);
     TR_TRY_GOTO(tr_events_start(board->events, 0, board->unix_sec), done);
-    TR_TRY_GOTO(history_visit(metrics_path, history_count, &lines), done);
+    TR_TRY_GOTO(tr_each_line(metrics_path, history_count, &lines), done);
     replay_t replay = {.board = board, .every = 1 + lines / MAX_POINTS};
-    TR_TRY_GOTO(history_visit(metrics_path, history_replay, &replay), done);
+    TR_TRY_GOTO(tr_each_line(metrics_path, history_replay, &replay), done);
+    TR_TRY_GOTO(replay.status, done);
     config_as_table(config_text, &table);
     TR_TRY_GOTO(table.status, done);
     TR_TRY_GOTO(tr_events_text(board->events, "config", 0, board->unix_sec, table.text), done);

@@ -3,6 +3,7 @@
 #include "comparison_int.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/json_text.h"
 #include "base/stats.h"
 
 #include <math.h>
@@ -193,8 +194,9 @@ static void entry_count_steps(tr_entry_t *e) {
 static tr_status_t comparison_add(tr_comparison_t *c, const tr_record_t *r) {
     tr_entry_t e = {.record = r, .state = tr_run_state(r)};
     char path[4096];
+    json_error_t error;
     if (tr_exists_in(r->path, "checkpoints/latest/state.json", path)) {
-        json_t *state = json_load_file(path, 0, NULL);
+        json_t *state = tr_json_load_file(path, &error);
         e.learned = json_incref(json_object_get(state, "data"));
         json_decref(state);
     }

@@ -1,5 +1,6 @@
 /* Reads what a run folder records: its summary, sessions, metrics and verdict. */
 #include "base/file.h"
+#include "base/json_text.h"
 #include "config/ini.h"
 #include "record.h"
 #include "record_int.h"
@@ -54,7 +55,8 @@ static tr_status_t record_read_summary(tr_record_t *r) {
         r->summary = json_object();
         return TR_OK;
     }
-    r->summary = json_load_file(path, 0, &error);
+    r->summary = tr_json_load_file(path, &error);
+    if (!r->summary && error.line < 0) return tr_error_last()->code;
     if (!r->summary) return TR_FAIL(TR_ERR_DATA, "%s, line %d: %s", path, error.line, error.text);
     if (!json_is_object(r->summary))
         return TR_FAIL(TR_ERR_DATA, "%s: expected a JSON object", path);
@@ -66,7 +68,7 @@ static tr_status_t record_read_profile(tr_record_t *r) {
     char path[4096];
     json_error_t error;
     TR_TRY(tr_path_join(r->path, "profile/profile.json", path));
-    r->profile = json_load_file(path, 0, &error);
+    r->profile = tr_json_load_file(path, &error);
     return TR_OK;
 }
 

@@ -4,7 +4,6 @@
 #include "base/mem.h"
 #include "base/str.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,20 +11,13 @@
 
 /* -- reading ----------------------------------------------------------------------------------- */
 
-/* Calls `take` with every line; a killed process may have left a partial line. */
+/* A killed process may have left a partial line. */
 static tr_status_t record_each_line(const char *dir, const char *name,
-                                    void (*take)(void *self, const char *text, size_t bytes),
+                                    bool (*take)(void *self, const char *text, size_t bytes),
                                     void *self) {
-    char path[4096], *text = NULL;
-    size_t room = 0;
-    ssize_t bytes;
+    char path[4096];
     TR_TRY(tr_path_join(dir, name, path));
-    FILE *file = fopen(path, "re");
-    if (!file) return errno == ENOENT ? TR_OK : tr_io_fail("open", path, errno);
-    while ((bytes = getline(&text, &room, file)) >= 0) take(self, text, (size_t)bytes);
-    free(text);
-    fclose(file);
-    return TR_OK;
+    return tr_each_line(path, take, self);
 }
 
 /* Reads the lines of metrics. JSON is read only of lines that are kept: a long run has 100,000. */
@@ -39,23 +31,25 @@ static bool text_is_validation(const char *text) {
     return strstr(text, "\"valid_loss\"") != NULL;
 }
 
-static void reader_count(void *self, const char *text, size_t bytes) {
+static bool reader_count(void *self, const char *text, size_t bytes) {
     (void)bytes;
     ((metrics_reader_t *)self)->training += !text_is_validation(text);
+    return true;
 }
 
-static void reader_take(void *self, const char *text, size_t bytes) {
+static bool reader_take(void *self, const char *text, size_t bytes) {
     metrics_reader_t *reader = self;
     const bool is_validation = text_is_validation(text);
     if (!is_validation) {
         const int64_t i = reader->training++;
-        if (i < reader->skip || i % reader->every != 0) return;
+        if (i < reader->skip || i % reader->every != 0) return true;
     }
     json_t *line = json_loadb(text, bytes, 0, NULL);
     if (json_is_object(line) && !json_object_get(line, "alert"))
         json_array_append(is_validation ? reader->record->validation : reader->record->training,
                           line);
     json_decref(line);
+    return true;
 }
 
 static tr_status_t record_read_metrics(tr_record_t *r, tr_lines_t lines) {
@@ -70,7 +64,7 @@ static tr_status_t record_read_metrics(tr_record_t *r, tr_lines_t lines) {
     return record_each_line(r->path, "metrics.jsonl", reader_take, &reader);
 }
 
-static void record_take_session(void *self, const char *text, size_t bytes) {
+static bool record_take_session(void *self, const char *text, size_t bytes) {
     tr_record_t *r = self;
     json_t *line = json_loadb(text, bytes, 0, NULL);
     const char *event = json_string_value(json_object_get(line, "event"));
@@ -78,7 +72,7 @@ static void record_take_session(void *self, const char *text, size_t bytes) {
     json_t *number = json_object_get(line, "session"), *last;
     if (!event || !json_is_integer(number)) {
         json_decref(line);
-        return;
+        return true;
     }
     last = json_array_get(r->sessions, count - 1);
     if (!json_equal(json_object_get(last, "session"), number)) {
@@ -88,6 +82,7 @@ static void record_take_session(void *self, const char *text, size_t bytes) {
     if (strcmp(event, "start") == 0 || strcmp(event, "end") == 0)
         json_object_set(last, event, line);
     json_decref(line);
+    return true;
 }
 
 tr_status_t tr_record_read_lines(tr_record_t *r, tr_lines_t lines) {

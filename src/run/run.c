@@ -23,6 +23,7 @@
 struct tr_run {
     char *dir, *checkpoint_dir, *metrics_path;
     int lock_fd, metrics_fd;
+    int dir_fd;    /* of the folder itself; -1: unknown */
     bool is_new;   /* this session created the folder, and the run has not begun */
     tr_str_t line; /* kept, so that metrics lines after the first allocate nothing */
 };
@@ -266,35 +267,32 @@ static bool is_later(const json_t *line, int64_t last, bool with_valid) {
     return step > last || (step == last && !with_valid && json_object_get(line, "valid_loss"));
 }
 
-/* Bytes before the first line of a step after `last`, or of its validation, and before an
+/* Counts the bytes before the first line of a step after `last`, or of its validation, and before an
  * incomplete last line. */
-static tr_status_t leading_bytes(const tr_run_t *run, int64_t last, bool with_valid, off_t *out) {
-    FILE *file = fopen(run->metrics_path, "re");
-    char *text = NULL;
-    size_t room = 0;
-    ssize_t bytes;
-    if (!file) return tr_io_fail("open", run->metrics_path, errno);
-    *out = 0;
-    while ((bytes = getline(&text, &room, file)) > 0 && text[bytes - 1] == '\n') {
-        json_t *line = last < INT64_MAX ? json_loadb(text, (size_t)bytes, 0, NULL) : NULL;
-        const bool later = is_later(line, last, with_valid);
-        json_decref(line);
-        if (later) break;
-        *out += bytes;
-    }
-    const tr_status_t status = ferror(file) ? tr_io_fail("read", run->metrics_path, errno) : TR_OK;
-    free(text);
-    fclose(file);
-    return status;
+typedef struct {
+    int64_t last;
+    bool with_valid;
+    off_t bytes;
+} leading_t;
+
+static bool leading_take(void *self, const char *text, size_t bytes) {
+    leading_t *leading = self;
+    if (text[bytes - 1] != '\n') return false;
+    json_t *line = leading->last < INT64_MAX ? json_loadb(text, bytes, 0, NULL) : NULL;
+    const bool later = is_later(line, leading->last, leading->with_valid);
+    json_decref(line);
+    if (!later) leading->bytes += (off_t)bytes;
+    return !later;
 }
 
 tr_status_t tr_run_metrics_rewind(tr_run_t *run, int64_t step, bool with_valid) {
     struct stat info;
-    off_t kept = 0;
-    TR_TRY(leading_bytes(run, step, with_valid, &kept));
+    leading_t leading = {.last = step, .with_valid = with_valid};
+    if (access(run->metrics_path, F_OK) != 0) return tr_io_fail("open", run->metrics_path, errno);
+    TR_TRY(tr_each_line(run->metrics_path, leading_take, &leading));
     if (fstat(run->metrics_fd, &info) != 0) return tr_io_fail("examine", run->metrics_path, errno);
     /* In place, so that programs that follow the file keep following it. */
-    if (kept < info.st_size && ftruncate(run->metrics_fd, kept) != 0)
+    if (leading.bytes < info.st_size && ftruncate(run->metrics_fd, leading.bytes) != 0)
         return tr_io_fail("shorten", run->metrics_path, errno);
     return TR_OK;
 }
@@ -345,6 +343,7 @@ static tr_status_t open_dir(const char *dir, const way_t *way, tr_run_t **out) {
     if (way->only_new && !is_new) return TR_OK;
     TR_TRY(tr_alloc(sizeof *run, "run", &run));
     run->lock_fd = run->metrics_fd = -1;
+    run->dir_fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
     TR_TRY_GOTO(tr_strdup(dir, &run->dir), fail);
     TR_TRY_GOTO(run_join(dir, "checkpoints", &run->checkpoint_dir), fail);
     TR_TRY_GOTO(open_files(run, is_new, way), fail);
@@ -400,11 +399,27 @@ void tr_run_close(tr_run_t **closing) {
     if (run->is_new && run->checkpoint_dir) remove_new(run);
     if (run->metrics_fd >= 0) close(run->metrics_fd);
     if (run->lock_fd >= 0) close(run->lock_fd);
+    if (run->dir_fd >= 0) close(run->dir_fd);
     tr_str_free(&run->line);
     tr_free(&run->metrics_path);
     tr_free(&run->checkpoint_dir);
     tr_free(&run->dir);
     tr_free(closing);
+}
+
+tr_status_t tr_run_check_there(const tr_run_t *run) {
+    struct stat opened, found;
+    if (run->dir_fd < 0 || fstat(run->dir_fd, &opened) != 0) return TR_OK;
+    const bool exists = stat(run->dir, &found) == 0;
+    if (exists ? opened.st_dev == found.st_dev && opened.st_ino == found.st_ino
+               : errno != ENOENT && errno != ENOTDIR)
+        return TR_OK;
+    return TR_FAIL(TR_ERR_IO,
+                   "the run folder %s %s while this run was in it: it was renamed or deleted. The "
+                   "run ends, because its checkpoints would be lost. If the folder was renamed, "
+                   "give it its name again and start the run again: it resumes from its newest "
+                   "checkpoint",
+                   run->dir, exists ? "became another folder" : "disappeared");
 }
 
 const char *tr_run_dir(const tr_run_t *run) {

@@ -36,6 +36,8 @@ void tr_run_close(tr_run_t **run);
 /* On ranks other than 0: adds the log in the run folder `dir` to this rank's log files. Does
  * nothing if the folder is not visible on this node. */
 void tr_run_join_log(const char *dir);
+/* TR_ERR_IO if the path of the run folder no longer leads to the folder that tr_run_open opened. */
+tr_status_t tr_run_check_there(const tr_run_t *run);
 const char *tr_run_dir(const tr_run_t *run);
 const char *tr_run_checkpoint_dir(const tr_run_t *run);
 /* Whether the existing path `path` is the run folder or in it. */

@@ -14,25 +14,22 @@
 
 static const char file_name[] = "sessions.jsonl";
 
+static bool starts_take(void *self, const char *text, size_t bytes) {
+    tr_starts_t *starts = self;
+    json_t *line = json_loadb(text, bytes, 0, NULL);
+    const char *event = json_string_value(json_object_get(line, "event"));
+    const double write_sec = json_number_value(json_object_get(line, "checkpoint_write_sec"));
+    if (event && strcmp(event, "start") == 0) starts->count++;
+    starts->slowest_write_sec = fmax(starts->slowest_write_sec, write_sec);
+    json_decref(line);
+    return true;
+}
+
 tr_status_t tr_starts_read(const char *run_dir, tr_starts_t *out) {
-    char path[4096], *line = NULL;
-    size_t room = 0;
-    ssize_t bytes;
+    char path[4096];
     *out = (tr_starts_t){0};
     TR_TRY(tr_path_join(run_dir, file_name, path));
-    FILE *file = fopen(path, "re");
-    if (!file) return errno == ENOENT ? TR_OK : tr_io_fail("open", path, errno);
-    while ((bytes = getline(&line, &room, file)) >= 0) {
-        json_t *read = json_loadb(line, (size_t)bytes, 0, NULL);
-        const char *event = json_string_value(json_object_get(read, "event"));
-        const double write_sec = json_number_value(json_object_get(read, "checkpoint_write_sec"));
-        if (event && strcmp(event, "start") == 0) out->count++;
-        out->slowest_write_sec = fmax(out->slowest_write_sec, write_sec);
-        json_decref(read);
-    }
-    free(line);
-    fclose(file);
-    return TR_OK;
+    return tr_each_line(path, starts_take, out);
 }
 
 static tr_starts_fault_t starts_fault_of(const json_t *line) {
@@ -47,23 +44,30 @@ static tr_starts_fault_t starts_fault_of(const json_t *line) {
     return fault;
 }
 
+typedef struct {
+    const tr_starts_fault_t *mine;
+    tr_starts_fault_t *other;
+    bool found;
+} fault_search_t;
+
+static bool fault_search_take(void *self, const char *text, size_t bytes) {
+    fault_search_t *search = self;
+    const tr_starts_fault_t *mine = search->mine;
+    tr_starts_fault_t *out = search->other;
+    json_t *line = json_loadb(text, bytes, 0, NULL);
+    *out = starts_fault_of(line);
+    json_decref(line);
+    search->found = out->session < mine->session && strcmp(out->name, mine->name) == 0 &&
+                    llabs(out->step - mine->step) <= 1 && strcmp(out->node, mine->node) != 0;
+    return !search->found;
+}
+
 bool tr_starts_had_fault(const char *run_dir, const tr_starts_fault_t *mine,
                          tr_starts_fault_t *out) {
-    char path[4096], *text = NULL;
-    size_t room = 0;
-    ssize_t bytes;
-    bool found = false;
-    FILE *file = tr_path_join(run_dir, file_name, path) == TR_OK ? fopen(path, "re") : NULL;
-    while (file && !found && (bytes = getline(&text, &room, file)) >= 0) {
-        json_t *line = json_loadb(text, (size_t)bytes, 0, NULL);
-        *out = starts_fault_of(line);
-        json_decref(line);
-        found = out->session < mine->session && strcmp(out->name, mine->name) == 0 &&
-                llabs(out->step - mine->step) <= 1 && strcmp(out->node, mine->node) != 0;
-    }
-    free(text);
-    if (file) fclose(file);
-    return found;
+    char path[4096];
+    fault_search_t search = {.mine = mine, .other = out};
+    return tr_path_join(run_dir, file_name, path) == TR_OK &&
+           tr_each_line(path, fault_search_take, &search) == TR_OK && search.found;
 }
 
 tr_status_t tr_starts_append(const char *run_dir, json_t *line) {

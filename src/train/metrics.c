@@ -430,9 +430,10 @@ json_t *tr_metrics_facts(const tr_metrics_t *r) {
 
 bool tr_metrics_is_done(const tr_run_t *run, int64_t steps) {
     char path[4096];
+    json_error_t error;
     if (snprintf(path, sizeof path, "%s/summary.json", tr_run_dir(run)) >= (int)sizeof path)
         return false;
-    json_t *summary = json_load_file(path, 0, NULL);
+    json_t *summary = tr_json_load_file(path, &error);
     const char *status = json_string_value(json_object_get(summary, "status"));
     const bool done = status && strcmp(status, "done") == 0 &&
                       json_integer_value(json_object_get(summary, "steps")) == steps;

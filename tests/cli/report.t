@@ -252,6 +252,19 @@ ok $? "a run that is running or was killed"
 echo '{"status":' >dead/summary.json
 report dead --out no; [ $? = 65 ] && names out dead/summary.json
 ok $? "a summary that is not JSON"
+# A pipe, which nobody writes to, and a file of 1 TB without an end of line: nothing waits or reads on.
+for file in metrics.jsonl sessions.jsonl summary.json; do
+    rm -rf odd && cp -r run odd && rm odd/$file && mkfifo odd/$file
+    timeout 60 "$TRAINER" top odd --once >out 2>&1; [ $? = 65 ] && once out "trainer: error & odd/$file" ||
+        echo "pipe $file"
+    rm odd/$file && truncate -s 1T odd/$file
+    timeout 60 "$TRAINER" report odd --out no >out 2>&1; [ $? = 65 ] && once out "trainer: error & odd/$file" ||
+        echo "1 TB $file"
+done >odd.txt
+rm -rf odd && cp -r run odd && rm odd/metrics.jsonl && mkfifo odd/metrics.jsonl
+timeout 60 "$TRAINER" compare odd run >out 2>&1; [ $? = 65 ] && once out "trainer: error & odd/metrics.jsonl" &&
+    [ ! -s odd.txt ]
+ok $? "pipes and endless files in a run folder: refused by name"
 hostile=$'<script>"&\'\n\377;$(touch hit)`touch hit`\'; set print'
 cp -r run "$hostile"
 report "$hostile" run --out h

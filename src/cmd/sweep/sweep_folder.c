@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "base/folders.h"
+#include "base/json_text.h"
 #include "config/field.h"
 #include "report/run_state.h"
 #include "trainer/log.h"
@@ -158,7 +159,7 @@ tr_status_t sweep_open(const char *out, const char *config_path, bool reads_only
     tr_status_t status = TR_OK;
     *sweep = (sweep_t){.out = out, .lock_fd = -1};
     if (!reads_only) TR_TRY_GOTO(sweep_take_lock(sweep), done);
-    if (tr_exists_in(out, file_name, path) && !(file = json_load_file(path, 0, &error)))
+    if (tr_exists_in(out, file_name, path) && !(file = tr_json_load_file(path, &error)))
         TR_TRY_GOTO(TR_FAIL(TR_ERR_DATA,
                             "%s:%d: expected JSON: %s; restore the file, or choose another --out",
                             path, error.line, error.text),

@@ -132,7 +132,7 @@ done:
 /* The end of a file, as far as it fits. */
 static void read_tail(const char *path, char *text, size_t bytes) {
     struct stat info;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     ssize_t count = 0;
     if (fd >= 0 && fstat(fd, &info) == 0)
         count = pread(fd, text, bytes - 1,

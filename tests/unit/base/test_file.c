@@ -8,6 +8,7 @@
 #include "../../support/ok.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -35,6 +36,47 @@ static void a_read_beyond_the_end(void **state) {
     const int folder = open(".", O_RDONLY);
     assert_int_equal(tr_read_at(folder, "folder", 0, 1, out), TR_ERR_IO);
     close(folder);
+}
+
+typedef struct {
+    char text[64];
+    size_t longest, lines, most;
+} lines_t;
+
+static bool lines_take(void *self, const char *text, size_t bytes) {
+    lines_t *lines = self;
+    assert_int_equal(text[bytes], 0);
+    if (bytes > lines->longest) lines->longest = bytes;
+    if (strlen(lines->text) + bytes < sizeof lines->text) strcat(strcat(lines->text, text), "|");
+    return ++lines->lines < lines->most;
+}
+
+static void each_line_of_a_file(void **state) {
+    static char longest[1 << 20];
+    lines_t lines = {.most = 100};
+    OK(tr_each_line("absent", lines_take, &lines));
+    put("lines", "");
+    OK(tr_each_line("lines", lines_take, &lines));
+    assert_int_equal(lines.lines, 0);
+    put("lines", "one\n\nthree\nhalf");
+    OK(tr_each_line("lines", lines_take, &lines));
+    assert_string_equal(lines.text, "one\n|\n|three\n|half|");
+    lines = (lines_t){.most = 2};
+    OK(tr_each_line("lines", lines_take, &lines));
+    assert_string_equal(lines.text, "one\n|\n|");
+    /* the longest line, after one that moves it in the buffer, and one that is too long */
+    memset(longest, 'x', sizeof longest - 1);
+    for (int extra = 0; extra < 2; extra++) {
+        FILE *file = fopen("lines", "w");
+        fprintf(file, "first\n%.*s%s\nlast\n", (int)sizeof longest - 2, longest, extra ? "xx" : "");
+        fclose(file);
+        lines = (lines_t){.most = 100};
+        assert_int_equal(tr_each_line("lines", lines_take, &lines), extra ? TR_ERR_DATA : TR_OK);
+        assert_string_equal(lines.text, extra ? "first\n|" : "first\n|last\n|");
+        if (extra) assert_error_names("lines & byte 6 & 1048576");
+        if (!extra) assert_int_equal(lines.longest, (1 << 20) - 1);
+    }
+    assert_int_equal(tr_each_line(".", lines_take, &lines), TR_ERR_DATA);
 }
 
 static void a_link_is_replaced_and_not_followed(void **state) {
@@ -76,6 +118,7 @@ static void a_limit_of_file_sizes_is_named(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_read_beyond_the_end),
+        cmocka_unit_test(each_line_of_a_file),
         cmocka_unit_test(a_link_is_replaced_and_not_followed),
         cmocka_unit_test(a_limit_of_file_sizes_is_named),
     };
