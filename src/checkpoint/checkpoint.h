@@ -149,8 +149,9 @@ typedef struct tr_checkpointer tr_checkpointer_t;
 typedef struct {
     const char *dir;
     int64_t keep;
-    /* Called by the writer thread before it writes a checkpoint; NULL: nothing. */
-    void (*before)(void *self);
+    /* Called by the writer thread before it writes a checkpoint, which fails if this does; NULL:
+     * nothing. */
+    tr_status_t (*before)(void *self);
     void *self;
 } tr_checkpointer_params_t;
 typedef struct {

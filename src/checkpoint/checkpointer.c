@@ -19,7 +19,7 @@
 struct tr_checkpointer {
     char *dir;
     int64_t keep;
-    void (*before)(void *self);
+    tr_status_t (*before)(void *self);
     void *self;
     /* of the thread: seen by this run; not yet saved; -1: none */
     int64_t best_step, best_missed;
@@ -57,9 +57,10 @@ static void checkpointer_save(tr_checkpointer_t *c) {
     tr_checkpointer_stats_t now = c->stats;
     const double begin = tr_clock_sec(), traced = tr_trace_begin();
     char *path = NULL;
-    if (c->before) c->before(c->self);
     tr_error_clear();
-    if (tr_checkpoint_write(c->dir, &c->content, &path) == TR_OK) {
+    tr_status_t status = c->before ? c->before(c->self) : TR_OK;
+    if (status == TR_OK) status = tr_checkpoint_write(c->dir, &c->content, &path);
+    if (status == TR_OK) {
         if (c->content.step == c->best_missed) c->best_step = c->best_missed;
         checkpointer_tidy(c, c->content.step);
         now.saved++;

@@ -16,7 +16,9 @@ enum { PATH_BYTES = 4096 };
 static char target[PATH_BYTES], temporary[PATH_BYTES];
 /* Another file, because a handler may interrupt the writing of the first. */
 static char provisional[PATH_BYTES];
-static char slurm_job[64] = "-", slurm_restart[32] = "-"; /* "-": outside SLURM */
+/* A file that has room for a verdict, for a disk that is full by then. */
+static char spare[PATH_BYTES];
+static char slurm_job[64] = "-", slurm_restart[32] = "-";       /* "-": outside SLURM */
 static const char provisional_lines[] = "again\nprovisional\n"; /* its first lines */
 
 static const char *environment(const char *name, const char *absent) {
@@ -33,7 +35,8 @@ void tr_verdict_open(const char *path) {
     if (!path || snprintf(target, sizeof target, "%s", path) >= PATH_BYTES ||
         snprintf(temporary, sizeof temporary, "%s.%s.%ld", path, host, (long)getpid()) >=
             PATH_BYTES ||
-        snprintf(provisional, sizeof provisional, "%s.early", temporary) >= PATH_BYTES)
+        snprintf(provisional, sizeof provisional, "%s.early", temporary) >= PATH_BYTES ||
+        snprintf(spare, sizeof spare, "%s.room", path) >= PATH_BYTES)
         target[0] = '\0';
 }
 
@@ -81,7 +84,7 @@ static void verdict_compose(int code, const char *reason, const char *node, bool
 
 static bool verdict_is_provisional(void) {
     char text[sizeof provisional_lines - 1];
-    const int fd = open(target, O_RDONLY | O_CLOEXEC);
+    const int fd = open(target, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return false;
     const ssize_t bytes = read(fd, text, sizeof text);
     close(fd);
@@ -101,17 +104,44 @@ static bool verdict_write_file(const char *path, const text_t *text) {
     if (fd < 0) return false;
     const bool written =
         write(fd, text->bytes, text->length) == (ssize_t)text->length && fsync(fd) == 0;
-    return close(fd) == 0 && written;
+    if (close(fd) == 0 && written) return true;
+    unlink(path);
+    return false;
+}
+
+/* Writes over a file that has room already: the spare one, or a provisional verdict. Of several
+ * ranks one gets it, by the rename. */
+static bool verdict_write_over(const char *path, const text_t *text) {
+    if (rename(spare, path) != 0 && !(verdict_is_provisional() && rename(target, path) == 0))
+        return false;
+    const int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    const bool written = fd >= 0 &&
+                         pwrite(fd, text->bytes, text->length, 0) == (ssize_t)text->length &&
+                         ftruncate(fd, (off_t)text->length) == 0 && fsync(fd) == 0;
+    if (fd >= 0) close(fd);
+    if (!written) unlink(path);
+    return written;
+}
+
+static void verdict_write_to(const char *path, const text_t *text) {
+    if (verdict_write_file(path, text) || verdict_write_over(path, text))
+        verdict_put_in_place(path);
+}
+
+void tr_verdict_reserve(void) {
+    text_t room;
+    if (!target[0]) return;
+    room.length = sizeof room.bytes;
+    memset(room.bytes, '\n', room.length);
+    (void)verdict_write_file(spare, &room);
 }
 
 void tr_verdict_write(int code, const char *reason, const char *node) {
     text_t text = {.length = 0};
     if (!target[0]) return;
     verdict_compose(code, reason, node, false, &text);
-    if (verdict_write_file(temporary, &text))
-        verdict_put_in_place(temporary);
-    else
-        unlink(temporary);
+    verdict_write_to(temporary, &text);
+    unlink(spare);
 }
 
 void tr_verdict_provisional(const char *reason) {
@@ -119,10 +149,7 @@ void tr_verdict_provisional(const char *reason) {
     const int kept = errno;
     if (!target[0]) return;
     verdict_compose(TR_ERR_RETRY, reason, NULL, true, &text);
-    if (verdict_write_file(provisional, &text))
-        verdict_put_in_place(provisional);
-    else
-        unlink(provisional);
+    verdict_write_to(provisional, &text);
     errno = kept;
 }
 

@@ -24,6 +24,9 @@ void tr_verdict_open(const char *path);
 /* Removes the verdict of an earlier session. TR_ERR_IO, TR_ERR_PERMISSION if it cannot be
  * removed. */
 tr_status_t tr_verdict_clear(void);
+/* Puts a file of 2 KiB beside the verdict, so that one can be written where the disk is full by then:
+ * it becomes the verdict. Writing a verdict removes it. */
+void tr_verdict_reserve(void);
 /* Writes the verdict for exit code `code`, unless the file exists. node may be NULL or "". Failures
  * are ignored, because the exit code has the same information. Does not allocate or lock, so the
  * watchdog may call it. */

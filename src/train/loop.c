@@ -34,6 +34,7 @@ static bool loop_save_due(loop_t *l, int64_t step) {
 
 static tr_status_t loop_summarize(loop_t *l, const char *status) {
     const tr_snapshot_t *snapshot = l->saving.snapshot;
+    tr_watchdog_phase(l->world, TR_PHASE_CHECKPOINT, l->state.step); /* a slow disk */
     const tr_metrics_end_t end = {.status = status,
                                   .engine = l->collectives ? l->collectives->engine : NULL,
                                   .steps = l->state.step,
@@ -107,7 +108,7 @@ static tr_status_t loop_after_step(loop_t *l) {
                         (l->is_between ? l->saving.is_due : loop_save_due(l, l->state.step)),
                is_validated = l->state.valid_pending;
     bool is_best = false;
-    if (tr_loop_is_root(l)) tr_loop_note_written(l);
+    if (tr_loop_is_root(l)) TR_TRY(tr_loop_note_written(l));
     if (is_validated) {
         if (is_due || tr_loop_state_save_pending(&l->state)) TR_TRY(loop_save(l, false));
         TR_TRY(loop_validate(l, &is_best));
@@ -147,7 +148,7 @@ static tr_status_t loop_step(loop_t *l, int64_t step, bool *out_stopped) {
     /* Whether a checkpoint of the pending step may be taken between the halves of this one. It is
      * decided before this one begins, because its update then has to wait. */
     bool may_save = false;
-    if (tr_loop_is_root(l)) tr_loop_save_in_haste(l);
+    if (tr_loop_is_root(l)) TR_TRY(tr_loop_save_in_haste(l));
     if (step > l->state.step && tr_loop_is_root(l)) {
         l->saving.is_due = loop_save_due(l, l->state.step + 1);
         may_save = l->saving.is_due || tr_loop_state_save_pending(&l->state);
@@ -220,6 +221,16 @@ static tr_status_t loop_finish(loop_t *l) {
     return loop_summarize(l, "done");
 }
 
+/* The run folder is gone, and its path may lead to the folder of another run by now: nothing more is
+ * written there. */
+static void loop_forget_folder(loop_t *l) {
+    tr_run_settings_t run;
+    tr_config_read(l->config, &tr_run_config, &run);
+    if (!run.verdict[0]) tr_verdict_open(NULL);
+    l->start.has_begun = false;
+    l->metrics.run = NULL;
+}
+
 tr_status_t tr_train(const tr_config_t *config, tr_world_t *world,
                      const tr_train_params_t *params) {
     loop_t l = {.params = params,
@@ -238,7 +249,10 @@ tr_status_t tr_train(const tr_config_t *config, tr_world_t *world,
     const tr_error_t error = *tr_error_last(); /* of the run: it remains the last one recorded */
     const bool is_alone = l.info->size > 1 && error.fault[0] && error.origin == TR_ORIGIN_OPEN;
     const bool is_good = status == TR_OK || (status == TR_ERR_RETRY && !is_alone);
-    tr_watchdog_phase(world, TR_PHASE_END, l.state.step);
+    if (status != TR_OK && l.run && tr_run_check_there(l.run) != TR_OK) loop_forget_folder(&l);
+    /* While rank 0 writes its last files to a slow disk, the others wait. */
+    tr_watchdog_phase(world, tr_loop_is_root(&l) ? TR_PHASE_CHECKPOINT : TR_PHASE_END,
+                      l.state.step);
     if (tr_loop_is_root(&l) && is_good) tr_verdict_write((int)status, error.message, error.node);
     if (tr_loop_is_root(&l)) tr_history_end(&l, status);
     tr_signals_restore();
@@ -254,6 +268,7 @@ tr_status_t tr_train(const tr_config_t *config, tr_world_t *world,
     if (!tr_recorder_stop(&l.recorder, !is_good))
         l.run = NULL, l.board = NULL; /* the thread uses them */
     tr_board_close(&l.board);
+    tr_watchdog_phase(world, TR_PHASE_END, l.state.step);
     /* A rank that failed alone returns at once: its peers wait in a collective, and only the caller
      * can end them. */
     if (is_good || l.info->size == 1)

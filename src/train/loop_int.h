@@ -130,8 +130,9 @@ tr_status_t tr_loop_test(loop_t *l, tr_eval_outcome_t *out);
 /* loop_save.c. Except for the last two, only rank 0 does anything. */
 /* Writes the state.json of the current step to saving.state_text. */
 tr_status_t tr_loop_describe_state(loop_t *l);
-/* When the writer is idle: takes note of how the last checkpoint ended, and warns of a failure. */
-void tr_loop_note_written(loop_t *l);
+/* When the writer is idle: takes note of how the last checkpoint ended, and warns of a failure. An
+ * error where the run folder is gone. */
+tr_status_t tr_loop_note_written(loop_t *l);
 /* Sets the time to stop for run.until, with the margin that a checkpoint needs. */
 void tr_loop_watch_time(const loop_t *l);
 /* Passes a snapshot of the state to the writer, unless one of this step was saved. If the writer is
@@ -141,7 +142,7 @@ tr_status_t tr_loop_save(loop_t *l, bool must);
 tr_status_t tr_loop_submit(loop_t *l);
 /* Waits for a checkpoint that CONT asked for, because the process may be killed soon; between
  * steps. */
-void tr_loop_save_in_haste(loop_t *l);
+tr_status_t tr_loop_save_in_haste(loop_t *l);
 /* Waits for the checkpoint being written, before an error ends the run. */
 void tr_loop_finish_writing(loop_t *l);
 /* Declares this step the best: links its checkpoint, which is saved if it was not. */

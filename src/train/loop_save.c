@@ -12,23 +12,25 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define RETRY_SEC 2 /* between attempts to save the last checkpoint */
+#define RETRY_SEC     2 /* between attempts to save the last checkpoint */
 #define SLOW_DISK_SEC 5 /* of waiting, before the log says so */
 
-void tr_loop_note_written(loop_t *l) {
+tr_status_t tr_loop_note_written(loop_t *l) {
     if (!tr_loop_state_is_writing(&l->state) || tr_checkpointer_busy(l->saving.checkpointer))
-        return;
+        return TR_OK;
     const tr_checkpointer_stats_t stats = tr_checkpointer_stats(l->saving.checkpointer);
     if (stats.last_error.code == TR_OK) {
         (void)tr_loop_state_save(&l->state, TR_SAVE_WRITTEN);
         l->saving.slowest_write_sec = fmax(l->saving.slowest_write_sec, stats.last_write_sec);
         tr_loop_watch_time(l);
-        return;
+        return TR_OK;
     }
     (void)tr_loop_state_save(&l->state, TR_SAVE_FAILED);
+    TR_TRY(tr_run_check_there(l->run));
     TR_WARN(
         "cannot save the checkpoint; training continues, and the next one will be attempted: %s",
         stats.last_error.message);
+    return TR_OK;
 }
 
 void tr_loop_watch_time(const loop_t *l) {
@@ -106,14 +108,15 @@ static void loop_wait_for_writer(loop_t *l) {
     (void)tr_checkpointer_wait(l->saving.checkpointer);
 }
 
-void tr_loop_save_in_haste(loop_t *l) {
+tr_status_t tr_loop_save_in_haste(loop_t *l) {
     tr_signals_settle();
-    if (!l->saving.hurries || l->saving.has_content) return;
+    if (!l->saving.hurries || l->saving.has_content) return TR_OK;
     if (tr_loop_state_is_writing(&l->state)) loop_wait_for_writer(l);
-    tr_loop_note_written(l);
-    if (tr_loop_state_save_pending(&l->state)) return; /* it is saved after the next step */
+    TR_TRY(tr_loop_note_written(l));
+    if (tr_loop_state_save_pending(&l->state)) return TR_OK; /* it is saved after the next step */
     l->saving.hurries = false;
     if (l->state.saved_step >= 0) tr_signals_saved();
+    return TR_OK;
 }
 
 void tr_loop_finish_writing(loop_t *l) {
@@ -128,7 +131,7 @@ void tr_loop_finish_writing(loop_t *l) {
 tr_status_t tr_loop_save(loop_t *l, bool must) {
     if (!tr_loop_is_root(l)) return TR_OK;
     if (must) loop_wait_for_writer(l);
-    tr_loop_note_written(l);
+    TR_TRY(tr_loop_note_written(l));
     return tr_loop_state_save(&l->state, TR_SAVE_DUE) == TR_SAVE_TAKE ? loop_take_snapshot(l)
                                                                       : TR_OK;
 }
@@ -148,7 +151,7 @@ static void loop_say_slow_disk(loop_t *l, double waited_sec) {
 tr_status_t tr_loop_save_best(loop_t *l) {
     const double start = tr_clock_sec();
     if (!tr_loop_is_root(l)) return TR_OK;
-    tr_loop_note_written(l);
+    TR_TRY(tr_loop_note_written(l));
     TR_TRY(tr_loop_save(l, l->state.saved_step != l->state.step));
     loop_say_slow_disk(l, tr_clock_sec() - start);
     tr_checkpointer_best(l->saving.checkpointer, l->state.step);
@@ -169,6 +172,7 @@ static tr_status_t loop_save_patiently(loop_t *l) {
     const double end = tr_clock_sec() + l->saving.settings.patience;
     const int asked = tr_signals_pending();
     tr_status_t status = tr_checkpointer_wait(l->saving.checkpointer);
+    if (status != TR_OK) TR_TRY(tr_run_check_there(l->run));
     if (status == TR_ERR_IO && tr_clock_sec() < end)
         TR_WARN("retrying the final checkpoint for up to %.0f s (checkpoint.patience): %s",
                 l->saving.settings.patience, tr_error_last()->message);
@@ -180,6 +184,7 @@ static tr_status_t loop_save_patiently(loop_t *l) {
         (void)tr_loop_state_save(&l->state, TR_SAVE_DUE);
         TR_TRY(loop_take_snapshot(l));
         status = tr_checkpointer_wait(l->saving.checkpointer);
+        if (status != TR_OK) TR_TRY(tr_run_check_there(l->run));
     }
     return status;
 }

@@ -78,16 +78,17 @@ static tr_status_t loop_check_room(const loop_t *l) {
 
 /* A run that resumes from a checkpoint finds the lines of all steps before it, unless the disk does
  * not take them. */
-static void loop_wait_for_lines(void *self) {
+static tr_status_t loop_before_writing(void *self) {
     enum { MOST_SEC = 10 };
     const loop_t *l = self;
     if (l->recorder) (void)tr_recorder_wait(l->recorder, MOST_SEC);
+    return tr_run_check_there(l->run);
 }
 
 static tr_status_t loop_open_checkpointer(loop_t *l) {
     const tr_checkpointer_params_t params = {.dir = tr_run_checkpoint_dir(l->run),
                                              .keep = l->saving.settings.keep,
-                                             .before = loop_wait_for_lines,
+                                             .before = loop_before_writing,
                                              .self = l};
     char resume_hint[TR_RESUME_HINT_BYTES];
     TR_TRY(tr_loop_describe_state(l)); /* its errors now, not at the first checkpoint */
@@ -123,6 +124,7 @@ static tr_status_t loop_begin_run(loop_t *l) {
     TR_TRY(tr_checkpoint_set_aside(tr_run_checkpoint_dir(l->run), l->state.step));
     tr_status_t status = tr_config_serialize(l->config, &text);
     if (status == TR_OK) status = tr_run_begin(l->run, text.text);
+    if (status == TR_OK) tr_verdict_reserve();
     tr_str_free(&text);
     return status;
 }

@@ -62,6 +62,27 @@ row "the disk is full for the last checkpoint, until there is room" "reported, r
 [ $held = 0 ] && [ $rc = 0 ] && [ "$(steps late)" = "60 " ] && [ "$(state whole)" = "$(state late)" ]
 ok $? "no space for the last one: tried until there is, code $rc"
 
+# No new file can be written any more, the verdict neither: it goes where room was kept for it.
+FAULT="FAIL_CALL=open FAIL_ON=/roomless/verdict.$(hostname) FAIL_HOW=ENOSPC FAIL_AT=1" \
+    start 1 net.ini run.dir=roomless train.steps=2
+begin=$(now)
+ended
+row "the disk is full when the verdict is written" "it is written over a file that kept room for it"
+[ $rc = 0 ] && [ "$(cat roomless/verdict)" = "$(printf 'done\njob - restart -')" ] &&
+    [ "$(ls roomless | grep -c verdict)" = 1 ]
+ok $? "no space for a new file: the verdict is there, code $rc"
+
+# Renamed while it runs, as by somebody who tidies up; another folder may have its name then.
+FAULT="$slow" start 2 net.ini run.dir=named $exact
+until_lines named/metrics.jsonl 12
+begin=$(now)
+mv named moved && mkdir named
+ended
+row "the run folder is renamed while the run is in it" "the job ends at the next checkpoint and says so"
+[ $rc = 74 ] && within "$sec" 60 && names out "trainer: error & named" && [ -z "$(ls -A named)" ] &&
+    restarted moved 1
+ok $? "a run folder that is renamed: code $rc after $sec s, and it goes on under its new name"
+
 touch full-disk
 FAULT="FAIL_CALL=write FAIL_ON=.tmp-step-00000060 FAIL_HOW=ENOSPC FAIL_AT=0 FAIL_WHILE=$PWD/full-disk" \
     start 1 net.ini run.dir=never $exact checkpoint.every=0 checkpoint.patience=300
@@ -194,19 +215,21 @@ ok $? "rank 0 alone fails: the checkpoint being written is finished"
 
 # A file system that is really full, where a user may mount one.
 cat >really.sh <<'EOS'
-mount -t tmpfs -o size=300k tmpfs small &&
-    FAIL_PACE=500 LD_PRELOAD=$fail_lib \
-        "$TRAINER" net.ini run.dir=small/run $exact checkpoint.keep=0 checkpoint.every=4 >out 2>&1
-echo "$? $(ls small/run/checkpoints | grep -c '^step-')"
+mount -t tmpfs -o size=300k tmpfs small || exit
+(until [ -e small/run/checkpoints/step-00000004 ]; do sleep 0.02; done
+    dd if=/dev/zero of=small/others bs=1k >/dev/null 2>&1) &
+FAIL_PACE=500 LD_PRELOAD=$fail_lib \
+    "$TRAINER" net.ini run.dir=small/run $exact checkpoint.keep=0 checkpoint.every=4 >out 2>&1
+echo "$? $(ls small/run/checkpoints | grep -c '^step-') $(head -n 1 small/run/verdict)"
 EOS
 mkdir small
 export exact fail_lib
-if result=$(unshare -rm bash really.sh 2>/dev/null) && [ "${result#* }" -gt 0 ]; then
-    read -r rc count <<<"$result"
+if result=$(unshare -rm bash really.sh 2>/dev/null) && read -r rc count verdict <<<"$result" && [ "$count" -gt 0 ]; then
     sec=-
     row "a file system of 300 KiB fills up" "reported each time; trains to the end; saved checkpoints stay"
-    [ "$rc" = 74 ] && [ "$(said small/run)" -ge 2 ] && names out "[0-9.]* KiB & small/run/checkpoints"
-    ok $? "a full tmpfs: code $rc, $count checkpoints are there"
+    [ "$rc" = 74 ] && [ "$(said small/run)" -ge 2 ] && names out "[0-9.]* KiB & small/run/checkpoints" &&
+        [[ $verdict = "no 74 "* ]]
+    ok $? "a full tmpfs: code $rc, $count checkpoints are there, and the verdict"
 else
     ok 0 "a full tmpfs # SKIP no file system can be mounted here"
 fi

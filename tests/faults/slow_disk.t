@@ -27,6 +27,13 @@ for file in metrics.jsonl log.txt; do
     wait "$job") &
     jobs+=($!)
 done
+# The last files take longer than a rank may be silent, and the others wait for rank 0.
+for file in summary.json verdict; do
+    (FAULT="FAIL_CALL=fsync FAIL_ON=/end-$file/$file FAIL_HOW=sleep:4000 FAIL_AT=1" \
+        start 2 net.ini run.dir=end-$file train.steps=2 checkpoint.every=0 parallel.timeout=1
+    wait "$job") &
+    jobs+=($!)
+done
 # A pipe that nobody reads, with room for 4 KiB.
 mkfifo pipe && exec 8<>pipe
 dd if=/dev/zero bs=4096 count=15 2>/dev/null >&8
@@ -40,4 +47,7 @@ ok $? "a write to metrics.jsonl or log.txt that never returns: the run ends with
 [ "$(head -n 1 unread/verdict)" = 'done' ] && [ "$(losses unread | wc -l)" = 60 ] && grep -q '"log_lines_lost"' \
     unread/summary.json && grep -q 'run folder unread' unread/log.txt
 ok $? "standard error that nobody reads: the files are whole"
+[ $status = 0 ] && [ "$(head -n 1 end-summary.json/verdict)" = 'done' ] &&
+    [ "$(head -n 1 end-verdict/verdict)" = 'done' ]
+ok $? "the summary and the verdict take 4 s, parallel.timeout is 1 s: the run ends as usual"
 echo "1..$n"

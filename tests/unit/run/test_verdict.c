@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -90,6 +91,17 @@ static void without_a_file_nothing_is_written(void **state) {
     OK(tr_verdict_clear());
 }
 
+/* For a full disk: tests/faults/disk.t fills one. */
+static void room_is_kept_until_a_verdict(void **state) {
+    struct stat room;
+    tr_verdict_reserve();
+    assert_int_equal(stat("a.verdict.room", &room), 0);
+    assert_in_range(room.st_size, 1000, 4096);
+    tr_verdict_write(TR_OK, "", NULL);
+    assert_string_equal(content(), "done\njob 17 restart 2\n");
+    assert_int_equal(access("a.verdict.room", F_OK), -1);
+}
+
 /* A failure leaves nothing behind and ends nothing. */
 static void folders_that_are_not_there(void **state) {
     tr_verdict_open("nowhere/verdict");
@@ -104,6 +116,7 @@ int main(void) {
         cmocka_unit_test_setup(a_provisional_one_gives_way, in_job),
         cmocka_unit_test_setup(long_texts_are_cut, in_job),
         cmocka_unit_test_setup(without_a_file_nothing_is_written, in_job),
+        cmocka_unit_test_setup(room_is_kept_until_a_verdict, in_job),
         cmocka_unit_test_setup(folders_that_are_not_there, in_job),
     };
     return cmocka_run_group_tests_name("verdict", tests, NULL, NULL);
