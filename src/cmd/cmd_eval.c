@@ -2,6 +2,7 @@
 #include "open_trained.h"
 #include "base/json_text.h"
 #include "data/columns.h"
+#include "trainer/log.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -13,10 +14,11 @@ enum { MATRIX_CLASSES = 20, PAIRS = 20, NAME_COLUMNS = 22 };
 typedef struct {
     const char *config, *weights, *json;
     cmd_words_t settings;
-    int split; /* index of `splits` */
+    int split; /* SPLIT_AUTO, or index of `splits` */
     bool last;
 } eval_options_t;
-static const tr_split_t splits[] = {TR_SPLIT_TEST, TR_SPLIT_VALID, TR_SPLIT_TRAIN};
+enum { SPLIT_AUTO };
+static const tr_split_t splits[] = {TR_SPLIT_TEST, TR_SPLIT_TEST, TR_SPLIT_VALID, TR_SPLIT_TRAIN};
 
 typedef struct {
     cmd_trained_t t;
@@ -275,10 +277,15 @@ static tr_status_t eval_run(void *options) {
                                          .weights = o->weights,
                                          .settings = o->settings,
                                          .last = o->last,
-                                         .split = splits[o->split]};
-    eval_t e = {.split = params.split, .name_columns = NAME_COLUMNS};
+                                         .split = splits[o->split],
+                                         .or_valid = o->split == SPLIT_AUTO};
+    eval_t e = {.name_columns = NAME_COLUMNS};
     tr_status_t status = TR_OK;
     TR_TRY_GOTO(cmd_trained_open(&params, &e.t), done);
+    e.split = e.t.s->params.split;
+    if (e.split != params.split)
+        TR_WARN("There are no test data (data.test is not set): these are the scores of the "
+                "validation data.");
     TR_TRY_GOTO(tr_trained_evaluate(&e.t, e.split, &e.scores), done);
     if (e.t.info->rank == 0) {
         const char *columns = e.t.s->preprocess->columns;
@@ -302,8 +309,9 @@ static const cmd_argument_t arguments[] = {
 };
 
 static const cmd_option_t options[] = {
-    CMD_OPTION_ENUM(eval_options_t, split, "--split", "test", "test|valid|train",
-                    "The data to evaluate on."),
+    CMD_OPTION_ENUM(eval_options_t, split, "--split", "auto", "auto|test|valid|train",
+                    "The data to evaluate on. auto: the test data, or the validation data where "
+                    "there are none."),
     CMD_OPTION_FLAG(eval_options_t, last, "--last",
                     "Of a run folder, evaluates the last checkpoint instead of the best."),
     CMD_OPTION_JSON(eval_options_t,
@@ -314,7 +322,7 @@ static const cmd_option_t options[] = {
 const cmd_command_t cmd_eval = {
     .name = "eval",
     .runs = CMD_ON_RANKS,
-    .summary = "Evaluates a trained model on data.test (or another split).",
+    .summary = "Evaluates a trained model on data.test, data.valid or data.train.",
     .help =
         "Runs alone or under mpirun, with the same result. RUN is a run folder or one of its "
         "checkpoints; its own config.ini is used, including the data settings. CHECKPOINT is a run "

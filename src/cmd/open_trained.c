@@ -56,6 +56,7 @@ tr_status_t cmd_trained_open(const cmd_trained_params_t *params, cmd_trained_t *
     const tr_trained_params_t trained = {.weights = params->weights,
                                          .last = params->last,
                                          .split = params->split,
+                                         .or_valid = params->or_valid,
                                          .prediction = params->prediction,
                                          .from_memory = params->from_memory,
                                          .build = params->build,

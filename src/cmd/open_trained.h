@@ -18,6 +18,7 @@ typedef struct {
     bool prediction;
     bool from_memory; /* no data are opened */
     tr_split_t split;
+    bool or_valid; /* as in tr_trained_params_t */
     /* If not NULL, builds the programs of a session without data, as in tr_session_params_t. */
     tr_status_t (*build)(tr_session_t *s, void *self);
     void *build_self;

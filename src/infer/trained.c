@@ -88,6 +88,7 @@ static tr_status_t open_session(tr_trained_t *t, const tr_trained_params_t *para
                                          .build = params->build,
                                          .build_self = params->build_self,
                                          .split = params->split,
+                                         .or_valid = params->or_valid,
                                          .inputs = params->from_memory ? &inputs : NULL,
                                          .trained_preprocess = t->preprocess,
                                          .precision = tr_state_precision(t->state_json),

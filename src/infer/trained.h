@@ -25,6 +25,7 @@ typedef struct {
     const char *weights; /* path for tr_weights_open */
     bool last;           /* of a run folder, the newest checkpoint instead of the best */
     tr_split_t split;    /* the split to open */
+    bool or_valid;       /* where there is no TR_SPLIT_TEST, TR_SPLIT_VALID: s->params.split */
     bool prediction;     /* outputs only: the data need no labels */
     /* prediction of samples in host memory: no data are opened, and there are small programs */
     bool from_memory;

@@ -111,7 +111,7 @@ static tr_status_t session_check_unused(const tr_session_t *s) {
 }
 
 tr_status_t tr_session_open_data(tr_session_t *s) {
-    const tr_split_t main_split = s->params.training ? TR_SPLIT_TRAIN : s->params.split;
+    tr_split_t main_split = s->params.training ? TR_SPLIT_TRAIN : s->params.split;
     const tr_model_t *model;
     /* A language model determines how its data are divided into samples. */
     TR_TRY(tr_model_find(s->model.type, &model));
@@ -120,6 +120,10 @@ tr_status_t tr_session_open_data(tr_session_t *s) {
     for (int split = 0; split < 3; split++)
         if (s->params.training || split == (int)main_split)
             TR_TRY(session_open_split(s, (tr_split_t)split));
+    if (s->params.or_valid && main_split == TR_SPLIT_TEST && !s->dataset[main_split]) {
+        TR_TRY(session_open_split(s, TR_SPLIT_VALID));
+        if (s->dataset[TR_SPLIT_VALID]) s->params.split = main_split = TR_SPLIT_VALID;
+    }
     const tr_dataset_t *shapes = s->dataset[main_split];
     if (!shapes) return session_fail_no_data(s, main_split);
     s->info = shapes->info;

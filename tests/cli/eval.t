@@ -167,10 +167,23 @@ cp -r run/checkpoints/step-00000006 damaged &&
     printf X | dd of=damaged/model.safetensors bs=1 seek=2000 conv=notrunc status=none &&
     call 65 eval net.ini damaged
 ok $? "a damaged checkpoint is refused"
+# Without test data: those of the validation, unless --split names others.
+"$TRAINER" import synthetic digits digits.h5 --samples 100 >out 2>&1
+sed 's/^format.*/train = digits.h5:\/train/; /^synthetic/d' net.ini >file.ini
+untested="data.valid_fraction=0.2 data.batch_size=8 train.valid_every=6"
+call 0 file.ini run.dir=untested $untested && call 0 eval untested --json auto.json && names err warning data.test &&
+    names out '^valid' digits.h5 && cp out auto && call 0 eval untested --split valid --json valid.json &&
+    [ ! -s err ] && cmp auto out && cmp auto.json valid.json && [ "$(value split auto.json)" = '"valid"' ] &&
+    near "$(value loss auto.json)" "$(value best_valid_loss untested/summary.json)" 1e-6 &&
+    call 78 eval untested --split test && call 78 eval untested data.valid_fraction=0 &&
+    names err data.test data.train '--split train'
+ok $? "without test data: the validation data are scored, and it is said"
+on 2 eval untested --json two.json && [ "$(grep -c warning err)" = 1 ] && [ "$(value split two.json)" = '"valid"' ]
+ok $? "on two ranks: said once"
 call 2 eval net.ini &&
     call 2 eval net.ini run --split all && names err all test valid train &&
     call 2 eval net.ini run --jsn x && names err --jsn --json &&
-    call 2 eval net.ini run --split && names err '--split test|valid|train'
+    call 2 eval net.ini run --split && names err '--split auto|test|valid|train'
 ok $? "wrong arguments"
 call 74 eval net.ini run --json /dev/full/x || call 66 eval net.ini run --json none/x.json
 ok $? "a JSON file that cannot be written"
