@@ -201,7 +201,18 @@ tr_status_t tr_sync_directory(const char *path) {
     return failed && failed != EINVAL ? tr_io_fail("fsync", path, failed) : TR_OK;
 }
 
-static tr_status_t remove_inside(const char *path) {
+/* On NFS, a file that was deleted while a process has it open stays under a name of this kind, and
+ * goes when it is closed. */
+static bool is_held_file(const char *path) {
+    return strncmp(tr_file_name(path), ".nfs", 4) == 0;
+}
+
+/* *out_left: files that are held, so that the folders above them stay, too. */
+static tr_status_t remove_tree(const char *path, bool *out_left) {
+    bool has_left = false;
+    if (unlink(path) == 0 || errno == ENOENT) return TR_OK;
+    if (errno == EBUSY && is_held_file(path)) return *out_left = true, TR_OK;
+    if (errno != EISDIR && errno != EPERM) return tr_io_fail("remove", path, errno);
     DIR *d = opendir(path);
     if (!d) return tr_io_fail("open", path, errno);
     tr_status_t status = TR_OK;
@@ -209,17 +220,18 @@ static tr_status_t remove_inside(const char *path) {
         if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
         char inner[4096];
         status = tr_path_join(path, e->d_name, inner);
-        if (status == TR_OK) status = tr_remove_tree(inner);
+        if (status == TR_OK) status = remove_tree(inner, &has_left);
     }
     closedir(d);
-    return status;
+    TR_TRY(status);
+    *out_left = *out_left || has_left;
+    return has_left || rmdir(path) == 0 || errno == ENOENT ? TR_OK
+                                                           : tr_io_fail("remove", path, errno);
 }
 
 tr_status_t tr_remove_tree(const char *path) {
-    if (unlink(path) == 0 || errno == ENOENT) return TR_OK;
-    if (errno != EISDIR && errno != EPERM) return tr_io_fail("remove", path, errno);
-    TR_TRY(remove_inside(path));
-    return rmdir(path) == 0 || errno == ENOENT ? TR_OK : tr_io_fail("remove", path, errno);
+    bool has_left = false;
+    return remove_tree(path, &has_left);
 }
 
 int64_t tr_free_bytes(const char *dir) {

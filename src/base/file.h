@@ -30,7 +30,8 @@ void tr_entries_free(tr_entries_t *entries);
  * not there is left to the caller. */
 tr_status_t tr_check_regular(const char *in, const char *because);
 tr_status_t tr_sync_directory(const char *path);
-/* Removes a file or a directory tree, if it exists. Symbolic links are removed, not followed. */
+/* Removes a file or a directory tree, if it exists. Symbolic links are removed, not followed. Files
+ * .nfs* that another process has open stay, with their folders. */
 tr_status_t tr_remove_tree(const char *path);
 /* Reads a text file of at most max_bytes. The text is terminated; free it with tr_free. */
 tr_status_t tr_read_text(const char *path, int64_t max_bytes, char **out_text, int64_t *out_bytes);

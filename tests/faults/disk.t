@@ -72,6 +72,20 @@ row "the disk is full when the verdict is written" "it is written over a file th
     [ "$(ls roomless | grep -c verdict)" = 1 ]
 ok $? "no space for a new file: the verdict is there, code $rc"
 
+if all; then
+    # On NFS a file that another process has open cannot be deleted, and its folder goes later.
+    cp -r whole held && touch held/.nfs1 held/checkpoints/.nfs2 held/checkpoints/step-00000010/.nfs3
+    FAULT="FAIL_CALL=unlink FAIL_ON=/.nfs FAIL_HOW=EBUSY FAIL_AT=0" start 1 net.ini run.dir=held $exact train.steps=61 \
+        checkpoint.keep=2
+    begin=$(now)
+    ended
+    row "a file of an old checkpoint is open elsewhere (.nfs*)" "the checkpoint is removed, its folder later"
+    [ $rc = 0 ] && [ "$(steps held)" = "60 61 " ] && [ "$(said held)" = 0 ] &&
+        run 1 net.ini run.dir=held $exact train.steps=62 checkpoint.keep=2 && [ "$(steps held)" = "61 62 " ] &&
+        [ -z "$(ls -d held/checkpoints/.del* 2>/dev/null)" ]
+    ok $? "an old checkpoint with a file .nfs*: code $rc, no warning"
+fi
+
 # Renamed while it runs, as by somebody who tidies up; another folder may have its name then.
 FAULT="$slow" start 2 net.ini run.dir=named $exact
 until_lines named/metrics.jsonl 12

@@ -50,7 +50,7 @@ static const struct {
     int value;
 } errors[] = {{"EIO", EIO},       {"ENOSPC", ENOSPC}, {"EINTR", EINTR},   {"EACCES", EACCES},
               {"EAGAIN", EAGAIN}, {"EDQUOT", EDQUOT}, {"ENOMEM", ENOMEM}, {"EMFILE", EMFILE},
-              {"ESTALE", ESTALE}, {"EROFS", EROFS},   {"EPERM", EPERM},   {"ENOENT", ENOENT}};
+              {"ESTALE", ESTALE}, {"EROFS", EROFS},   {"EBUSY", EBUSY},   {"EPERM", EPERM},   {"ENOENT", ENOENT}};
 
 static enum { OFF, ERROR, SHORT, KILL, STOP, SLEEP } how;
 static const char *calls, *on, *say, *meanwhile;
