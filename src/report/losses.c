@@ -7,6 +7,7 @@
 /* Fractions of the step below this are not reported. */
 #define NOTICE      0.02
 #define GOOD        0.95 /* efficiency */
+#define DOUBTFUL    1.1  /* caches that grow with the ranks explain less */
 #define NOTICE_RUN  0.05
 #define MUCH_LAUNCH 0.10 /* start-up as a fraction of the time of a session */
 
@@ -145,6 +146,21 @@ static void losses_append_startup(const tr_record_t *r, tr_str_t *out) {
                   first, wall, 100 * first / wall);
 }
 
+void tr_losses_doubt(const tr_sweep_t *sweep, tr_str_t *out) {
+    const tr_point_t *ref = tr_sweep_reference(sweep), *p = NULL; /* the most efficient */
+    for (size_t i = 0; i < sweep->points.count; i++) {
+        const tr_point_t *point = &sweep->points.data[i];
+        if (point->efficiency > DOUBTFUL && !(p && p->efficiency >= point->efficiency)) p = point;
+    }
+    if (!p) return;
+    const size_t runs = ref->runs.count;
+    tr_str_printf(out,
+                  "An efficiency of %.1f %% on %lld ranks is doubtful: the baseline, run%s %s%s, "
+                  "was probably slowed down by other programs. Repeat it where nothing else runs.",
+                  100 * p->efficiency, (long long)p->ranks, runs > 1 ? "s" : "",
+                  ref->runs.data[0]->name, runs > 1 ? " and its repetitions" : "");
+}
+
 void tr_losses_explain(const tr_sweep_t *sweep, tr_str_t *out) {
     const tr_point_t *p = NULL; /* the one of most ranks */
     tr_losses_t losses;
@@ -167,7 +183,11 @@ void tr_losses_explain(const tr_sweep_t *sweep, tr_str_t *out) {
                   100 * p->efficiency);
     const tr_record_t *run = p->runs.data[0];
     const tr_cause_t cause = losses_largest(losses.cause);
-    if (p->efficiency >= GOOD) {
+    tr_str_t doubt = {0};
+    tr_losses_doubt(sweep, &doubt);
+    if (doubt.length > 0) {
+        tr_str_printf(out, " %s", doubt.text);
+    } else if (p->efficiency >= GOOD) {
         tr_str_append(out, " Nothing holds this sweep back.");
     } else if (losses.cause[cause] <= NOTICE * losses.step) {
         tr_str_append(out, " No part of the step grew by more than 2 %.");
@@ -177,6 +197,7 @@ void tr_losses_explain(const tr_sweep_t *sweep, tr_str_t *out) {
                       100 * losses.cause[cause] / losses.step);
         losses_append_remedy(cause, sweep->mode, run, out);
     }
+    tr_str_free(&doubt);
     /* If repeats differ by more than the loss, the result is not significant. */
     if (widest > fmax(0.05, fabs(losses.whole) / losses.step))
         tr_str_printf(out,

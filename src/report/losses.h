@@ -34,6 +34,9 @@ typedef struct {
 /* False if the point or the reference has no runs with times, or the point is the reference. */
 bool tr_losses_of(const tr_sweep_t *sweep, const tr_point_t *point, tr_losses_t *out);
 
+/* Appends a sentence if a point is faster than its number of ranks explains: its reference was
+ * probably disturbed. */
+void tr_losses_doubt(const tr_sweep_t *sweep, tr_str_t *out);
 /* Appends plain text: what limits the largest point of a sweep and what to do. */
 void tr_losses_explain(const tr_sweep_t *sweep, tr_str_t *out);
 /* The same for one run: the largest fraction of its time not spent computing, and the start-up. */

@@ -1,10 +1,12 @@
 /* `trainer report`: reads run folders, and writes their tables and page. */
+#include "losses.h"
 #include "out_folder.h"
 #include "page.h"
 #include "runs.h"
 #include "runs_report.h"
 #include "tables.h"
 #include "base/mem.h"
+#include "trainer/log.h"
 
 static tr_status_t report_write(const tr_runs_report_settings_t *settings,
                                 const tr_record_t *records, size_t count, bool is_running) {
@@ -26,7 +28,12 @@ static tr_status_t report_write(const tr_runs_report_settings_t *settings,
     tr_status_t status;
     TR_TRY_GOTO(tr_sweeps_make(records, count, &sweeps), done);
     if (settings->predicted) TR_TRY_GOTO(tr_sweeps_predict(&sweeps, settings->predicted), done);
-    for (size_t i = 0; i < sweeps.count; i++) has_scaling |= sweeps.data[i].mode != TR_MODE_NONE;
+    for (size_t i = 0; i < sweeps.count; i++) {
+        has_scaling |= sweeps.data[i].mode != TR_MODE_NONE;
+        tr_losses_doubt(&sweeps.data[i], &text);
+        if (text.length > 0) TR_WARN("%s", text.text);
+        tr_str_free(&text);
+    }
     if (count > 1 && !has_scaling) {
         TR_TRY_GOTO(tr_comparison_make(records, count, NULL, false, &comparison), done);
         study.comparison = &comparison;

@@ -131,6 +131,13 @@ cp s/report/scaling.csv out
     grep -q '^measured,weak,1,2,' out
 ok $? "strong: efficiency t(ref) ref / (t(N) N), speedup t(ref) / t(N), beside a weak sweep"
 
+# 40 ms on one rank and 10 ms on two: 200 %
+member q/strong-n2-r1 2 64 32 10
+report s/strong-n1-r1 q/strong-n2-r1 --out q/report
+[ $? = 0 ] && once out "warning & 200.0 & strong-n1-r1" && cp q/report/index.html out &&
+    grep -q '200.0 %.*strong-n1-r1' out && ! grep -q 'Nothing holds' out
+ok $? "an efficiency over 110 % is doubted, and the baseline named"
+
 # -- predictions and replays
 cat >p.json <<'END'
 {"kind":"prediction","mode":"strong","rows":[
