@@ -18,6 +18,12 @@ INI
 call 0 bench precision net.ini --json a.json optimizer.loss_scale=1073741824 &&
     [ "$(grep -Ec '^(fp32|bf16|fp16) +[0-9.]+ +[0-9.]+ +[0-9.]+ % ' out)" = 3 ]
 ok $? "a row for each type"
+# The losses of configs/unstable.ini are about 1e-7.
+cp out table && call 0 bench precision net.ini --steps 12 --types fp32 'model.class_weights=1e-6,1e-6,1e-6,1e-6' &&
+    awk 'FNR == NR && $1 == "fp32" && !large { large = $2 }
+         FNR < NR && $1 == "fp32" { r = $2 / large; exit !(r > 9e-7 && r < 1.1e-6) }' table out
+ok $? "a small loss has digits"
+cp table out
 [ "$(grep -Ec '^(bf16|fp16) +[0-9.]+ x +(yes|no) +[0-9.]+ % +(yes|no) +[-+][0-9.]+ % +(yes|no)$' out)" = 2 ] &&
     grep -q '^bf16, memory: ' out
 ok $? "what each type brings in comparison with fp32"

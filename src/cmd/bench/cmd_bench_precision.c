@@ -276,7 +276,7 @@ static void bench_precision_print(const bench_precision_options_t *o, const prec
            "overflows");
     for (int i = 0; i < o->types.count; i++) {
         const precision_row_t *r = &rows[i];
-        printf("%-9s %10.4f %10.4f", tr_precision_name(r->type), r->step_loss,
+        printf("%-9s %10.4g %10.4g", tr_precision_name(r->type), r->step_loss,
                r->split ? r->scores.loss : NAN);
         if (r->split && isfinite(r->scores.accuracy))
             printf(" %7.2f %%", 100 * r->scores.accuracy);
