@@ -127,10 +127,6 @@ void tr_feed_copies_done(tr_feed_t *f, int newest) {
         if (newest == 0 || i != f->fed[0]) f->set_of[i].under_way = false;
 }
 
-void tr_feed_show(tr_feed_t *f, int back) {
-    tr_graph_use_inputs(f->s->g, f->fed[back]);
-}
-
 void tr_feed_use(tr_feed_t *f, int64_t number) {
     tr_graph_use_inputs(f->s->g, (int)(number % f->sets));
 }

@@ -42,8 +42,6 @@ tr_status_t tr_feed_wait(tr_feed_t *feed, int back);
 /* Call after waiting for the programs that read all batches except the last `newest` (0 or 1):
  * their copies are done. */
 void tr_feed_copies_done(tr_feed_t *feed, int newest);
-/* Makes the batch fed `back` batches ago the current inputs again: 0 (the last one) or 1. */
-void tr_feed_show(tr_feed_t *feed, int back);
 /* Makes the set of batch `number` the current inputs, whatever it holds. */
 void tr_feed_use(tr_feed_t *feed, int64_t number);
 

@@ -282,9 +282,10 @@ tr_status_t tr_train_step_run(tr_train_step_t *train_step, int64_t step, double 
 /* Abandons a step that was begun: completes its all-reduces, so that no rank waits in them, without
  * the update. For a run that ends with the outcome of the previous step. Collective. */
 tr_status_t tr_train_step_abandon(tr_train_step_t *train_step);
-/* Makes the last micro-batch of the step whose outcome was returned last the current inputs again.
- * */
-void tr_train_step_show(tr_train_step_t *train_step);
+/* After a step that was not finite, abandoned: runs its micro-batches on this rank again, read
+ * anew, op by op. *out_op: the first op of the program `last` with an output that is not finite;
+ * -1: there is none. Not collective. */
+tr_status_t tr_train_step_find_nonfinite(tr_train_step_t *train_step, int64_t step, int *out_op);
 
 /* -- evaluation (eval.c) ----------------------------------------------------------------------- */
 

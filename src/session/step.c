@@ -154,8 +154,7 @@ static tr_status_t step_take_outcome(tr_train_step_t *t, int newest, tr_step_out
     }
     t->pending = -1;
     t->back = newest;
-    /* Bound inputs stay, so that the cause of a value that is not finite can be searched in them. */
-    return out->finite || !s->device->immediate ? tr_flight_release(t->flight, newest) : TR_OK;
+    return tr_flight_release(t->flight, newest);
 }
 
 tr_status_t tr_train_step_begin(tr_train_step_t *t, int64_t step, double lr, bool stop_wanted,
@@ -221,6 +220,34 @@ tr_status_t tr_train_step_abandon(tr_train_step_t *t) {
     return tr_program_run(s->g, s->last, t->collectives);
 }
 
-void tr_train_step_show(tr_train_step_t *t) {
-    tr_feed_show(t->s->feed, t->back);
+/* Feeds slot i again, and looks through the outputs of its ops. */
+static tr_status_t step_search_slot(tr_train_step_t *t, tr_loader_t *loader, int64_t i,
+                                    const tr_feed_step_t *step, int *out_op) {
+    tr_session_t *s = t->s;
+    tr_batch_t *batch = NULL;
+    TR_TRY(tr_loader_next(loader, &batch));
+    if (!batch) return TR_FAIL(TR_ERR_INTERNAL, "The loader of the training data has ended.");
+    TR_TRY(tr_feed_next(s->feed, step_slot_number(t, i), batch, step));
+    /* The sums contain values of other slots and ranks. */
+    TR_TRY(tr_graph_zero_reduced(s->g));
+    TR_TRY(tr_program_find_nonfinite(s->g, s->last, out_op));
+    TR_TRY(tr_feed_used(s->feed));
+    TR_TRY(tr_feed_wait(s->feed, 1));
+    tr_watchdog_mark(s->world);
+    return tr_loader_release(loader, batch);
+}
+
+tr_status_t tr_train_step_find_nonfinite(tr_train_step_t *t, int64_t step, int *out_op) {
+    tr_session_t *s = t->s;
+    const tr_feed_step_t again = {
+        .step = {.seed = (uint64_t)s->train.seed, .step = step, .weight_decay_scale = 1}};
+    tr_loader_t *loader = NULL;
+    tr_status_t status = TR_OK;
+    *out_op = -1;
+    TR_TRY(tr_graph_sync(s->g)); /* the next step, which may be enqueued, reads the inputs */
+    TR_TRY(tr_session_loader(s, TR_SPLIT_TRAIN, false, step, &loader));
+    for (int64_t i = 0; i < s->slot_count && status == TR_OK && *out_op < 0; i++)
+        status = step_search_slot(t, loader, i, &again, out_op);
+    tr_loader_destroy(&loader);
+    return status;
 }

@@ -103,14 +103,10 @@ static tr_status_t loop_fail_of_input(const loop_t *l, const char *head) {
 
 /* -- in the network ---------------------------------------------------------------------------- */
 
-/* The last micro-batch is still available. */
 static tr_status_t loop_fail_of_op(const loop_t *l, const char *head, const char *remedy) {
-    tr_session_t *s = l->s;
+    const tr_session_t *s = l->s;
     int op = -1;
-    /* Zeroes the sums first, because they contain non-finite values of other slots and ranks. */
-    tr_train_step_show(l->train_step);
-    TR_TRY(tr_graph_zero_reduced(s->g));
-    TR_TRY(tr_program_find_nonfinite(s->g, s->last, &op));
+    TR_TRY(tr_train_step_find_nonfinite(l->train_step, l->state.step, &op));
     if (op < 0) return TR_OK;
     const tr_op_t *found = tr_program_op(s->g, s->last, op);
     return TR_FAIL(TR_ERR_STOP,
@@ -120,7 +116,7 @@ static tr_status_t loop_fail_of_op(const loop_t *l, const char *head, const char
                    found->backward ? "backward" : "forward", remedy);
 }
 
-/* Every rank checks its samples, then its last micro-batch. The lowest rank that finds a cause
+/* Every rank checks its samples, then the ops of its micro-batches. The lowest rank that finds a cause
  * reports it. */
 static tr_status_t loop_fail_nonfinite(loop_t *l, const tr_step_outcome_t *o) {
     const char *remedy =
@@ -137,8 +133,8 @@ static tr_status_t loop_fail_nonfinite(loop_t *l, const tr_step_outcome_t *o) {
     TR_TRY(tr_world_agree(l->world, loop_fail_of_op(l, head, remedy)));
     return tr_world_agree(
         l->world, TR_FAIL(TR_ERR_STOP,
-                          "%s, from an earlier micro-batch of this step or from the sum over "
-                          "all. %s",
+                          "%s, although every output of an op is: the sum over all micro-batches is too "
+                          "large. %s",
                           head, remedy));
 }
 

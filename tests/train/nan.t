@@ -70,7 +70,7 @@ ok $? "two ranks: the rank with the bad sample names the loss"
 
 run 1 bad.ini run.dir=bad1
 [ $? = 93 ] && names out "trainer: error & op 'mse[a-z_]*'"
-ok $? "one rank: the last micro-batch is looked through"
+ok $? "one rank: the op is named"
 # The outcome is known one step later there: it is still of the step that failed, and of its last micro-batch.
 said() { messages out 'trainer: error & step' | grep -o "step [0-9]*:.*op '[a-z_]*'"; }
 here=$(said)
@@ -96,6 +96,9 @@ ok $? "asynchronous devices with two and one micro-batches: code 93, the step an
 tac bad.csv >first.csv
 "$TRAINER" import csv first.csv first.h5 --test-fraction 0 >out 2>&1
 run 1 bad.ini run.dir=first data.train=first.h5
-[ $? = 93 ] && names out "trainer: error & micro-batch" && ! names out "op '[a-z_]*'"
-ok $? "an earlier micro-batch is said to be one"
+[ $? = 93 ] && names out "trainer: error & step 1: & op 'mse[a-z_]*'"
+ok $? "an earlier micro-batch: its op is named, too"
+run 1 bad.ini run.dir=first2 data.train=first.h5 data.micro_batch=2 device=strict
+[ $? = 93 ] && names out "trainer: error & step 1: & op 'mse[a-z_]*'"
+ok $? "an asynchronous device, the first of four micro-batches: the same"
 echo "1..$n"
