@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 /* Reads up to two numbers at the beginning of a file; returns how many there are. */
@@ -91,7 +92,11 @@ static double total_memory(void) {
 }
 
 size_t tr_host_memory_bytes(void) {
-    return (size_t)fmin(total_memory(), least_limit("memory", memory_limit));
+    struct rlimit space; /* ulimit -v */
+    const bool is_limited =
+        getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY;
+    return (size_t)fmin(fmin(total_memory(), least_limit("memory", memory_limit)),
+                        is_limited ? (double)space.rlim_cur : INFINITY);
 }
 
 int tr_host_cpu_limit(void) {

@@ -1,5 +1,5 @@
 /*
- * Memory and processors available to this process, limited by the control groups of a SLURM job or
+ * Memory and processors available to this process, limited by `ulimit -v` and by the control groups of a SLURM job or
  * a container, and the memory that it uses. Reads Linux control groups, versions 1 and 2; limits of parent groups apply too.
  */
 #ifndef TR_BASE_HOST_H

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 #include "base/host.h"
 #include <stdio.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -104,8 +105,22 @@ static void model(void **state) {
     assert_string_equal(text, "CPU");
 }
 
+/* ulimit -v */
+static void address_space(void **state) {
+    struct rlimit own, less;
+    const size_t before = tr_host_memory_bytes();
+    assert_int_equal(getrlimit(RLIMIT_AS, &own), 0);
+    less = (struct rlimit){(rlim_t)1 << 30, own.rlim_max};
+    if (before <= less.rlim_cur) skip();
+    assert_int_equal(setrlimit(RLIMIT_AS, &less), 0);
+    const size_t limited = tr_host_memory_bytes();
+    assert_int_equal(setrlimit(RLIMIT_AS, &own), 0);
+    assert_int_equal(limited, (size_t)1 << 30);
+    assert_int_equal(tr_host_memory_bytes(), before);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(memory), cmocka_unit_test(processors),
-                                       cmocka_unit_test(model)};
+                                       cmocka_unit_test(model), cmocka_unit_test(address_space)};
     return cmocka_run_group_tests_name("host", tests, NULL, NULL);
 }
