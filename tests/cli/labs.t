@@ -25,6 +25,20 @@ done >out
 [ ! -s out ]
 ok $? "each page has a report, with plots, its device and its data"
 
+json 'a == {"code": 71, "repaired": 0}' made/lab4/repaired.json
+ok $? "lab4: the smaller program is refused, and trains after its repair"
+
+# As they are pasted: the first block finds the repository and the program, and no path depends on the folder.
+for name in lab1 lab2 lab3 lab4 lab5 inference; do
+    first=$(sed -n '/^```sh/,/^```/p' "$TRAINER_ROOT/docs/labs/$name.md" | sed -n 2p)
+    (export TMPDIR="$PWD" && cd "$TRAINER_ROOT" && unset LABS && eval "$first" &&
+        [ "$LABS" = "$TRAINER_ROOT" ] && [ "${PATH%%:*}" = "$LABS" ] && [ "$PWD" != "$LABS" ]) ||
+        echo "$name: its first block"
+    sed -n '/^```sh/,/^```/p' "$TRAINER_ROOT/docs/labs/$name.md" | grep -E '(^|[ "])configs/' && echo "$name: a path"
+done >out 2>&1
+[ ! -s out ]
+ok $? "the commands of the pages can be pasted"
+
 python3 -I - "$TRAINER_ROOT/docs/labs/scoring.md" >out 2>&1 <<'E2'
 import re, sys
 sums, wanted = {}, {}
