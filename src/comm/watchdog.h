@@ -7,7 +7,8 @@
  * if for `timeout` seconds a rank was silent (stopped, or its node or the network is down; ranks
  * watch rank 0 in the same way), or if no rank made progress (a collective entered or completed, a
  * new phase, a mark). Work without steps counts as progress while its process is alive, for a
- * limited time: the start (10 minutes) and waiting for the checkpoint writer (one hour). After
+ * limited time: the start (10 minutes), waiting for the checkpoint writer and writing the summary
+ * and the verdict (one hour). After
  * TERM, INT or HUP, the job also ends if there is no progress for 2 s or three median steps,
  * whichever is longer.
  *
