@@ -92,6 +92,7 @@ static tr_status_t generate_make_texts(generate_t *p) {
                             .sampling = p->o->sampling,
                             .most = p->o->tokens,
                             .end = p->tokenizer->end,
+                            .ends = p->tokenizer->ends,
                             .slide = slide,
                             .logprobs = -1};
         TR_TRY(tr_tokenizer_encode(p->tokenizer, text->prompt, strlen(text->prompt), &text->ids));
@@ -234,7 +235,7 @@ static tr_status_t generate_run(void *options) {
     const double begin = tr_clock_sec();
     TR_TRY_GOTO(cmd_trained_open(&params, &p.t), done);
     TR_TRY_GOTO(tr_world_agree(p.t.world, generate_make_texts(&p)), done);
-    TR_TRY_GOTO(tr_generator_start(p.generator), done);
+    TR_TRY_GOTO(tr_generator_start(p.generator, p.tokenizer), done);
     p.load_sec = tr_clock_sec() - begin;
     status = tr_generator_run(p.generator, p.texts + p.first, p.mine, &p.stats);
     TR_TRY_GOTO(tr_world_agree(p.t.world, status), done);

@@ -91,7 +91,7 @@ static tr_status_t serve_open_texts(serve_t *p) {
                        "text` made, or a folder with vocab.json and merges.txt",
                        p->trained.weights_path);
     TR_TRY(tr_tokenizer_from_json(kept->tokenizer, p->trained.weights_path, &p->tokenizer));
-    TR_TRY(tr_generator_start(p->generator));
+    TR_TRY(tr_generator_start(p->generator, p->tokenizer));
     p->texts.name = p->name;
     p->texts.tokenizer = p->tokenizer;
     p->engine.generator = p->generator;

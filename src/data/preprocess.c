@@ -1,6 +1,7 @@
 /* Preprocessing: resolved from keys, attributes and checkpoints, and applied in the graph. */
 #include "preprocess.h"
 #include "shared.h"
+#include "text/tokenizer.h"
 #include "trainer/log.h"
 #include "trainer/ops.h"
 
@@ -336,9 +337,12 @@ static tr_status_t resolve_names(const tr_preprocess_sources_t *s, tr_preprocess
 static tr_status_t resolve_texts(const tr_preprocess_sources_t *s, tr_preprocess_t *out) {
     const char *tokenizer = s->info->tokenizer,
                *columns = s->kept ? s->kept->columns : s->info->columns;
+    const tr_preprocess_t *trained = s->kept ? s->kept : s->init;
     if (!tokenizer && s->kept) tokenizer = s->kept->tokenizer;
     if (columns) TR_TRY(tr_strdup(columns, &out->columns));
-    return tokenizer ? tr_strdup(tokenizer, &out->tokenizer) : TR_OK;
+    if (!tokenizer) return TR_OK;
+    return tr_tokenizer_keep(tokenizer, trained ? trained->tokenizer : NULL, out->origin,
+                             &out->tokenizer);
 }
 
 static tr_status_t preprocess_resolve(const tr_preprocess_sources_t *s, tr_preprocess_t *out) {

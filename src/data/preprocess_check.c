@@ -2,6 +2,7 @@
 #include "preprocess.h"
 #include "columns.h"
 #include "shared.h"
+#include "text/tokenizer.h"
 #include "trainer/log.h"
 
 #include <string.h>
@@ -38,7 +39,7 @@ static tr_status_t check_names(const tr_preprocess_t *p, const tr_dataset_info_t
 }
 
 static tr_status_t check_tokenizer(const tr_preprocess_t *p, const tr_dataset_info_t *info) {
-    if (!p->tokenizer || !info->tokenizer || strcmp(p->tokenizer, info->tokenizer) == 0)
+    if (!p->tokenizer || !info->tokenizer || tr_tokenizer_is_same(p->tokenizer, info->tokenizer))
         return TR_OK;
     return TR_FAIL(TR_ERR_DATA,
                    "the tokens of %s come from another tokenizer than those of the training data: "

@@ -2,6 +2,7 @@
 #include "preprocess.h"
 #include "shared.h"
 #include "base/mem.h"
+#include "text/tokenizer.h"
 
 #include <jansson.h>
 #include <string.h>
@@ -254,6 +255,6 @@ void tr_preprocess_compare(const tr_preprocess_t *was, const tr_preprocess_t *is
         tr_str_free(&a);
         tr_str_free(&b);
     }
-    if (was->tokenizer && is->tokenizer && strcmp(was->tokenizer, is->tokenizer) != 0)
+    if (was->tokenizer && is->tokenizer && !tr_tokenizer_is_same(was->tokenizer, is->tokenizer))
         tr_str_append(out, "\n  data.train: its tokens come from another tokenizer");
 }

@@ -55,7 +55,9 @@ struct tr_generator {
     int32_t *input;   /* host values of an input */
     choice_t *choice; /* [params.rows] of `ready` */
     int threads;
-    int32_t *order; /* (threads, vocab_size) for tr_sample */
+    int32_t *order;   /* (threads, vocab_size) for tr_sample */
+    tr_ids_t no_text; /* tokens of the model that the tokenizer does not have: never generated */
+    float *with_text; /* (threads, vocab_size) the scores without theirs; NULL: there are none */
     uint64_t admitted;
     /* of tr_generator_run */
     tr_generate_stats_t stats;
@@ -140,7 +142,7 @@ tr_status_t tr_generator_create(const tr_generator_params_t *params, tr_generato
     return TR_OK;
 }
 
-tr_status_t tr_generator_start(tr_generator_t *n) {
+tr_status_t tr_generator_start(tr_generator_t *n, const tr_tokenizer_t *tokenizer) {
     const int64_t rows = n->params.rows, inputs = rows > LONGEST ? rows : LONGEST;
     const size_t scores = (size_t)n->params.vocab_size;
     TR_TRY(tr_alloc((size_t)rows * sizeof *n->row, "rows", &n->row));
@@ -149,6 +151,11 @@ tr_status_t tr_generator_start(tr_generator_t *n) {
     TR_TRY(tr_alloc(3 * (size_t)inputs * sizeof *n->input, "inputs", &n->input));
     n->threads = rows < omp_get_max_threads() ? (int)rows : omp_get_max_threads();
     TR_TRY(tr_alloc((size_t)rows * sizeof *n->choice, "rows", &n->choice));
+    for (int32_t id = 0; tokenizer && id < (int32_t)scores; id++)
+        if (!tr_tokenizer_has(tokenizer, id)) TR_TRY(tr_vec_push(&n->no_text, id));
+    if (n->no_text.count > 0)
+        TR_TRY(tr_alloc((size_t)n->threads * scores * sizeof *n->with_text, "scores of tokens",
+                        &n->with_text));
     return tr_alloc((size_t)n->threads * scores * sizeof *n->order, "tokens by score", &n->order);
 }
 
@@ -175,6 +182,8 @@ void tr_generator_destroy(tr_generator_t **generator) {
     tr_free(&n->input);
     tr_free(&n->choice);
     tr_free(&n->order);
+    tr_vec_free(&n->no_text);
+    tr_free(&n->with_text);
     tr_vec_free(&n->step_sec);
     tr_free(generator);
 }
@@ -200,16 +209,32 @@ static void row_slide(row_t *row) {
     row->length = 0;
 }
 
+/* Takes the scores of tokens without text out of `scores`, which changes. */
+/* thread: whose scratch memory is used. */
 static choice_t row_choose(const tr_generator_t *n, const row_t *row, const float *scores,
-                           int32_t *order) {
+                           int thread) {
     const tr_text_t *text = row->text;
     const int64_t count = n->params.vocab_size;
     const uint64_t position = (uint64_t)(row->start + row->length);
+    const float *drawn = scores;
     choice_t c = {.finite = are_finite(scores, count)};
     if (!c.finite) return c;
-    c.token = tr_sample(&text->sampling, text->index, position, scores, count, order);
+    if (n->with_text) {
+        float *with_text = n->with_text + thread * count;
+        memcpy(with_text, scores, (size_t)count * sizeof *scores);
+        for (size_t i = 0; i < n->no_text.count; i++) with_text[n->no_text.data[i]] = -INFINITY;
+        drawn = with_text;
+    }
+    c.token =
+        tr_sample(&text->sampling, text->index, position, drawn, count, n->order + thread * count);
     if (text->logprobs >= 0) tr_token_score(scores, count, c.token, &c.score);
     return c;
+}
+
+static bool text_ends_at(const tr_text_t *text, int32_t token) {
+    bool ends = text->ends.count == 0 && token == text->end;
+    for (size_t i = 0; i < text->ends.count; i++) ends |= token == text->ends.data[i];
+    return ends;
 }
 
 /* Adds the next token to the text of a row, or ends it. */
@@ -217,7 +242,7 @@ static tr_status_t row_take(tr_generator_t *n, row_t *row, const choice_t *c) {
     tr_text_t *text = row->text;
     if (!c->finite) return text->stop = TR_STOP_NOT_FINITE, TR_OK;
     n->stats.tokens++;
-    if (c->token == text->end) return text->stop = TR_STOP_END_OF_TEXT, TR_OK;
+    if (text_ends_at(text, c->token)) return text->stop = TR_STOP_END_OF_TEXT, TR_OK;
     TR_TRY(tr_vec_push(&text->tokens, c->token));
     if (text->logprobs >= 0) TR_TRY(tr_vec_push(&text->scores, c->score));
     if ((int64_t)text->tokens.count >= text->most)
@@ -322,7 +347,7 @@ static tr_status_t generator_prefill(tr_generator_t *n, row_t *const *rows, int6
         row->length += piece_tokens(p, rows, count, i);
         if (!row->text || row_has_prompt(row))
             continue; /* dropped by `each`, or not the last piece */
-        const choice_t choice = row_choose(n, row, n->logits + i * n->params.vocab_size, n->order);
+        const choice_t choice = row_choose(n, row, n->logits + i * n->params.vocab_size, 0);
         TR_TRY(row_continue(n, row, &choice, each, self));
     }
     return TR_OK;
@@ -364,8 +389,7 @@ static tr_status_t generator_decode(tr_generator_t *n, tr_generator_text_fn each
     schedule(dynamic) if (count > 1 && count * vocab >= PARALLEL_SCORES)
     for (int64_t i = 0; i < count; i++) {
         n->ready[i]->length++;
-        n->choice[i] = row_choose(n, n->ready[i], n->logits + i * vocab,
-                                  n->order + omp_get_thread_num() * vocab);
+        n->choice[i] = row_choose(n, n->ready[i], n->logits + i * vocab, omp_get_thread_num());
     }
     for (int64_t i = 0; i < count; i++)
         if (n->ready[i]->text) /* not dropped by `each` */
@@ -384,12 +408,18 @@ int64_t tr_generator_free(const tr_generator_t *n) {
 tr_status_t tr_generator_admit(tr_generator_t *n, tr_text_t *text) {
     const unsigned long long number = text->index + 1;
     row_t *row = n->row;
-    if (text->ids.count == 0 && text->end < 0)
+    if (text->ids.count == 0 && (text->end < 0 || text->end >= n->params.vocab_size))
         return TR_FAIL(TR_ERR_DATA,
                        "prompt %llu is empty, and the tokenizer has no end of text to begin with: "
                        "give a prompt",
                        number);
     if (text->ids.count == 0) TR_TRY(tr_vec_push(&text->ids, text->end));
+    for (size_t i = 0; i < text->ids.count; i++)
+        if (text->ids.data[i] < 0 || text->ids.data[i] >= n->params.vocab_size)
+            return TR_FAIL(TR_ERR_DATA,
+                           "prompt %llu has the token %d, but the model has tokens from 0 to %lld "
+                           "(model.vocab_size): its tokenizer belongs to another model",
+                           number, (int)text->ids.data[i], (long long)n->params.vocab_size - 1);
     if (text->slide == 0 && (int64_t)text->ids.count > n->context)
         return TR_FAIL(TR_ERR_DATA,
                        "prompt %llu has %zu tokens, but the context of the model has %lld "

@@ -31,7 +31,8 @@ typedef struct {
     int64_t top_k;
     uint64_t seed;
 } tr_sampling_t;
-/* Samples a token from the logits scores[count]. order[count]: scratch. */
+/* Samples a token from the logits scores[count], of which some may be -INFINITY: those are never
+ * taken. order[count]: scratch. */
 int32_t tr_sample(const tr_sampling_t *sampling, uint64_t text, uint64_t position,
                   const float *scores, int64_t count, int32_t *order);
 
@@ -61,15 +62,16 @@ typedef struct {
     const char *prompt; /* borrowed; for the caller only */
     tr_ids_t ids;       /* tokens of the prompt; none: `end` is put there */
     tr_sampling_t sampling;
-    int64_t most; /* tokens to generate, at least 1 */
-    int32_t end;  /* the token that ends the text, -1: none */
+    int64_t most;  /* tokens to generate, at least 1 */
+    int32_t end;   /* the token that begins a text without prompt, -1: none */
+    tr_ids_t ends; /* borrowed: the tokens that end the text; none: `end` does */
     /* 0: the text ends where it fills the context. Otherwise so many of its first tokens leave the
      * context then, from 1 to the context, the others are processed again, and the text goes on; of
      * a longer prompt the last tokens are used. */
     int64_t slide;
     int logprobs; /* >= 0: fill `scores`, of which the caller wants so many best ones; -1: do not */
 
-    tr_ids_t tokens;                 /* generated tokens, without the token `end` */
+    tr_ids_t tokens;                 /* generated tokens, without the one that ended the text */
     TR_VEC(tr_token_score_t) scores; /* of `tokens` */
     tr_stop_t stop;
 } tr_text_t;
@@ -88,8 +90,9 @@ typedef struct tr_generator tr_generator_t;
  * not a language model. */
 tr_status_t tr_generator_create(const tr_generator_params_t *params, tr_generator_t **out);
 tr_status_t tr_generator_build(tr_session_t *s, void *generator);
-/* Call once, after the weights of the session are loaded. */
-tr_status_t tr_generator_start(tr_generator_t *generator);
+/* Call once, after the weights of the session are loaded. Tokens that the tokenizer (NULL: unknown)
+ * does not have, such as the last ones of a vocabulary that was rounded up, are never generated. */
+tr_status_t tr_generator_start(tr_generator_t *generator, const tr_tokenizer_t *tokenizer);
 
 /* Tokens that the model sees at once. */
 int64_t tr_generator_context(const tr_generator_t *generator);
@@ -97,7 +100,7 @@ int64_t tr_generator_context(const tr_generator_t *generator);
 int64_t tr_generator_free(const tr_generator_t *generator);
 /* Puts a text into a free row, which there must be; the text is borrowed until it ends or is
  * dropped. The next steps process its prompt. TR_ERR_DATA: the prompt is longer than the context and
- * the text does not slide, or it is empty and `end` is -1. */
+ * the text does not slide, it is empty and `end` is -1, or it has tokens that the model does not have. */
 tr_status_t tr_generator_admit(tr_generator_t *generator, tr_text_t *text);
 /* Frees the row of a text that has not ended; nothing if it has no row. */
 void tr_generator_drop(tr_generator_t *generator, const tr_text_t *text);
@@ -105,7 +108,7 @@ void tr_generator_drop(tr_generator_t *generator, const tr_text_t *text);
 typedef void (*tr_generator_text_fn)(void *self, tr_text_t *text);
 /*
  * Processes pieces of the oldest prompts that are not done, about 128 tokens, then generates one token
- * of every text whose prompt is done. A text ends, with its `stop`, after `most` tokens, at the token `end`, at the
+ * of every text whose prompt is done. A text ends, with its `stop`, after `most` tokens, at a token of `ends`, at the
  * end of the context if it does not slide, or with NOT_FINITE where a score of its next token is not finite; its row is
  * free before `each` is called. An error is of the device or of memory, and ends all texts.
  */

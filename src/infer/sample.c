@@ -94,6 +94,7 @@ int32_t tr_sample(const tr_sampling_t *s, uint64_t text, uint64_t position, cons
         if (sum > drawn) return nth(&r, i);
     }
 #undef WEIGHT
+    while (kept > 1 && scores[nth(&r, kept - 1)] == -INFINITY) kept--;
     return nth(&r, kept - 1);
 }
 

@@ -39,7 +39,8 @@ static tr_status_t prompts_add_ids(const tr_completion_t *c, const char *field, 
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *id = json_array_get(list, i);
         const json_int_t value = json_integer_value(id);
-        if (!json_is_integer(id) || value < 0 || value >= vocab_size)
+        if (!json_is_integer(id) || value < 0 || value >= vocab_size ||
+            !tr_tokenizer_has(c->model->tokenizer, (int32_t)value))
             return tr_json_unexpected(field, expected, id);
         TR_TRY(tr_vec_push(&prompts->data[prompts->count - 1], (int32_t)value));
     }
@@ -87,6 +88,7 @@ static tr_status_t choice_open(tr_completion_t *c, size_t index, const tr_ids_t 
                                .sampling = c->sampling,
                                .most = c->most,
                                .end = c->model->tokenizer->end,
+                               .ends = c->model->tokenizer->ends,
                                .logprobs = (int)c->logprobs};
     for (size_t i = 0; i < ids->count; i++) TR_TRY(tr_vec_push(&choice->text.ids, ids->data[i]));
     return TR_OK;

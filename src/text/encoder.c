@@ -2,7 +2,6 @@
 #include "tokenizer_int.h"
 #include <string.h>
 
-#define END_BYTES (sizeof TR_END_OF_TEXT - 1)
 #define ROOM                                                                                       \
     (TR_TOKENIZER_PIECE + (64 << 10)) /* at most TR_TOKENIZER_PIECE of them wait for more text */
 
@@ -11,16 +10,25 @@ struct tr_encoder {
     void *state;
     char *text; /* [ROOM + 1]: text not yet encoded */
     size_t bytes;
+    bool begins[256]; /* the bytes that begin a text that is one token */
 };
 
 tr_status_t tr_ids_reserve(tr_ids_t *ids, size_t more) {
     return tr_vec_reserve_(&ids->data, &ids->capacity, ids->count + more, sizeof *ids->data);
 }
 
+/* The text that is one token: TR_END_OF_TEXT for 0, then those of the added tokens. */
+static tr_added_token_t encoder_special(const tr_encoder_t *e, size_t i) {
+    return i > 0 ? e->tokenizer->added.data[i - 1]
+                 : (tr_added_token_t){TR_END_OF_TEXT, e->tokenizer->end};
+}
+
 tr_status_t tr_encoder_create(const tr_tokenizer_t *tokenizer, tr_encoder_t **out) {
     tr_encoder_t *e = NULL;
     TR_TRY(tr_alloc(sizeof *e, "encoder", &e));
     e->tokenizer = tokenizer;
+    for (size_t i = 0; i <= tokenizer->added.count; i++)
+        e->begins[(unsigned char)encoder_special(e, i).text[0]] = true;
     tr_status_t status = tr_alloc(ROOM + 1, "text to encode", &e->text);
     if (status == TR_OK && tokenizer->ops->state_create)
         status = tokenizer->ops->state_create(&e->state);
@@ -49,24 +57,52 @@ static tr_status_t encoder_encode(tr_encoder_t *e, size_t at, size_t bytes, bool
     return status;
 }
 
-/* The number of last bytes that may be the start of TR_END_OF_TEXT. */
-static size_t begun_end(const char *text, size_t bytes) {
-    size_t count = bytes < END_BYTES - 1 ? bytes : END_BYTES - 1;
-    while (count > 0 && memcmp(text + bytes - count, TR_END_OF_TEXT, count)) count--;
-    return count;
+/* The first of them from `at` on, and of several there the longest. NULL: there is none. */
+static const char *encoder_find_special(const tr_encoder_t *e, size_t at, tr_added_token_t *out) {
+    for (const char *found = e->text + at, *end = e->text + e->bytes; found < end; found++) {
+        size_t longest = 0;
+        if (!e->begins[(unsigned char)*found]) continue;
+        for (size_t i = 0; i <= e->tokenizer->added.count; i++) {
+            const tr_added_token_t token = encoder_special(e, i);
+            const size_t bytes = strlen(token.text);
+            if (bytes <= longest || bytes > (size_t)(end - found) ||
+                memcmp(found, token.text, bytes) != 0)
+                continue;
+            longest = bytes;
+            *out = token;
+        }
+        if (longest > 0) return found;
+    }
+    return NULL;
 }
 
-/* Encodes the texts that have ended, and the final part of the last one, or all of it if it is
+/* The number of last bytes that may be the start of one of them. */
+static size_t encoder_begun_special(const tr_encoder_t *e, size_t at) {
+    const char *text = e->text + at;
+    const size_t bytes = e->bytes - at;
+    size_t most = 0;
+    for (size_t i = 0; i <= e->tokenizer->added.count; i++) {
+        const char *token = encoder_special(e, i).text;
+        size_t count = strlen(token) - 1;
+        if (count > bytes) count = bytes;
+        while (count > most && memcmp(text + bytes - count, token, count) != 0) count--;
+        if (count > most) most = count;
+    }
+    return most;
+}
+
+/* Encodes the texts between such tokens, and the final part of the last one, or all of it if it is
  * `whole`. */
 static tr_status_t encode_held(tr_encoder_t *e, bool whole, tr_ids_t *out) {
     size_t at = 0, used = 0;
-    for (const char *end; (end = memmem(e->text + at, e->bytes - at, TR_END_OF_TEXT, END_BYTES));) {
-        const size_t bytes = (size_t)(end - e->text) - at;
+    tr_added_token_t token;
+    for (const char *found; (found = encoder_find_special(e, at, &token));) {
+        const size_t bytes = (size_t)(found - e->text) - at;
         TR_TRY(encoder_encode(e, at, bytes, true, out, &used));
-        if (!e->tokenizer->is_learning) TR_TRY(tr_vec_push(out, e->tokenizer->end));
-        at += bytes + END_BYTES;
+        if (!e->tokenizer->is_learning) TR_TRY(tr_vec_push(out, token.id));
+        at += bytes + strlen(token.text);
     }
-    const size_t open = whole ? 0 : begun_end(e->text + at, e->bytes - at);
+    const size_t open = whole ? 0 : encoder_begun_special(e, at);
     TR_TRY(encoder_encode(e, at, e->bytes - at - open, whole, out, &used));
     e->bytes -= at + used;
     memmove(e->text, e->text + at + used, e->bytes);

@@ -1,14 +1,14 @@
-/* gpt2:DIR: GPT-2's byte-level byte-pair encoding, with the vocabulary and merges in DIR/vocab.json
- * and DIR/merges.txt. In these files, a byte is written as a printable character: itself if it is
- * one, otherwise one from U+0100. */
+/* gpt2:DIR: GPT-2's byte-level byte-pair encoding, with the vocabulary, merges and added tokens of
+ * the files in DIR (gpt2_folder.h). In the vocabulary, a byte is written as a printable character:
+ * itself if it is one, otherwise one from U+0100. */
 #include "bpe.h"
+#include "gpt2_folder.h"
 #include "gpt2_split.h"
-#include <errno.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#define BYTES     256
-#define PATH_ROOM 4096
+#define BYTES   256
+#define MOST_ID ((1 << 24) - 1)
 
 typedef struct {
     int32_t left, right;
@@ -16,7 +16,9 @@ typedef struct {
 
 typedef struct {
     tr_tokenizer_t base;
-    char **token; /* [vocab_size]: as in the file */
+    char **token;   /* [vocab_size]: as in the vocabulary; NULL: the end of a text, or no token */
+    int32_t listed; /* the ids below it are in the vocabulary, the others were added */
+    json_t *added;  /* a list of objects with id and content; without the end of a text */
     int32_t byte_id[BYTES];
     uint32_t char_of[BYTES];    /* the character that stands for a byte */
     int16_t byte_of[2 * BYTES]; /* the byte of a character; -1: none */
@@ -31,6 +33,8 @@ static void destroy(tr_tokenizer_t *tokenizer) {
     tr_free(&self->token);
     tr_free(&self->merge);
     tr_bpe_merges_free(&self->merges);
+    tr_vec_free(&self->base.added);
+    json_decref(self->added);
     tr_free(&self);
 }
 
@@ -58,10 +62,10 @@ static bool is_bytes(const gpt2_t *self, const char *token) {
 
 static tr_status_t add_token(gpt2_t *self, const char *text, const json_t *id, const char *from) {
     const json_int_t at = json_is_integer(id) ? json_integer_value(id) : -1;
-    if (at < 0 || at >= self->base.vocab_size || self->token[at])
+    if (at < 0 || at >= self->listed || self->token[at])
         return TR_FAIL(TR_ERR_DATA,
                        "%s: the token '%s' has the id %lld; expected ids from 0 to %d, each once.",
-                       from, text, (long long)at, (int)self->base.vocab_size - 1);
+                       from, text, (long long)at, (int)self->listed - 1);
     if (strcmp(text, TR_END_OF_TEXT) == 0)
         self->base.end = (int32_t)at;
     else if (!is_bytes(self, text))
@@ -85,18 +89,58 @@ static tr_status_t read_bytes(gpt2_t *self, const json_t *vocab, const char *fro
     return TR_OK;
 }
 
-static tr_status_t read_vocab(gpt2_t *self, json_t *vocab, const char *from) {
+/* An added token has its text as it is. It may be in the vocabulary, too. */
+static tr_status_t add_added(gpt2_t *self, json_t *object, const char *from) {
+    const char *content = json_string_value(json_object_get(object, "content"));
+    const json_t *id = json_object_get(object, "id");
+    const json_int_t at = json_is_integer(id) ? json_integer_value(id) : -1;
+    tr_str_t text = {0};
+    for (const char *c = content; c && *c; c++) {
+        char coded[8] = "";
+        tr_utf8_encode(self->char_of[(unsigned char)*c], coded);
+        tr_str_append(&text, coded);
+    }
+    TR_TRY(text.status);
+    tr_status_t status = TR_OK;
+    if (!text.text || at < 0 || at > MOST_ID ||
+        (self->token[at] && strcmp(self->token[at], text.text) != 0)) {
+        status = TR_FAIL(TR_ERR_DATA,
+                         "%s: the added token '%s' has the id %lld; expected a text that is not "
+                         "empty, and an id from 0 to %d that no other token has.",
+                         from, content ? content : "", (long long)at, MOST_ID);
+    } else if (strcmp(content, TR_END_OF_TEXT) == 0) {
+        self->base.end = (int32_t)at;
+    } else {
+        const tr_added_token_t added = {content, (int32_t)at};
+        status = tr_vec_push(&self->base.added, added);
+        json_array_append(self->added, object);
+    }
+    if (status == TR_OK && !self->token[at]) status = tr_str_take(&text, &self->token[at]);
+    if (status == TR_OK && at >= self->base.vocab_size) self->base.vocab_size = (int32_t)at + 1;
+    tr_str_free(&text);
+    return status;
+}
+
+/* `added`: a list, or NULL. An end of a text that neither has is the id after all others. */
+static tr_status_t read_vocab(gpt2_t *self, json_t *vocab, const json_t *added, const char *from) {
     const char *text;
     json_t *id;
     if (!json_is_object(vocab))
         return TR_FAIL(TR_ERR_DATA, "%s: expected an object that maps tokens to ids.", from);
-    const bool has_end = json_object_get(vocab, TR_END_OF_TEXT) != NULL;
-    self->base.vocab_size = (int32_t)json_object_size(vocab);
-    TR_TRY(tr_alloc(((size_t)self->base.vocab_size + 1) * sizeof *self->token, "tokens",
-                    &self->token));
+    self->listed = self->base.vocab_size = (int32_t)json_object_size(vocab);
+    self->base.end = -1;
+    json_int_t most = self->listed;
+    for (size_t i = 0; i < json_array_size(added); i++) {
+        const json_int_t at = json_integer_value(json_object_get(json_array_get(added, i), "id"));
+        if (at > most && at <= MOST_ID) most = at;
+    }
+    TR_TRY(tr_alloc(((size_t)most + 2) * sizeof *self->token, "tokens", &self->token));
     json_object_foreach(vocab, text, id) TR_TRY(add_token(self, text, id, from));
     TR_TRY(read_bytes(self, vocab, from));
-    if (!has_end) self->base.end = self->base.vocab_size++;
+    self->added = json_array();
+    for (size_t i = 0; i < json_array_size(added); i++)
+        TR_TRY(add_added(self, json_array_get(added, i), from));
+    if (self->base.end < 0) self->base.end = self->base.vocab_size++;
     return TR_OK;
 }
 
@@ -132,84 +176,34 @@ static tr_status_t add_merge(gpt2_t *self, const json_t *vocab, const char *line
     return TR_OK;
 }
 
-/* `merges`: an array of strings. */
-static tr_status_t build(gpt2_t *self, json_t *vocab, const char *vocab_from, const json_t *merges,
-                         const char *merges_from) {
-    const size_t count = json_array_size(merges);
+static tr_status_t build(gpt2_t *self, const tr_gpt2_folder_t *files) {
+    json_t *vocab = files->vocab;
+    const size_t count = json_array_size(files->merges);
     set_characters(self);
-    TR_TRY(read_vocab(self, vocab, vocab_from));
+    TR_TRY(read_vocab(self, vocab, files->added, files->vocab_from));
     TR_TRY(tr_alloc(count * sizeof *self->merge, "merges", &self->merge));
     TR_TRY(tr_bpe_merges_create(count, &self->merges));
     for (size_t i = 0; i < count; i++) {
-        const char *line = json_string_value(json_array_get(merges, i));
-        TR_TRY(add_merge(self, vocab, line ? line : "", merges_from));
+        const char *line = json_string_value(json_array_get(files->merges, i));
+        TR_TRY(add_merge(self, vocab, line ? line : "", files->merges_from));
     }
     return TR_OK;
 }
 
-static tr_status_t make(json_t *vocab, const char *vocab_from, const json_t *merges,
-                        const char *merges_from, tr_tokenizer_t **out) {
+static tr_status_t make(const tr_gpt2_folder_t *files, tr_tokenizer_t **out) {
     gpt2_t *self = NULL;
     TR_TRY(tr_alloc(sizeof *self, "tokenizer", &self));
-    tr_status_t status = build(self, vocab, vocab_from, merges, merges_from);
+    tr_status_t status = build(self, files);
     if (status != TR_OK) destroy(&self->base), self = NULL;
     *out = self ? &self->base : NULL;
     return status;
 }
 
-/* -- files ------------------------------------------------------------------------------------- */
-
-static tr_status_t open_file(const char *folder, const char *name, char path[PATH_ROOM],
-                             FILE **out) {
-    if ((size_t)snprintf(path, PATH_ROOM, "%s/%s", folder, name) >= PATH_ROOM)
-        return TR_FAIL(TR_ERR_USAGE,
-                       "gpt2:DIR: the name of the folder is longer than %d characters.",
-                       PATH_ROOM - 16);
-    *out = fopen(path, "re");
-    if (*out) return TR_OK;
-    return TR_FAIL(tr_status_of_errno(errno),
-                   "cannot open '%s': %s. gpt2:DIR needs a folder with vocab.json and merges.txt.",
-                   path, strerror(errno));
-}
-
-static tr_status_t load_vocab(const char *folder, char path[PATH_ROOM], json_t **out) {
-    FILE *file;
-    json_error_t error;
-    TR_TRY(open_file(folder, "vocab.json", path, &file));
-    *out = json_loadf(file, JSON_REJECT_DUPLICATES, &error);
-    fclose(file);
-    if (*out) return TR_OK;
-    return TR_FAIL(TR_ERR_DATA, "%s: line %d, column %d: %s.", path, error.line, error.column,
-                   error.text);
-}
-
-/* The lines of merges.txt, without the first line if that is the version. */
-static tr_status_t load_merges(const char *folder, char path[PATH_ROOM], json_t *out) {
-    FILE *file;
-    char *line = NULL;
-    size_t room = 0;
-    bool is_text = true;
-    TR_TRY(open_file(folder, "merges.txt", path, &file));
-    for (int64_t number = 1; getline(&line, &room, file) >= 0; number++) {
-        line[strcspn(line, "\r\n")] = '\0';
-        if (*line == '\0' || (number == 1 && strncmp(line, "#version", 8) == 0)) continue;
-        is_text = json_array_append_new(out, json_string(line)) == 0 && is_text;
-    }
-    const bool read = !ferror(file);
-    free(line);
-    fclose(file);
-    if (!read) return TR_FAIL(TR_ERR_IO, "cannot read '%s'.", path);
-    return is_text ? TR_OK : TR_FAIL(TR_ERR_DATA, "%s: the merges are not valid UTF-8.", path);
-}
-
 static tr_status_t create(const char *folder, tr_tokenizer_t **out) {
-    char vocab_path[PATH_ROOM], merges_path[PATH_ROOM];
-    json_t *vocab = NULL, *merges = json_array();
-    tr_status_t status = load_vocab(folder, vocab_path, &vocab);
-    if (status == TR_OK) status = load_merges(folder, merges_path, merges);
-    if (status == TR_OK) status = make(vocab, vocab_path, merges, merges_path, out);
-    json_decref(vocab);
-    json_decref(merges);
+    tr_gpt2_folder_t files = {0};
+    tr_status_t status = tr_gpt2_folder_read(folder, &files);
+    if (status == TR_OK) status = make(&files, out);
+    tr_gpt2_folder_free(&files);
     return status;
 }
 
@@ -218,31 +212,70 @@ static tr_status_t create(const char *folder, tr_tokenizer_t **out) {
 /* The end of a text always gets a name in files, because readers need its id. */
 static json_t *vocab_of(const gpt2_t *self) {
     json_t *vocab = json_object();
-    for (int32_t i = 0; i < self->base.vocab_size; i++)
-        json_object_set_new(vocab, self->token[i] ? self->token[i] : TR_END_OF_TEXT,
-                            json_integer(i));
+    for (int32_t i = 0; i < self->listed; i++)
+        json_object_set_new(vocab, self->token[i], json_integer(i));
+    if (self->base.end == self->listed)
+        json_object_set_new(vocab, TR_END_OF_TEXT, json_integer(self->base.end));
     return vocab;
+}
+
+/* Of the ids that are not in that vocabulary, and others. */
+static json_t *added_of(const gpt2_t *self) {
+    json_t *added = json_copy(self->added);
+    if (self->base.end > self->listed)
+        json_array_append_new(added, json_pack("{s:i, s:s, s:b}", "id", (int)self->base.end,
+                                               "content", TR_END_OF_TEXT, "special", 1));
+    return added;
 }
 
 static tr_status_t write(const tr_tokenizer_t *tokenizer, json_t *out) {
     const gpt2_t *self = (const gpt2_t *)tokenizer;
-    json_t *merges = json_array();
+    json_t *merges = json_array(), *added = added_of(self);
     for (int32_t i = 0; i < self->merge_count; i++)
         json_array_append_new(merges, json_sprintf("%s %s", self->token[self->merge[i].left],
                                                    self->token[self->merge[i].right]));
     json_object_set_new(out, "vocab", vocab_of(self));
     json_object_set_new(out, "merges", merges);
+    if (json_array_size(added) > 0) json_object_set(out, TR_TOKENIZER_ADDED, added);
+    json_decref(added);
     return TR_OK;
 }
 
-static tr_status_t dump_vocab(const gpt2_t *self, tr_str_t *out) {
-    json_t *vocab = vocab_of(self);
-    char *text = json_dumps(vocab, JSON_ENSURE_ASCII);
-    json_decref(vocab);
-    if (!text) return TR_FAIL(TR_ERR_MEMORY, "Not enough memory to write the vocabulary as JSON.");
+/* Steals `object`. */
+static tr_status_t dump(json_t *object, tr_str_t *out) {
+    char *text = json_dumps(object, JSON_ENSURE_ASCII);
+    json_decref(object);
+    if (!text) return TR_FAIL(TR_ERR_MEMORY, "Not enough memory to write a tokenizer as JSON.");
     tr_str_append(out, text);
     free(text);
     return out->status;
+}
+
+static json_t *settings_of(const gpt2_t *self) {
+    const tr_ids_t *ends = &self->base.ends;
+    json_t *added = added_of(self), *by_id = json_object(), *object;
+    tr_str_t end = {0};
+    size_t i;
+    json_array_foreach(added, i, object) {
+        json_t *kept = json_copy(object);
+        char id[16];
+        tr_snprintf(id, sizeof id, "%lld",
+                    (long long)json_integer_value(json_object_get(object, "id")));
+        json_object_del(kept, "id");
+        json_object_set_new(by_id, id, kept);
+    }
+    json_decref(added);
+    if (ends->count > 0) (void)tr_tokenizer_decode(&self->base, ends->data, 1, &end);
+    json_t *settings = json_pack("{s:s, s:s, s:s, s:s}", "tokenizer_class", "GPT2Tokenizer",
+                                 "bos_token", TR_END_OF_TEXT, "eos_token",
+                                 end.length > 0 && tr_utf8_bytes(end.text, end.length) == end.length
+                                     ? end.text
+                                     : TR_END_OF_TEXT,
+                                 "unk_token", TR_END_OF_TEXT);
+    if (json_object_size(by_id) > 0) json_object_set(settings, "added_tokens_decoder", by_id);
+    json_decref(by_id);
+    tr_str_free(&end);
+    return settings;
 }
 
 static tr_status_t file(const tr_tokenizer_t *tokenizer, int index, const char **out_name,
@@ -250,26 +283,26 @@ static tr_status_t file(const tr_tokenizer_t *tokenizer, int index, const char *
     static const char *const names[] = {"vocab.json", "merges.txt", "tokenizer_config.json"};
     const gpt2_t *self = (const gpt2_t *)tokenizer;
     *out_name = index < (int)(sizeof names / sizeof *names) ? names[index] : NULL;
-    if (index == 0) return dump_vocab(self, out);
+    if (index == 0) return dump(vocab_of(self), out);
+    if (index == 2) return dump(settings_of(self), out);
     if (index == 1) {
         tr_str_append(out, "#version: 0.2\n");
         for (int32_t i = 0; i < self->merge_count; i++)
             tr_str_printf(out, "%s %s\n", self->token[self->merge[i].left],
                           self->token[self->merge[i].right]);
-    } else if (index == 2) {
-        tr_str_append(out,
-                      "{\"tokenizer_class\": \"GPT2Tokenizer\", \"bos_token\": \"" TR_END_OF_TEXT
-                      "\", \"eos_token\": \"" TR_END_OF_TEXT "\", \"unk_token\": \"" TR_END_OF_TEXT
-                      "\"}\n");
     }
     return out->status;
 }
 
 static tr_status_t read(const json_t *object, const char *from, tr_tokenizer_t **out) {
-    json_t *merges = json_object_get(object, "merges");
-    if (!json_is_array(merges))
+    const tr_gpt2_folder_t files = {.vocab = json_object_get(object, "vocab"),
+                                    .merges = json_object_get(object, "merges"),
+                                    .added = json_object_get(object, TR_TOKENIZER_ADDED),
+                                    .vocab_from = from,
+                                    .merges_from = from};
+    if (!json_is_array(files.merges))
         return TR_FAIL(TR_ERR_DATA, "%s: the tokenizer has no list 'merges'.", from);
-    return make(json_object_get(object, "vocab"), from, merges, from, out);
+    return make(&files, out);
 }
 
 /* -- encoding and decoding --------------------------------------------------------------------- */
@@ -287,6 +320,10 @@ static tr_status_t encode(const tr_tokenizer_t *tokenizer, void *state, const ch
     return TR_OK;
 }
 
+static bool has(const tr_tokenizer_t *tokenizer, int32_t id) {
+    return id == tokenizer->end || ((const gpt2_t *)tokenizer)->token[id] != NULL;
+}
+
 static void decode(const tr_tokenizer_t *tokenizer, int32_t id, tr_str_t *out) {
     const gpt2_t *self = (const gpt2_t *)tokenizer;
     uint32_t code = 0;
@@ -299,7 +336,8 @@ static void decode(const tr_tokenizer_t *tokenizer, int32_t id, tr_str_t *out) {
 const tr_tokenizer_ops_t tr_tokenizer_gpt2_ops = {
     .name = "gpt2",
     .usage = "gpt2:DIR",
-    .help = "GPT-2's byte-pair encoding, with the files vocab.json and merges.txt of DIR",
+    .help = "GPT-2's byte-pair encoding, with the files vocab.json and merges.txt of DIR, or its "
+            "tokenizer.json",
     .has_argument = true,
     .create = create,
     .destroy = destroy,
@@ -309,5 +347,6 @@ const tr_tokenizer_ops_t tr_tokenizer_gpt2_ops = {
     .state_create = tr_bpe_work_create,
     .state_destroy = tr_bpe_work_destroy,
     .encode = encode,
+    .has = has,
     .decode = decode,
 };

@@ -25,11 +25,16 @@ typedef struct tr_tokenizer_ops {
      * It is positive for texts of at least TR_TOKENIZER_PIECE bytes. */
     tr_status_t (*encode)(const tr_tokenizer_t *tokenizer, void *state, const char *text,
                           size_t bytes, bool whole, tr_ids_t *out, size_t *out_used);
+    /* Whether an id from 0 to vocab_size - 1 is a token; NULL: all are. */
+    bool (*has)(const tr_tokenizer_t *tokenizer, int32_t id);
     /* Appends the text of a token; the id is in the vocabulary and not `end`. */
     void (*decode)(const tr_tokenizer_t *tokenizer, int32_t id, tr_str_t *out);
 } tr_tokenizer_ops_t;
 
 #define TR_TOKENIZER_PIECE (1 << 20)
+/* The member of a stored tokenizer with its added tokens, a list of objects as in a tokenizer.json:
+ * id, content, special, ... */
+#define TR_TOKENIZER_ADDED "added_tokens"
 
 /* Makes room for `more` ids. */
 tr_status_t tr_ids_reserve(tr_ids_t *ids, size_t more);

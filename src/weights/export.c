@@ -1,4 +1,5 @@
-/* The files of a checkpoint for other programs: config.json and the tokenizer's. */
+/* The files of a checkpoint for other programs: config.json, generation_config.json and the
+ * tokenizer's. */
 #include "export.h"
 #include "text/tokenizer.h"
 
@@ -10,6 +11,18 @@ static tr_status_t texts_add(tr_checkpoint_texts_t *texts, const char *name, cha
     tr_free(&file.name);
     tr_free(&file.text);
     return status;
+}
+
+/* What ends a generated text, where that is not the end-of-text token of config.json alone. */
+static tr_status_t export_ends(const tr_tokenizer_t *tokenizer, tr_checkpoint_texts_t *texts) {
+    tr_str_t file = {0};
+    char *text = NULL;
+    tr_str_printf(&file, "{\n  \"bos_token_id\": %d,\n  \"eos_token_id\": [", (int)tokenizer->end);
+    for (size_t i = 0; i < tokenizer->ends.count; i++)
+        tr_str_printf(&file, "%s%d", i > 0 ? ", " : "", (int)tokenizer->ends.data[i]);
+    tr_str_append(&file, "]\n}\n");
+    TR_TRY(tr_str_take(&file, &text));
+    return texts_add(texts, "generation_config.json", text);
 }
 
 tr_status_t tr_export_files(const tr_session_t *s, tr_checkpoint_texts_t *out) {
@@ -31,6 +44,8 @@ tr_status_t tr_export_files(const tr_session_t *s, tr_checkpoint_texts_t *out) {
         if (!name) break;
         if (status == TR_OK) status = texts_add(out, name, text);
     }
+    if (status == TR_OK && tokenizer && tokenizer->ends.count > 0)
+        status = export_ends(tokenizer, out);
     tr_tokenizer_destroy(&tokenizer);
     return status;
 }

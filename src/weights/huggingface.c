@@ -134,47 +134,40 @@ tr_status_t tr_hf_check_sizes(const tr_config_t *config, const char *dir) {
 
 /* -- the tokenizer ----------------------------------------------------------------------------- */
 
-static tr_status_t hf_open_tokenizer_json(const char *path, tr_tokenizer_t **out) {
-    json_t *file = NULL;
-    const json_t *item;
-    size_t i;
-    TR_TRY(hf_read_json(path, &file));
-    const json_t *model = json_object_get(file, "model");
-    json_t *merges = json_array();
-    /* Merges are "left right" in older files, and ["left", "right"] in newer ones. */
-    json_array_foreach(json_object_get(model, "merges"), i, item) {
-        const char *left = json_string_value(json_array_get(item, 0)),
-                   *right = json_string_value(json_array_get(item, 1));
-        if (json_is_string(item))
-            json_array_append(merges, (json_t *)(uintptr_t)item);
-        else
-            json_array_append_new(merges,
-                                  json_sprintf("%s %s", left ? left : "", right ? right : ""));
+/* What ends a text: eos_token_id, a number or a list. generation_config.json overrides config.json. */
+static tr_status_t hf_read_ends(const char *dir, const json_t *config, tr_ids_t *out) {
+    char path[4096];
+    json_t *generation = NULL;
+    if (tr_exists_in(dir, "generation_config.json", path)) TR_TRY(hf_read_json(path, &generation));
+    const json_t *ends = json_object_get(generation, "eos_token_id");
+    if (!ends || json_is_null(ends)) ends = json_object_get(config, "eos_token_id");
+    const size_t count = json_is_array(ends) ? json_array_size(ends) : ends && !json_is_null(ends);
+    tr_status_t status = TR_OK;
+    for (size_t i = 0; i < count && status == TR_OK; i++) {
+        const json_t *id = json_is_array(ends) ? json_array_get(ends, i) : ends;
+        status =
+            json_is_integer(id) && json_integer_value(id) == (int32_t)json_integer_value(id)
+                ? tr_vec_push(out, (int32_t)json_integer_value(id))
+                : TR_FAIL(TR_ERR_DATA,
+                          "%s: eos_token_id: expected the id of a token, or a list of them", dir);
     }
-    json_t *own = json_pack("{s:s, s:O*, s:o}", "type", "gpt2", "vocab",
-                            json_object_get(model, "vocab"), "merges", merges);
-    char *text = own ? json_dumps(own, JSON_COMPACT) : NULL;
-    tr_status_t status =
-        text ? tr_tokenizer_from_json(text, path, out)
-             : TR_FAIL(TR_ERR_DATA, "%s: expected a model with vocab and merges.", path);
-    free(text);
-    json_decref(own);
-    json_decref(file);
+    json_decref(generation);
     return status;
 }
 
 /* *out is NULL if the folder has none. */
-static tr_status_t hf_open_tokenizer(const char *dir, tr_tokenizer_t **out) {
+static tr_status_t hf_open_tokenizer(const char *dir, const json_t *config, tr_tokenizer_t **out) {
     char path[4096];
     tr_str_t spec = {0};
     *out = NULL;
-    if (tr_exists_in(dir, "vocab.json", path) && tr_exists_in(dir, "merges.txt", path)) {
-        tr_str_printf(&spec, "gpt2:%s", dir);
-        const tr_status_t status = spec.status ? spec.status : tr_tokenizer_create(spec.text, out);
-        tr_str_free(&spec);
-        return status;
-    }
-    return tr_exists_in(dir, "tokenizer.json", path) ? hf_open_tokenizer_json(path, out) : TR_OK;
+    if (!(tr_exists_in(dir, "vocab.json", path) && tr_exists_in(dir, "merges.txt", path)) &&
+        !tr_exists_in(dir, "tokenizer.json", path))
+        return TR_OK;
+    tr_str_printf(&spec, "gpt2:%s", dir);
+    tr_status_t status = spec.status ? spec.status : tr_tokenizer_create(spec.text, out);
+    tr_str_free(&spec);
+    if (status == TR_OK) status = hf_read_ends(dir, config, &(*out)->ends);
+    return status;
 }
 
 /* -- the equivalent of state.json -------------------------------------------------------------- */
@@ -184,7 +177,7 @@ static tr_status_t hf_describe(const char *dir, char **out_state_json) {
     tr_tokenizer_t *tokenizer = NULL;
     char *tokens = NULL, *text = NULL;
     TR_TRY(hf_read_config(dir, &object));
-    tr_status_t status = hf_open_tokenizer(dir, &tokenizer);
+    tr_status_t status = hf_open_tokenizer(dir, object, &tokenizer);
     if (status == TR_OK && tokenizer) status = tr_tokenizer_to_json(tokenizer, &tokens);
     if (status == TR_OK) {
         json_t *data =

@@ -319,7 +319,7 @@ static tr_status_t bench_generate_on(bench_generate_t *b, tr_world_t *world, con
     TR_TRY_GOTO(cmd_trained_config(world, &params, &config), done);
     b->t.config = config;
     TR_TRY_GOTO(tr_trained_open(&trained, &b->t), done);
-    TR_TRY_GOTO(tr_generator_start(b->generator), done);
+    TR_TRY_GOTO(tr_generator_start(b->generator, NULL), done);
     b->load_sec = tr_clock_sec() - begin;
     b->device = b->t.s->device->ops->name;
     b->resident_bytes = (double)tr_host_resident_bytes();

@@ -87,7 +87,7 @@ static model_t open_model(int64_t rows, int threads, tr_dtype_t weights, tr_dtyp
                          &m.s));
     OK(tr_session_start(m.s, NULL));
     fill_params(m.s->g, values);
-    OK(tr_generator_start(m.generator));
+    OK(tr_generator_start(m.generator, NULL));
     return m;
 }
 

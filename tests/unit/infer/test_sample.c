@@ -105,10 +105,26 @@ static void keyed_by_seed_text_and_position(void **state) {
     for (int i = 0; i < 3; i++) assert_true(differ[i] > 50);
 }
 
+/* As for tokens that have no text. */
+static void minus_infinity_is_never_drawn(void **state) {
+    static const tr_sampling_t settings[] = {
+        {.temperature = 0, .top_p = 1},
+        {.temperature = 2, .top_p = 1, .seed = 1},
+        {.temperature = 2, .top_p = 0.999, .seed = 2},
+        {.temperature = 2, .top_p = 1, .top_k = COUNT - 2, .seed = 3},
+    };
+    (void)state;
+    make_scores(1);
+    for (int i = 0; i < COUNT; i += 3) scores[i] = -INFINITY;
+    for (size_t s = 0; s < sizeof settings / sizeof *settings; s++)
+        for (uint64_t i = 0; i < 2000; i++) assert_int_not_equal(sample(&settings[s], 0, i) % 3, 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(probabilities),
         cmocka_unit_test(greedy),
+        cmocka_unit_test(minus_infinity_is_never_drawn),
         cmocka_unit_test(keyed_by_seed_text_and_position),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

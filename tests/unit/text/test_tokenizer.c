@@ -297,6 +297,61 @@ static void files_give_the_same_tokenizer(void **state) {
     tr_vec_free(&ids);
 }
 
+/* `small` with two tokens more, the second behind a gap, and another end of texts. */
+static void added_tokens_are_one_token(void **state) {
+    static const char text[] = "a<|b|>c<|b|><|bc|>d<|b";
+    json_t *object = json_deep_copy(json_object_get(golden, "small"));
+    char *before, *again, *kept;
+    tr_tokenizer_t *tokenizer;
+    tr_encoder_t *encoder;
+    tr_ids_t ids = {0}, parts = {0};
+    tr_str_t back = {0};
+    const int32_t size = small->vocab_size, one = size, two = size + 5;
+    (void)state;
+    json_object_set_new(object, "added_tokens",
+                        json_pack("[{s:i, s:s}, {s:i, s:s}]", "id", one, "content", "<|b|>", "id",
+                                  two, "content", "<|bc|>"));
+    json_object_set_new(object, "ends", json_pack("[i]", two));
+    char *json = json_dumps(object, 0);
+    OK(tr_tokenizer_from_json(json, "here", &tokenizer));
+    assert_int_equal(tokenizer->vocab_size, two + 1);
+    assert_int_equal(tokenizer->end, small->end);
+    assert_true(tr_tokenizer_has(tokenizer, two) && !tr_tokenizer_has(tokenizer, two - 1));
+    OK(tr_tokenizer_encode(tokenizer, text, strlen(text), &ids));
+    assert_int_equal(ids.data[1], one);
+    assert_int_equal(ids.data[3], one);
+    assert_int_equal(ids.data[4], two);
+    OK(tr_tokenizer_decode(tokenizer, ids.data, ids.count, &back));
+    assert_string_equal(back.text, text);
+    OK(tr_encoder_create(tokenizer, &encoder));
+    for (size_t i = 0; i < strlen(text); i++) OK(tr_encoder_add(encoder, text + i, 1, &parts));
+    OK(tr_encoder_finish(encoder, &parts));
+    assert_int_equal(ids.count, parts.count);
+    assert_memory_equal(ids.data, parts.data, 4 * ids.count);
+    /* The same tokenizer as `small`, whose data keep the tokens, and end a text, too. */
+    OK(tr_tokenizer_to_json(small, &before));
+    OK(tr_tokenizer_to_json(tokenizer, &again));
+    assert_true(tr_tokenizer_is_same(before, again));
+    assert_false(tr_tokenizer_is_same(before, "{\"type\": \"bytes\"}"));
+    OK(tr_tokenizer_keep(before, again, "here", &kept));
+    tr_tokenizer_destroy(&tokenizer);
+    OK(tr_tokenizer_from_json(kept, "here", &tokenizer));
+    assert_int_equal(tokenizer->added.count, 2);
+    assert_int_equal(tokenizer->ends.count, 2);
+    assert_int_equal(tokenizer->ends.data[0], two);
+    assert_int_equal(tokenizer->ends.data[1], small->end);
+    tr_encoder_destroy(&encoder);
+    tr_tokenizer_destroy(&tokenizer);
+    tr_free(&before);
+    tr_free(&again);
+    tr_free(&kept);
+    free(json);
+    json_decref(object);
+    tr_str_free(&back);
+    tr_vec_free(&ids);
+    tr_vec_free(&parts);
+}
+
 static void bad_ones_are_told(void **state) {
     static const struct {
         const char *json, *expected;
@@ -372,6 +427,7 @@ int main(void) {
         cmocka_unit_test(bytes_and_chars_have_an_end),
         cmocka_unit_test(json_gives_the_same_tokenizer),
         cmocka_unit_test(files_give_the_same_tokenizer),
+        cmocka_unit_test(added_tokens_are_one_token),
         cmocka_unit_test(bad_ones_are_told),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
