@@ -12,7 +12,6 @@
 
 /* Says what the path of a model lacks. */
 static tr_status_t trained_fail(const char *path) {
-    char file[4096];
     if (access(path, F_OK) != 0)
         return TR_FAIL(tr_status_of_errno(errno), "cannot read %s: %s", path, strerror(errno));
     if (!tr_is_folder(path))
@@ -20,11 +19,7 @@ static tr_status_t trained_fail(const char *path) {
                        "%s is a file: expected the folder of a run, of a checkpoint, or of Hugging "
                        "Face's GPT-2",
                        path);
-    if (tr_exists_in(path, "config.json", file))
-        return TR_FAIL(TR_ERR_NOINPUT,
-                       "%s has config.json, but no model.safetensors and no "
-                       "model.safetensors.index.json: copy the weights to it",
-                       path);
+    TR_TRY(tr_hf_check_folder(path));
     return TR_FAIL(TR_ERR_NOINPUT,
                    "%s: expected a run or a checkpoint in its run's folder (config.ini), or a "
                    "folder of Hugging Face's GPT-2 (config.json, model.safetensors), found none of "

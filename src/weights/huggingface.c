@@ -1,8 +1,11 @@
 /* Models of Hugging Face: a folder with config.json, tokenizer and weights of GPT-2. */
 #include "huggingface.h"
 #include "base/file.h"
+#include "base/int_math.h"
+#include "base/mem.h"
 #include "session/session.h"
 #include "text/tokenizer.h"
+#include "trainer/log.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -13,12 +16,31 @@
 #define CONFIG  "config.json"
 #define INDEX   "model.safetensors.index.json"
 #define PREFIX  "transformer."
+#define HEAD    "lm_head.weight"
 #define EPSILON 1e-5
 
 bool tr_hf_is_folder(const char *path) {
     char file[4096];
     return tr_exists_in(path, CONFIG, file) && !tr_exists_in(path, TR_CHECKPOINT_MANIFEST, file) &&
            (tr_exists_in(path, TR_CHECKPOINT_MODEL, file) || tr_exists_in(path, INDEX, file));
+}
+
+tr_status_t tr_hf_check_folder(const char *path) {
+    char file[4096];
+    if (tr_hf_is_folder(path) || !tr_exists_in(path, CONFIG, file) ||
+        tr_exists_in(path, TR_CHECKPOINT_MANIFEST, file))
+        return TR_OK;
+    if (tr_exists_in(path, "pytorch_model.bin", file) ||
+        tr_exists_in(path, "pytorch_model.bin.index.json", file))
+        return TR_FAIL(TR_ERR_NOINPUT,
+                       "%s has %s, which only PyTorch reads, and no model.safetensors. Convert it, "
+                       "in Python: from transformers import GPT2LMHeadModel; "
+                       "GPT2LMHeadModel.from_pretrained('%s').save_pretrained('%s')",
+                       path, tr_file_name(file), path, path);
+    return TR_FAIL(TR_ERR_NOINPUT,
+                   "%s has config.json, but no model.safetensors and no "
+                   "model.safetensors.index.json: copy the weights to it",
+                   path);
 }
 
 static tr_status_t hf_read_json(const char *path, json_t **out) {
@@ -54,8 +76,6 @@ static tr_status_t hf_check_options(const json_t *object, const char *path) {
         wrong = "n_inner";
     else if (epsilon && fabs(json_number_value(epsilon) - EPSILON) > 1e-9)
         wrong = "layer_norm_epsilon";
-    else if (json_is_false(json_object_get(object, "tie_word_embeddings")))
-        wrong = "tie_word_embeddings";
     else if (json_is_false(json_object_get(object, "scale_attn_weights")))
         wrong = "scale_attn_weights";
     else if (json_is_true(json_object_get(object, "scale_attn_by_inverse_layer_idx")))
@@ -64,8 +84,7 @@ static tr_status_t hf_check_options(const json_t *object, const char *path) {
     return TR_FAIL(
         TR_ERR_CONFIG,
         "%s: '%s' has another value than GPT-2's: expected gelu_new, n_inner of 4 n_embd, "
-        "layer_norm_epsilon 1e-5, tied embeddings and scores scaled by the size of a "
-        "head",
+        "layer_norm_epsilon 1e-5 and scores scaled by the size of a head",
         path, wrong);
 }
 
@@ -198,12 +217,116 @@ static tr_status_t hf_describe(const char *dir, char **out_state_json) {
 
 /* -- weights ----------------------------------------------------------------------------------- */
 
-tr_status_t tr_hf_open(const char *path, tr_safetensors_t **out_model, char **out_state_json) {
+static tr_status_t hf_are_equal(const tr_named_tensor_t *a, const tr_named_tensor_t *b, bool *out) {
+    enum { PART = 1 << 20 };
+    const int64_t bytes = tr_shape_elems(&a->shape) * (int64_t)tr_dtype_bytes(a->dtype);
+    char *parts = NULL;
+    *out = a->dtype == b->dtype && tr_shape_equal(&a->shape, &b->shape);
+    TR_TRY(tr_alloc(2 * PART, "parts of two tensors", &parts));
+    tr_status_t status = TR_OK;
+    for (int64_t at = 0; at < bytes && *out && status == TR_OK; at += PART) {
+        const int64_t count = min64(PART, bytes - at);
+        status = tr_safetensors_read(a, at, count, parts);
+        if (status == TR_OK) status = tr_safetensors_read(b, at, count, parts + PART);
+        *out = memcmp(parts, parts + PART, (size_t)count) == 0;
+    }
+    tr_free(&parts);
+    return status;
+}
+
+tr_status_t tr_hf_check_head(const tr_safetensors_t *file, const char *path, bool is_tied) {
+    const tr_named_tensor_t *head = tr_safetensors_find(file, HEAD),
+                            *table = tr_hf_find(file, PREFIX "wte.weight");
+    bool are_equal = is_tied;
+    if (head && table) TR_TRY(hf_are_equal(head, table, &are_equal));
+    if (are_equal) return TR_OK;
+    if (!is_tied)
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "%s: the model has a separate output layer (tie_word_embeddings is false in "
+                       "its config.json, and " HEAD " is %s). A model of type gpt computes its "
+                       "output with the token embedding, wte.weight: expected a model whose two "
+                       "matrices are equal",
+                       path, head ? "not equal to wte.weight" : "missing");
+    TR_WARN("%s: " HEAD " differs from wte.weight and is not used: the output is computed with the "
+            "token embedding, because the model has tied embeddings (tie_word_embeddings). If it "
+            "was trained with a separate output layer, its texts and losses are wrong here",
+            path);
+    return TR_OK;
+}
+
+static bool ends_with(const char *text, const char *end) {
+    const size_t length = strlen(text), wanted = strlen(end);
+    return length >= wanted && strcmp(text + length - wanted, end) == 0;
+}
+
+/* Who puts these before the names of tensors. */
+static const char *const hf_wrappers[][2] = {
+    {"_orig_mod.", "as torch.compile does"},
+    {"module.", "as DistributedDataParallel does"},
+    {"model.", "as Lightning does"},
+    {"state_dict.", "of the dictionary that they were in"},
+};
+
+tr_status_t tr_hf_check_names(const tr_safetensors_t *file, const char *path) {
+    static const char first[] = "h.0.attn.c_attn.weight";
+    const tr_named_tensor_t *found = NULL;
+    for (size_t i = 0; i < tr_safetensors_count(file) && !found; i++) {
+        const tr_named_tensor_t *tensor = tr_safetensors_at(file, i);
+        if (ends_with(tensor->name, first)) found = tensor;
+    }
+    if (!found || found->shape.ndim != 2) return TR_OK;
+    char before[256], biases[512];
+    tr_str_t differs = {0};
+    tr_snprintf(before, sizeof before, "%.*s", (int)(strlen(found->name) - strlen(first)),
+                found->name);
+    if (ends_with(before, PREFIX)) before[strlen(before) - strlen(PREFIX)] = '\0';
+    if (before[0]) {
+        const char *who = "";
+        for (size_t i = TR_COUNT(hf_wrappers); i-- > 0;)
+            if (strncmp(before, hf_wrappers[i][0], strlen(hf_wrappers[i][0])) == 0)
+                who = hf_wrappers[i][1];
+        tr_str_printf(&differs,
+                      "\n  the names of the tensors begin with '%s', %s: remove it from each name",
+                      before, who[0] ? who : "where transformers has 'transformer.' or nothing");
+    }
+    if (found->shape.dim[0] == 3 * found->shape.dim[1])
+        tr_str_printf(&differs,
+                      "\n  %s is (%lld, %lld), the order of torch.nn.Linear, which nanoGPT has: "
+                      "transpose attn.c_attn.weight, attn.c_proj.weight, mlp.c_fc.weight and "
+                      "mlp.c_proj.weight of each block",
+                      found->name, (long long)found->shape.dim[0], (long long)found->shape.dim[1]);
+    tr_snprintf(biases, sizeof biases, "%.*s.bias", (int)(strlen(found->name) - strlen(".weight")),
+                found->name);
+    if (differs.length > 0 && !tr_safetensors_find(file, biases))
+        tr_str_append(&differs, "\n  it has no biases: add biases of zeros, also to ln_1, ln_2 and "
+                                "ln_f");
+    tr_status_t status = differs.status;
+    if (differs.length > 0)
+        status = TR_FAIL(TR_ERR_CONFIG,
+                         "%s has a GPT-2, but not as transformers writes it:%s\n"
+                         "load_file and save_file of safetensors.torch read and write the tensors "
+                         "in Python",
+                         path, differs.text);
+    tr_str_free(&differs);
+    return status;
+}
+
+static tr_status_t hf_open_weights(const char *path, tr_safetensors_t **out) {
     char file[4096];
-    TR_TRY(hf_describe(path, out_state_json));
-    if (tr_exists_in(path, INDEX, file)) return tr_safetensors_open_shards(path, file, out_model);
+    if (tr_exists_in(path, INDEX, file)) return tr_safetensors_open_shards(path, file, out);
     TR_TRY(tr_path_join(path, TR_CHECKPOINT_MODEL, file));
-    return tr_safetensors_open(file, out_model);
+    return tr_safetensors_open(file, out);
+}
+
+tr_status_t tr_hf_open(const char *path, tr_safetensors_t **out_model, char **out_state_json) {
+    json_t *config = NULL;
+    TR_TRY(hf_describe(path, out_state_json));
+    TR_TRY(hf_open_weights(path, out_model));
+    TR_TRY(tr_hf_check_names(*out_model, path));
+    TR_TRY(hf_read_config(path, &config));
+    const bool is_tied = !json_is_false(json_object_get(config, "tie_word_embeddings"));
+    json_decref(config);
+    return tr_hf_check_head(*out_model, path, is_tied);
 }
 
 const tr_named_tensor_t *tr_hf_find(const tr_safetensors_t *file, const char *name) {
@@ -213,12 +336,7 @@ const tr_named_tensor_t *tr_hf_find(const tr_safetensors_t *file, const char *na
     return tr_safetensors_find(file, name + length);
 }
 
-static bool ends_with(const char *text, const char *end) {
-    const size_t length = strlen(text), wanted = strlen(end);
-    return length >= wanted && strcmp(text + length - wanted, end) == 0;
-}
-
 bool tr_hf_is_extra(const char *name) {
     return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias") ||
-           strcmp(name, "lm_head.weight") == 0;
+           strcmp(name, HEAD) == 0;
 }

@@ -11,6 +11,8 @@
 
 /* Whether `path` is a folder with config.json and weights, but not a checkpoint of trainer. */
 bool tr_hf_is_folder(const char *path);
+/* TR_ERR_NOINPUT: a folder with config.json, but with weights that cannot be read, or none. */
+tr_status_t tr_hf_check_folder(const char *path);
 
 /* If model.type is gpt and model.init is such a folder, sets those of model.n_layer, n_head,
  * n_embd, context and vocab_size that are auto to the values in config.json. TR_ERR_CONFIG:
@@ -21,9 +23,16 @@ tr_status_t tr_hf_configure(tr_config_t *config);
 tr_status_t tr_hf_check_sizes(const tr_config_t *config, const char *dir);
 
 /* Opens the weights. *out_state_json: a state.json with the vocabulary size and the tokenizer, if
- * the folder has one. */
+ * the folder has one. TR_ERR_CONFIG also: as tr_hf_check_names and tr_hf_check_head. */
 tr_status_t tr_hf_open(const char *path, tr_safetensors_t **out_model,
                        char **out_state_json /* tr_free */);
+
+/* TR_ERR_CONFIG: the file has a GPT-2 whose tensors have other names or another order than those of
+ * transformers. `path` is for messages. */
+tr_status_t tr_hf_check_names(const tr_safetensors_t *file, const char *path);
+/* Compares lm_head.weight, if the file has it, with the token embedding, which is used in its place.
+ * If they differ: TR_ERR_CONFIG, or with `is_tied` a warning. `path` is for messages. */
+tr_status_t tr_hf_check_head(const tr_safetensors_t *file, const char *path, bool is_tied);
 
 /* The tensor of parameter `name`, in the file possibly without the prefix "transformer."; NULL if
  * absent. */

@@ -68,6 +68,7 @@ static tr_status_t open_folder(const char *path, bool wants_best, tr_weights_t *
         TR_TRY(tr_strdup(path, &w->path));
         return tr_hf_open(path, &w->model, &w->state_json);
     }
+    TR_TRY(tr_hf_check_folder(path));
     TR_TRY(open_checkpoint(path, wants_best, &w->checkpoint));
     w->model = w->checkpoint->model;
     w->step = w->checkpoint->step;
@@ -84,6 +85,10 @@ static tr_status_t weights_open_file(const char *path, tr_weights_t *w) {
     TR_TRY(tr_safetensors_open(path, &w->model));
     TR_TRY(tr_strdup(path, &w->path));
     w->layout = tr_state_layout(tr_safetensors_metadata(w->model));
+    if (w->layout == TR_INIT_LAYOUT_AUTO) {
+        TR_TRY(tr_hf_check_names(w->model, path));
+        TR_TRY(tr_hf_check_head(w->model, path, true));
+    }
     const int length = snprintf(state, sizeof state, "%.*s%s", (int)(tr_file_name(path) - path),
                                 path, TR_CHECKPOINT_STATE);
     if (length >= (int)sizeof state || stat(state, &info) != 0)
