@@ -4,11 +4,13 @@
 #include "open_trained.h"
 #include "weights/state.h"
 #include "weights/torch_layout.h"
+#include "base/file.h"
 #include "base/mem.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 typedef struct {
@@ -41,6 +43,26 @@ static tr_status_t export_reorder(const tr_session_t *s, tr_named_tensor_t *tens
     return TR_OK;
 }
 
+/* Names that promise another format. */
+static tr_status_t export_check_name(const char *out) {
+    static const char *const others[] = {
+        "onnx", "pt",  "pth", "bin",    "ckpt",   "gguf",    "ggml", "h5",   "hdf5",       "keras",
+        "pb",   "npz", "npy", "pickle", "tflite", "mlmodel", "pkl",  "json", "msgpack",    "tar",
+        "zip",  "gz",  "jit", "ts",     "pte",    "engine",  "plan", "trt",  "torchscript"};
+    const char *dot = strrchr(tr_file_name(out), '.');
+    size_t i = 0;
+    while (dot && i < TR_COUNT(others) && strcasecmp(dot + 1, others[i]) != 0) i++;
+    if (!dot || i == TR_COUNT(others)) return TR_OK;
+    const int length = (int)(dot - out);
+    return TR_FAIL(TR_ERR_USAGE,
+                   "'%s': export writes the format safetensors alone: expected a name such as "
+                   "%.*s.safetensors. PyTorch reads it with safetensors.torch.load_file (--layout "
+                   "torch), and from a module that has loaded it torch.save and torch.onnx.export "
+                   "write other formats; the checkpoint of a GPT is a folder that transformers and "
+                   "its converters read",
+                   out, length, out);
+}
+
 static tr_status_t export_run(void *options) {
     const export_options_t *o = options;
     const bool is_torch = o->layout == LAYOUT_TORCH;
@@ -57,6 +79,7 @@ static tr_status_t export_run(void *options) {
     char *metadata = NULL, size[32];
     int64_t bytes;
     tr_status_t status = TR_OK;
+    TR_TRY(export_check_name(o->out));
     if (!o->force && access(o->out, F_OK) == 0)
         return TR_FAIL(TR_ERR_CONFIG, "'%s' already exists; --force replaces it.", o->out);
     TR_TRY_GOTO(cmd_trained_open(&params, &t), done);
@@ -108,7 +131,8 @@ const cmd_command_t cmd_export = {
             "inputs of a linear after flatten with the channels first. A PyTorch module whose "
             "layers have the same names loads them with load_state_dict; its inputs must be "
             "normalised as in training (data.mean, data.std). The file records its order, so that "
-            "model.init and eval read either.",
+            "model.init and eval read either. There is no other format: a name such as OUT.onnx or "
+            "OUT.pt is refused.",
     CMD_ARGUMENTS(export_options_t),
     CMD_OPTIONS,
     .run = export_run,

@@ -33,6 +33,10 @@ call 78 export run ours.safetensors && names err "'ours.safetensors' & --force" 
     call 2 export run &&
     call 66 export none x && [ ! -e x ]
 ok $? "refusals"
+for name in net.onnx a.b/net.PT net.bin net.gguf net.h5 net.safetensors.gz; do
+    call 2 export run $name && names err "'$name' & ${name%.*}.safetensors" && [ ! -e $name ] || break
+done && call 0 export run net.v2 && cmp -s net.v2 ours.safetensors
+ok $? "names of other formats"
 
 mv away.h5 d.h5
 # begin RUN INIT...: what a run starts from is what it saves after a step of rate 0
