@@ -68,8 +68,11 @@ static void parts_free(parts_t *parts) {
 static tr_status_t part_take_tokens(part_t *part, const tr_choice_t *choice, tr_sent_t *sent) {
     const tr_detokenizer_t *out = &choice->out;
     for (; sent->tokens < out->shown_tokens; sent->tokens++) {
-        for (; sent->counted < out->starts.data[sent->tokens]; sent->counted++)
-            sent->characters += ((unsigned char)out->bytes.text[sent->counted] >> 6) != 2;
+        /* A byte that is no UTF-8 is a character U+FFFD. */
+        for (; sent->counted < out->starts.data[sent->tokens]; sent->characters++) {
+            const int bytes = tr_utf8_decode(out->bytes.text + sent->counted, &(uint32_t){0});
+            sent->counted += bytes > 0 ? (size_t)bytes : 1;
+        }
         const part_token_t token = {.id = choice->tokens.data[sent->tokens],
                                     .score = choice->scores.data[sent->tokens],
                                     .offset = (json_int_t)sent->characters};

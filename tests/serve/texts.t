@@ -100,6 +100,40 @@ last = complete(prompt="the", max_tokens=500, temperature=0)
 assert last["choices"][0]["finish_reason"] == "length" and last["usage"]["total_tokens"] == 113
 END
 ok $? "logprobs; a text ends at the context"
+python <<'END'
+from client import *
+# "bytes:" is a part of a character, or a byte that is no UTF-8 and is U+FFFD in the text
+lone = 0
+for seed in range(4):
+    got = complete(prompt="the", max_tokens=60, temperature=1.5, seed=seed, logprobs=0)["choices"][0]
+    p, text = got["logprobs"], got["text"]
+    for token, offset in zip(p["tokens"], p["text_offset"]):
+        assert token.startswith("bytes:") or token == text[offset:offset + len(token)], (seed, token, offset)
+    lone += text[:p["text_offset"][-1]].count("\ufffd")
+    parts = joined(events(prompt="the", max_tokens=60, temperature=1.5, seed=seed, logprobs=0))
+    assert parts[0]["logprobs"] == p
+assert lone > 5, lone
+END
+ok $? "text_offset counts characters, also of bytes that are no UTF-8"
+mkdir padded && cp "$golden"/* padded && printf '#version: 0.2\n' >padded/merges.txt && python <<'END'
+import json
+vocab = {t: i for t, i in json.load(open("padded/vocab.json")).items() if i < 257}
+json.dump(vocab, open("padded/vocab.json", "w"))
+json.dump({"eos_token_id": [164, 215]}, open("padded/generation_config.json", "w"))
+END
+serve padded.address padded threads=1 && python <<'END'
+from client import *
+# As transformers has it: tokens 257 to 269 have no text and are not generated, but have probabilities.
+got = complete(file="padded.address", prompt="The run", max_tokens=99, temperature=0)
+assert got["choices"][0]["finish_reason"] == "stop" and got["usage"]["completion_tokens"] == 27
+prompt = [84, 104, 101, 32, 114, 117, 110, 32, 32, 171, 32, 32, 126, 108, 32, 73, 34, 156, 118, 214, 32, 32, 32, 32,
+          214, 73, 214, 32, 29, 205, 118, 32, 88, 32, 164, 205, 96, 32, 214]
+choice = complete(file="padded.address", prompt=prompt, max_tokens=1, temperature=0, logprobs=2)["choices"][0]
+p = choice["logprobs"]
+assert p["tokens"] == ["~"] and abs(p["token_logprobs"][0] + 4.50066) < 1e-4 and "token:263" in p["top_logprobs"][0], p
+assert ask("POST", "/v1/completions", {"prompt": [257]}, file="padded.address")[0] == 400
+END
+ok $? "a padded vocabulary, and eos_token_id"
 
 serve one "$golden" --slots 1 --queue 400 threads=1 && serve many "$golden" --slots 16 --queue 400 threads=2 &&
     python "$([ -n "${TEST_ALL-}" ] && echo 200 || echo 40)" <<'END'
