@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/thread.h"
+#include "trainer/log.h"
 #include <math.h>
 #include <stdatomic.h>
 #include <dlfcn.h>
@@ -16,11 +17,18 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
 enum { REQUEST_SEC = 10, ANSWER_SEC = 30, READ_SEC = 30, MOST_HEADERS = 100, STREAM_BYTES = 4096 };
+/* Of a request that is refused, so much is read before the reply, which many clients read only after
+ * they have sent all of it. */
+enum { DROPPED_BYTES = 256 << 20 };
+/* Descriptors that are kept for other files than connections, and connections that there are at
+ * least. */
+enum { OTHER_FILES = 32, LEAST_CONNECTIONS = 4 };
 
 #define LIBRARY "libmicrohttpd.so.12"
 /* The functions of the library that are used. */
@@ -160,9 +168,10 @@ static enum MHD_Result http_reply(tr_http_t *h, struct MHD_Connection *connectio
 /* What has come of a request. */
 typedef struct {
     bool is_post, has_body;
-    int refused; /* the status; 0: not refused. Its body is then read and dropped */
+    bool is_bounded; /* of its body so much may come that a refusal may wait for it */
+    int refused;     /* the status; 0: not refused. Its body is then read and dropped */
     char why[128];
-    size_t most_bytes; /* of its body */
+    size_t most_bytes, dropped_bytes; /* of its body */
     tr_str_t body;
 } request_t;
 
@@ -193,13 +202,27 @@ static void request_refuse_large(request_t *r) {
     request_refuse(r, 413, why);
 }
 
+/* The path of "/health" or "http://HOST/health"; the latter overrides the header Host. */
+static const char *request_path(const char *url, char host[256]) {
+    const size_t scheme = strncasecmp(url, "http://", 7) == 0    ? 7
+                          : strncasecmp(url, "https://", 8) == 0 ? 8
+                                                                 : 0;
+    if (scheme == 0) return url;
+    const size_t bytes = strcspn(url + scheme, "/");
+    tr_snprintf(host, 256, "%.*s", (int)bytes, url + scheme);
+    return url[scheme + bytes] ? url + scheme + bytes : "/";
+}
+
 /* Called when the header is complete. The checks are in order of who may know of them: a request
  * without the token learns nothing else. */
 static void request_check(const tr_http_t *h, struct MHD_Connection *connection, const char *url,
                           const char *method, request_t *r) {
 #define HEADER(name) h->mhd.lookup_connection_value(connection, MHD_HEADER_KIND, name)
-    const char *length = HEADER("Content-Length"), *chunks = HEADER("Transfer-Encoding");
-    const bool is_open = h->params.open_path && strcmp(url, h->params.open_path) == 0;
+    const char *length = HEADER("Content-Length"), *chunks = HEADER("Transfer-Encoding"),
+               *header_host = HEADER("Host");
+    char host[256] = "";
+    const char *path = request_path(url, host);
+    const bool is_open = h->params.open_path && strcmp(path, h->params.open_path) == 0;
     header_count_t count = {0};
     int64_t bytes = 0;
     h->mhd.get_connection_values(connection, MHD_HEADER_KIND, request_count, &count);
@@ -207,11 +230,13 @@ static void request_check(const tr_http_t *h, struct MHD_Connection *connection,
     r->has_body = (length && strcmp(length, "0") != 0) || chunks;
     if (count.lengths > 1 || (length && chunks))
         request_refuse(r, 400, "expected one Content-Length, or Transfer-Encoding: chunked");
+    if (chunks && strcasecmp(chunks, "chunked") != 0)
+        request_refuse(r, 501, "Transfer-Encoding: expected chunked");
     if (count.is_wrong) request_refuse(r, 400, "expected names of header fields without blanks");
     if (length && (!tr_parse_int(length, &bytes) || bytes < 0))
         request_refuse(r, 400, "Content-Length: expected a number of bytes");
     if (count.headers > MOST_HEADERS) request_refuse(r, 431, "expected at most 100 header fields");
-    if (h->params.own_hosts_only && !tr_http_is_own_host(HEADER("Host")))
+    if (h->params.own_hosts_only && !is_open && !tr_http_is_own_host(host[0] ? host : header_host))
         request_refuse(r, 421,
                        "Host: expected localhost, a numeric IP address, or the name of this "
                        "machine; behind a proxy, let it send Host: localhost");
@@ -224,17 +249,20 @@ static void request_check(const tr_http_t *h, struct MHD_Connection *connection,
     if (!r->is_post && r->has_body) request_refuse(r, 413, "expected no body with this method");
     r->most_bytes = atomic_load(&h->body_bytes);
     if (r->is_post && bytes > (int64_t)r->most_bytes) request_refuse_large(r);
+    /* A client that expects a reply before its body waits for it. */
+    r->is_bounded = r->refused != 400 && r->refused != 501 && bytes <= DROPPED_BYTES &&
+                    !(r->has_body && HEADER("Expect"));
 #undef HEADER
 }
 
-static void request_answer(tr_http_t *h, const request_t *r, const char *url, const char *type,
-                           int fd, tr_http_reply_t *reply) {
-    const tr_http_request_t request = {.path = url,
+static void request_answer(tr_http_t *h, const request_t *r, const char *path, const char *type,
+                           tr_http_peer_t client, tr_http_reply_t *reply) {
+    const tr_http_request_t request = {.path = path,
                                        .method = r->is_post ? "POST" : "GET",
                                        .type = type ? type : "",
                                        .body = r->body.text ? r->body.text : "",
                                        .body_bytes = r->body.length,
-                                       .client = fd};
+                                       .client = client};
     reply->status = r->refused ? r->refused : r->body.status != TR_OK ? 503 : 200;
     if (reply->status == 200)
         h->params.handler(h->params.self, &request, reply);
@@ -254,24 +282,27 @@ static enum MHD_Result http_on_request(void *self, struct MHD_Connection *connec
     request_t *r = *state;
     tr_http_reply_t reply = {.type = "text/plain; charset=utf-8",
                              .allow = h->params.body_bytes > 0 ? "GET, HEAD, POST" : "GET, HEAD"};
-    (void)version;
+    char host[256];
     if (!r) {
         if (tr_alloc(sizeof *r, "a request", &r) != TR_OK) return MHD_NO;
         *state = r;
         request_check(h, connection, url, method, r);
         /* Answered before its body comes, which ends the connection: nothing behind it is read. */
-        if (r->refused != 400 && r->refused != 413 && r->refused != 405) return MHD_YES;
+        if (!r->refused || r->is_bounded) return MHD_YES;
     } else if (*upload_bytes > 0) {
         if (r->body.length + *upload_bytes > r->most_bytes) request_refuse_large(r);
-        if (!r->refused) tr_str_append_bytes(&r->body, upload, *upload_bytes);
+        if (!r->refused)
+            tr_str_append_bytes(&r->body, upload, *upload_bytes);
+        else
+            r->dropped_bytes += *upload_bytes;
         *upload_bytes = 0;
-        return MHD_YES;
+        return r->dropped_bytes <= DROPPED_BYTES ? MHD_YES : MHD_NO;
     }
     const int fd = http_fd_of(h, connection);
     tr_http_clients_mark(&h->clients, fd, TR_HTTP_WAITS);
-    request_answer(h, r, url,
-                   h->mhd.lookup_connection_value(connection, MHD_HEADER_KIND, "Content-Type"), fd,
-                   &reply);
+    request_answer(h, r, request_path(url, host),
+                   h->mhd.lookup_connection_value(connection, MHD_HEADER_KIND, "Content-Type"),
+                   (tr_http_peer_t){fd, strcmp(version, "HTTP/1.1") == 0}, &reply);
     tr_str_free(&r->body);
     const enum MHD_Result result = http_reply(h, connection, &reply);
     tr_str_free(&reply.body);
@@ -334,7 +365,22 @@ static void *http_thread(void *self) {
     }
 }
 
+/* As many connections as the limit of open files allows, at most `wanted`. */
+static int http_connections(int wanted) {
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= (rlim_t)wanted + OTHER_FILES)
+        return wanted;
+    const int room = (int)files.rlim_cur - OTHER_FILES,
+              most = room > LEAST_CONNECTIONS ? room : LEAST_CONNECTIONS;
+    if (most >= wanted) return wanted;
+    TR_WARN("the limit of open files (ulimit -n) is %lld: the server has at most %d connections at "
+            "a time instead of %d; for those expected ulimit -n %d",
+            (long long)files.rlim_cur, most, wanted, wanted + OTHER_FILES);
+    return most;
+}
+
 tr_status_t tr_http_start(const tr_http_params_t *params, tr_http_t **out) {
+    const int connections = http_connections(params->connections);
     tr_http_t *h = NULL;
     sigset_t all, before;
     tr_status_t status;
@@ -346,7 +392,7 @@ tr_status_t tr_http_start(const tr_http_params_t *params, tr_http_t **out) {
     h->params = *params;
     h->listen_fd = h->stop_fd = -1;
     atomic_store(&h->body_bytes, params->body_bytes);
-    TR_TRY_GOTO(tr_http_clients_open(&h->clients, params->connections, most_sec), failed);
+    TR_TRY_GOTO(tr_http_clients_open(&h->clients, connections, most_sec), failed);
     TR_TRY_GOTO(http_load(&h->mhd), failed);
     if (params->token) TR_TRY_GOTO(tr_strdup(params->token, &h->token), failed);
     TR_TRY_GOTO(tr_http_listen(params->address, params->port, &h->listen_fd, &h->port), failed);
@@ -358,7 +404,7 @@ tr_status_t tr_http_start(const tr_http_params_t *params, tr_http_t **out) {
             MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ITC,
         0, NULL, NULL, http_on_request, h, MHD_OPTION_NOTIFY_COMPLETED, http_on_answered, h,
         MHD_OPTION_NOTIFY_CONNECTION, http_on_connection, h, MHD_OPTION_EXTERNAL_LOGGER,
-        http_on_message, NULL, MHD_OPTION_CONNECTION_LIMIT, (unsigned)params->connections + 16,
+        http_on_message, NULL, MHD_OPTION_CONNECTION_LIMIT, (unsigned)connections + 16,
         MHD_OPTION_THREAD_STACK_SIZE, (size_t)(256 << 10), MHD_OPTION_CONNECTION_MEMORY_LIMIT,
         (size_t)(32 << 10), MHD_OPTION_END);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

@@ -2,8 +2,8 @@
  * A small HTTP server on a thread of its own, by libmicrohttpd, which is loaded when a server
  * starts. One thread per connection. The server accepts connections itself: those that send no
  * whole request in time are closed, and where there are too many, the oldest of them makes
- * room. What a request may be is checked before it is read: its size, its length, its token. Not
- * collective.
+ * room. What a request may be is checked before it is read: its size, its length, its token. Its
+ * path may be preceded by a host, as proxies ask. Not collective.
  */
 #ifndef TR_HTTP_HTTP_H
 #define TR_HTTP_HTTP_H
@@ -12,13 +12,19 @@
 #include "trainer/status.h"
 #include <stdbool.h>
 
+/* The other end of a request. */
+typedef struct {
+    int fd;             /* of its connection, until the reply is complete; -1: none */
+    bool takes_interim; /* HTTP/1.1, and nothing of the reply has been sent: for tr_http_probe */
+} tr_http_peer_t;
+
 typedef struct {
     const char *path;   /* "/metrics", without the query */
     const char *method; /* "GET", also for HEAD; "POST" where bodies are accepted */
     const char *type;   /* Content-Type of the body; "": none is given */
     const char *body;   /* "" for none; a zero byte follows it */
     size_t body_bytes;
-    int client; /* for tr_http_has_left, until the reply is complete */
+    tr_http_peer_t client;
 } tr_http_request_t;
 
 /* A reply that is sent while it is made. */
@@ -52,8 +58,8 @@ typedef struct {
     int port;            /* 0: a free one */
     /* required of every request, as Bearer or as the password of Basic; NULL: none. Copied */
     const char *token;
-    const char *open_path; /* answered without the token; NULL: none. Static */
-    int connections;       /* at most at a time */
+    const char *open_path; /* answered without the token and for any Host; NULL: none. Static */
+    int connections;       /* at most at a time; fewer where the limit of open files is low */
     double request_sec;    /* connections without a whole request for so long are closed; 0: 10 */
     double answer_sec;     /* limit of a handler or of tr_http_stream_t.read; 0: 30 */
     double read_sec;     /* clients that have read nothing of a reply for so long are left; 0: 30 */
@@ -79,8 +85,13 @@ void tr_http_hurry(tr_http_t *http);
 /* Waits for handlers that run. Replies that are not sent yet are cut off. */
 void tr_http_stop(tr_http_t **http);
 
-/* Whether the client of a request has closed its connection. */
-bool tr_http_has_left(int client);
+/* SILENT: the client has ended its side of the connection. It may have closed all of it, or wait
+ * for the reply; what is sent to one that has closed it makes it LEFT. */
+typedef enum { TR_HTTP_IS_THERE, TR_HTTP_IS_SILENT, TR_HTTP_HAS_LEFT } tr_http_presence_t;
+tr_http_presence_t tr_http_presence(const tr_http_peer_t *peer);
+/* Sends an interim reply, "100 Continue", which clients ignore; nothing if it does not take one. Only
+ * while the handler has the request. */
+void tr_http_probe(const tr_http_peer_t *peer);
 
 /* Whether a Host header names this machine: localhost, an address in numbers, or its host name,
  * with any port. A page in a browser that reaches the server by a name of its own does not. NULL: no

@@ -105,7 +105,14 @@ void tr_http_clients_reap(tr_http_clients_t *c) {
     pthread_mutex_unlock(&c->lock);
 }
 
-bool tr_http_has_left(int client) {
-    struct pollfd polled = {.fd = client, .events = POLLRDHUP};
-    return poll(&polled, 1, 0) > 0 && polled.revents != 0;
+tr_http_presence_t tr_http_presence(const tr_http_peer_t *peer) {
+    struct pollfd polled = {.fd = peer->fd, .events = POLLRDHUP};
+    if (peer->fd < 0 || poll(&polled, 1, 0) <= 0) return TR_HTTP_IS_THERE;
+    return polled.revents & (POLLHUP | POLLERR | POLLNVAL) ? TR_HTTP_HAS_LEFT : TR_HTTP_IS_SILENT;
+}
+
+void tr_http_probe(const tr_http_peer_t *peer) {
+    static const char interim[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    if (peer->takes_interim)
+        (void)!send(peer->fd, interim, sizeof interim - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 }

@@ -38,6 +38,7 @@ typedef struct {
     char id[32];
     int64_t created; /* Unix time */
     tr_sent_t *sent; /* [generation.count], of a stream */
+    bool has_asked;  /* of a stream: it was written for job.is_asked */
 } tr_completion_t;
 
 /*

@@ -189,7 +189,8 @@ static void stream_event(tr_str_t *out, json_t *object) {
     free(text);
 }
 
-/* Waits for what is new, at most PING_SEC. *out_done: nothing more will come. */
+/* Waits for what is new, at most PING_SEC, or until the client is to be asked whether it reads.
+ * *out_done: nothing more will come. */
 static tr_status_t stream_wait(tr_completion_t *c, parts_t *parts, bool *out_done) {
     tr_queue_t *q = &c->engine->queue;
     tr_status_t status = TR_OK;
@@ -200,9 +201,10 @@ static tr_status_t stream_wait(tr_completion_t *c, parts_t *parts, bool *out_don
         for (size_t i = 0; i < c->generation.count && status == TR_OK; i++)
             if (choice_has_news(c, &c->generation.choices[i], &c->sent[i]))
                 status = parts_take(c, i, &c->sent[i], parts);
-        may_wait = !*out_done && parts->count == 0 &&
+        may_wait = !*out_done && parts->count == 0 && c->has_asked == c->generation.job.is_asked &&
                    tr_queue_await_change(q, &c->generation.job, PING_SEC);
     }
+    c->has_asked = c->generation.job.is_asked;
     pthread_mutex_unlock(&q->lock);
     return status;
 }

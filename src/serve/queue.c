@@ -3,7 +3,6 @@
 
 #include "base/clock.h"
 #include "base/str.h"
-#include "http/http.h"
 #include <time.h>
 
 /* Waits by the clock of tr_clock_sec, which nobody sets. */
@@ -28,7 +27,7 @@ void tr_queue_close(tr_queue_t *q) {
 
 /* -- threads of connections -------------------------------------------------------------------- */
 
-void tr_job_open(tr_job_t *job, int client) {
+void tr_job_open(tr_job_t *job, tr_http_peer_t client) {
     *job = (tr_job_t){.client = client, .status = 200};
     condition_open(&job->changed);
 }
@@ -62,7 +61,7 @@ int tr_queue_push(tr_queue_t *q, tr_job_t *job) {
     return status;
 }
 
-int tr_queue_serve(tr_queue_t *q, tr_job_t *job, int client, char why[512]) {
+int tr_queue_serve(tr_queue_t *q, tr_job_t *job, tr_http_peer_t client, char why[512]) {
     tr_job_open(job, client);
     tr_queue_push(q, job);
     pthread_mutex_lock(&q->lock);
@@ -88,8 +87,14 @@ bool tr_queue_wait(tr_queue_t *q) {
            (q->state == TR_QUEUE_DRAINS && q->first && tr_clock_sec() < q->end_sec);
 }
 
-bool tr_job_is_left(const tr_job_t *job) {
-    return job->is_cancelled || (job->client >= 0 && tr_http_has_left(job->client));
+bool tr_job_is_left(tr_job_t *job) {
+    const tr_http_presence_t presence = tr_http_presence(&job->client);
+    if (presence == TR_HTTP_IS_SILENT && !job->is_asked) {
+        job->is_asked = true;
+        tr_http_probe(&job->client);
+        pthread_cond_broadcast(&job->changed);
+    }
+    return job->is_cancelled || presence == TR_HTTP_HAS_LEFT;
 }
 
 void tr_queue_done(tr_queue_t *q, tr_job_t *job, int status, const char *why) {
@@ -104,7 +109,8 @@ void tr_queue_done(tr_queue_t *q, tr_job_t *job, int status, const char *why) {
 }
 
 void tr_queue_end(tr_queue_t *q, const char *why) {
-    if (q->state == TR_QUEUE_OPEN) q->state = TR_QUEUE_ENDED; /* after a drain it goes on draining */
+    if (q->state == TR_QUEUE_OPEN)
+        q->state = TR_QUEUE_ENDED; /* after a drain it goes on draining */
     tr_snprintf(q->why, sizeof q->why, "%s", why);
     while (q->first) tr_queue_done(q, q->first, 503, why);
 }

@@ -7,6 +7,7 @@
 #ifndef TR_SERVE_QUEUE_H
 #define TR_SERVE_QUEUE_H
 
+#include "http/http.h"
 #include "trainer/status.h"
 #include <pthread.h>
 #include <stdbool.h>
@@ -17,7 +18,9 @@ enum { TR_CLIENT_LEFT = 499 };
 
 /* The first member of what is queued. All members but `client` are guarded by the lock. */
 typedef struct tr_job {
-    int client; /* its connection; -1: none */
+    tr_http_peer_t client;
+    bool
+        is_asked; /* the client has ended its side, and something is sent to it, which shows whether it reads */
     struct tr_job *next;
     double since_sec; /* when it was pushed */
     bool is_cancelled, is_done;
@@ -43,7 +46,7 @@ void tr_queue_close(tr_queue_t *q);
 
 /* -- threads of connections -------------------------------------------------------------------- */
 
-void tr_job_open(tr_job_t *job, int client);
+void tr_job_open(tr_job_t *job, tr_http_peer_t client);
 /* Takes the job out of the queue, which cancels it if it is not done. Waits for the serving thread.
  * After it the job is the caller's alone. Not for a job that was not pushed. */
 void tr_job_close(tr_queue_t *q, tr_job_t *job);
@@ -51,7 +54,7 @@ void tr_job_close(tr_queue_t *q, tr_job_t *job);
 int tr_queue_push(tr_queue_t *q, tr_job_t *job);
 /* Pushes a job, waits until it is done, and closes it. Returns its status; `why` where it is not
  * 200. */
-int tr_queue_serve(tr_queue_t *q, tr_job_t *job, int client, char why[512]);
+int tr_queue_serve(tr_queue_t *q, tr_job_t *job, tr_http_peer_t client, char why[512]);
 /* Waits for a change of the job, at most `sec`. False: there was none. With the lock. */
 bool tr_queue_await_change(tr_queue_t *q, tr_job_t *job, double sec);
 
@@ -59,8 +62,9 @@ bool tr_queue_await_change(tr_queue_t *q, tr_job_t *job, double sec);
 
 /* Waits for a job. False: the queue is to end. */
 bool tr_queue_wait(tr_queue_t *q);
-/* Whether the client has left, or the thread of its connection. */
-bool tr_job_is_left(const tr_job_t *job);
+/* Whether the client has left, or the thread of its connection. One that has ended its side is asked
+ * by tr_http_probe; of a stream, by its thread, which then wakes up. */
+bool tr_job_is_left(tr_job_t *job);
 /* Removes the job. why: of a status other than 200. */
 void tr_queue_done(tr_queue_t *q, tr_job_t *job, int status, const char *why);
 /* Ends the queue and all its jobs with 503. */

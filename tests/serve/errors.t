@@ -58,7 +58,9 @@ refused(404, ["/v1/completions"], {"inputs": [1]}, path="/predict")
 refused(405, ["POST"], None, method="GET", headers=token)
 refused(405, ["GET"], good, path="/metrics")
 refused(405, [], None, method="DELETE", headers=token)
-refused(413, ["180224 bytes"], None, headers={**typed, "Content-Length": "180225"})  # 112 tokens of context
+refused(413, ["180224 bytes"], " " * 180225)  # 112 tokens of context
+refused(413, ["180224 bytes"], None, headers={**typed, "Content-Length": "180225", "Expect": "100-continue"})
+refused(413, ["180224 bytes"], bytes(23000000))  # all of it is read before the reply
 for kind in ("text/plain", "application/x-www-form-urlencoded", "application/jsonp", ""):
     refused(415, ["application/json"], json.dumps(good), headers={**token, **({"Content-Type": kind} if kind else {})})
 for host in ("evil.example", "localhost.evil.example", "127.0.0.1.evil.example:80", "[::1", ""):
@@ -108,6 +110,21 @@ def raw(head, body=b""):
         s.close()
 
 
+def first(line, head=""):
+    s = socket.create_connection(place(), timeout=20)
+    s.sendall((line + "\r\n" + head + "Connection: close\r\n\r\n").encode())
+    status = s.recv(65536).decode().split("\r\n")[0].split()[1]
+    s.close()
+    return status
+
+
+# Load balancers ask without Host, and proxies with a host before the path, which then counts.
+assert first("GET /health HTTP/1.1") == first("GET /health HTTP/1.0") == "200"
+assert first("GET http://balancer.example/health HTTP/1.1", "Host: balancer.example\r\n") == "200"
+assert first("GET /metrics HTTP/1.1", token) == "421"
+assert first("GET http://localhost:80/metrics?x=1 HTTP/1.1", token + "Host: evil.example\r\n") == "200"
+assert first("GET http://evil.example/metrics HTTP/1.1", token + "Host: localhost\r\n") == "421"
+assert first("GET http://localhost HTTP/1.1", token) == "200"
 body = b'{"prompt": "a", "max_tokens": 1}'
 size = "Content-Length: %d\r\n" % len(body)
 assert raw(size, body) == "200"
@@ -119,9 +136,11 @@ got = replies(size, body); assert got == ["200", "200"], got
 got = replies("Content-Length: 5\r\nContent-Length: 50\r\n", b"hello"); assert got == ["400"], got
 got = replies("Content-Length : 5\r\n", b"hello"); assert got == ["400"], got
 got = replies(size + "Transfer-Encoding: chunked\r\n", b"0\r\n\r\n"); assert got == ["400"], got
+for coding in ("gzip", "gzip, chunked"):
+    got = replies("Transfer-Encoding: %s\r\n" % coding, b""); assert got == ["501"], got
 assert raw("".join("X-%d: 1\r\n" % i for i in range(200)) + size, body) == "431"
 END
-ok $? "a length twice, 1 GB, 200 header fields"
+ok $? "a length twice, 1 GB, 200 header fields, other codings, other forms of a path"
 ends 0
 ok $? "and the server still ends as it should"
 
@@ -135,6 +154,16 @@ call 2 serve "$golden" --host 0.0.0.0 && names err 'error & --host 0.0.0.0 & --t
     --token-file token && printf 'short\n' >short && chmod 600 short && call 78 serve "$golden" --token-file short &&
     names err '--token-file & short' && chmod 644 token && call 77 serve "$golden" --token-file token
 ok $? "the command line"
+(ulimit -n 40 && exec "$TRAINER" serve "$golden" --port 0 --address-file few threads=1 >few.out 2>&1) &
+server=$!
+servers+=("$server")
+until_true is_there few && names few.out 'warning & ulimit -n & 40 & 8 connections' && python <<'END'
+import socket
+from client import *
+idle = [socket.create_connection(place("few")) for _ in range(30)]
+until(lambda: ask("GET", "/health", file="few")[0] == 200, "idle connections make room")
+END
+ok $? "30 idle connections where 40 files may be open"
 serve address "$golden" --host localhost threads=1 && grep -q "^http://127" address &&
     call 78 serve "$golden" --port "$(sed 's/.*://' address)" &&
     names err 'error & in use'

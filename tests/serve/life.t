@@ -40,12 +40,33 @@ assert metric("requests_refused_total") == 1
 def logged(line): return sum(l.startswith(line) for l in open("address.out"))
 until(lambda: logged("POST /v1/completions: 499") == 4, "each of the clients that left has a line")
 assert logged("POST /v1/completions: 429") == 1
+# clients that end their side and read: they have the whole text
+def half_closed(**fields):
+    connection = begin(**fields)
+    connection.shutdown(socket.SHUT_WR)
+    return connection
+def rest(connection):
+    text = b""
+    while part := connection.recv(1 << 16): text += part
+    return text
+asked = {"prompt": "the", "max_tokens": 200, "temperature": 0}
+text = rest(half_closed(**asked)).replace(b"HTTP/1.1 100 Continue\r\n\r\n", b"", 1)
+assert text.startswith(b"HTTP/1.1 200") and b'"completion_tokens":200' in text, text[:500]
+first, second = begin(**long), half_closed(**asked, stream=True)
+until(lambda: running() == waiting() == 1, "a half-closed stream waits")
+third = begin(**long, stream=True)
+until(lambda: waiting() == 2, "another one waits")
+third.close()
+until(lambda: waiting() == 1, "the one that has left is told from it")
+first.close()
+assert b"[DONE]" in rest(second)
+until(lambda: logged("POST /v1/completions: 499") == 6, "the two others have left")
 # a client that reads nothing: its text is kept, and ends
 deaf = begin(**{**long, "max_tokens": 300}, stream=True)
-until(lambda: metric_of("request_success_total", '"length"') == 1, "the text of a client that reads nothing ends")
+until(lambda: metric_of("request_success_total", '"length"') == 3, "the text of a client that reads nothing ends")
 assert complete(prompt="a", max_tokens=3, temperature=0)["usage"]["completion_tokens"] == 3
 deaf.close()
-until(lambda: sum("streamed" in l for l in open("address.out")) == 2, "a stream has a line at its end")
+until(lambda: sum("streamed" in l for l in open("address.out")) == 4, "a stream has a line at its end")
 END
 ok $? "clients that leave free their slots and places; 429; one that reads nothing"
 python <<'END'

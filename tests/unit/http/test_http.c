@@ -161,7 +161,7 @@ static void requests_are_answered_or_refused(void **state) {
     assert_int_equal(ask(http, "GET /healthz", "", text), 200);
     assert_int_equal(ask(http, "GET /healthz/..", "", text), 401);
     assert_int_equal(ask(http, "DELETE /metrics", good, text), 405);
-    snprintf(headers, sizeof headers, "%sContent-Length: 5\r\n", good);
+    snprintf(headers, sizeof headers, "%sContent-Length: 5\r\n\r\nhello", good);
     assert_int_equal(ask(http, "GET /metrics", headers, text), 413);
     assert_int_equal(ask(http, "HEAD /metrics", good, text), 200);
     assert_null(strstr(text, "path"));
@@ -276,7 +276,9 @@ static void bodies_are_read_up_to_their_limit(void **state) {
         {200, "text/x 0 ", HEAD "Content-Length: 0\r\n\r\n"},
         {200, "text/x 6 abcdef",
          HEAD "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n3\r\ndef\r\n0\r\n\r\n"},
-        {413, "refused: ", HEAD "Content-Length: 11\r\n\r\n"},
+        {413, "refused: ", HEAD "Content-Length: 11\r\n\r\n12345678901"},
+        {413, "refused: ", HEAD "Content-Length: 11\r\nExpect: 100-continue\r\n\r\n"},
+        {501, "refused: ", HEAD "Transfer-Encoding: gzip\r\n\r\n"},
         {413, "refused: ", HEAD "Transfer-Encoding: chunked\r\n\r\nb\r\n12345678901\r\n0\r\n\r\n"},
         {400, "refused: ", HEAD "Content-Length: 4\r\nContent-Length: 4\r\n\r\nbody"},
         {400, "refused: ", HEAD "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"},
