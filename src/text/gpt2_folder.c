@@ -119,6 +119,7 @@ tr_status_t tr_gpt2_folder_read(const char *folder, tr_gpt2_folder_t *out) {
     out->merges = json_array();
     out->added = json_array();
     out->vocab_from = out->path[0];
+    out->added_from = folder;
     out->merges_from = out->path[1];
     if (!tr_exists_in(folder, "vocab.json", path) && tr_exists_in(folder, "tokenizer.json", path)) {
         TR_TRY(folder_read_json(folder, "tokenizer.json", out->path[0], &file));

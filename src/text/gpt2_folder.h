@@ -9,11 +9,11 @@
 #include "tokenizer_int.h"
 
 typedef struct {
-    json_t *vocab;                        /* tokens to ids */
-    json_t *merges;                       /* a list of "left right" */
-    json_t *added;                        /* a list of objects with id and content; each id once */
-    const char *vocab_from, *merges_from; /* for messages */
-    char path[2][4096];                   /* of the latter */
+    json_t *vocab;  /* tokens to ids */
+    json_t *merges; /* a list of "left right" */
+    json_t *added;  /* a list of objects with id and content, each id once; or NULL */
+    const char *vocab_from, *merges_from, *added_from; /* for messages */
+    char path[2][4096];                                /* of the latter */
 } tr_gpt2_folder_t;
 
 /* TR_ERR_NOINPUT: a file is missing; TR_ERR_DATA: one is not valid. Call tr_gpt2_folder_free also

@@ -121,8 +121,10 @@ static tr_status_t add_added(gpt2_t *self, json_t *object, const char *from) {
     return status;
 }
 
-/* `added`: a list, or NULL. An end of a text that neither has is the id after all others. */
-static tr_status_t read_vocab(gpt2_t *self, json_t *vocab, const json_t *added, const char *from) {
+/* An end of a text that neither has is the id after all others. */
+static tr_status_t read_vocab(gpt2_t *self, const tr_gpt2_folder_t *files) {
+    json_t *vocab = files->vocab, *added = files->added;
+    const char *from = files->vocab_from;
     const char *text;
     json_t *id;
     if (!json_is_object(vocab))
@@ -139,7 +141,7 @@ static tr_status_t read_vocab(gpt2_t *self, json_t *vocab, const json_t *added, 
     TR_TRY(read_bytes(self, vocab, from));
     self->added = json_array();
     for (size_t i = 0; i < json_array_size(added); i++)
-        TR_TRY(add_added(self, json_array_get(added, i), from));
+        TR_TRY(add_added(self, json_array_get(added, i), files->added_from));
     if (self->base.end < 0) self->base.end = self->base.vocab_size++;
     return TR_OK;
 }
@@ -180,7 +182,7 @@ static tr_status_t build(gpt2_t *self, const tr_gpt2_folder_t *files) {
     json_t *vocab = files->vocab;
     const size_t count = json_array_size(files->merges);
     set_characters(self);
-    TR_TRY(read_vocab(self, vocab, files->added, files->vocab_from));
+    TR_TRY(read_vocab(self, files));
     TR_TRY(tr_alloc(count * sizeof *self->merge, "merges", &self->merge));
     TR_TRY(tr_bpe_merges_create(count, &self->merges));
     for (size_t i = 0; i < count; i++) {
@@ -299,6 +301,7 @@ static tr_status_t read(const json_t *object, const char *from, tr_tokenizer_t *
                                     .merges = json_object_get(object, "merges"),
                                     .added = json_object_get(object, TR_TOKENIZER_ADDED),
                                     .vocab_from = from,
+                                    .added_from = from,
                                     .merges_from = from};
     if (!json_is_array(files.merges))
         return TR_FAIL(TR_ERR_DATA, "%s: the tokenizer has no list 'merges'.", from);

@@ -328,6 +328,7 @@ static void added_tokens_are_one_token(void **state) {
     OK(tr_encoder_finish(encoder, &parts));
     assert_int_equal(ids.count, parts.count);
     assert_memory_equal(ids.data, parts.data, 4 * ids.count);
+    tr_encoder_destroy(&encoder);
     /* The same tokenizer as `small`, whose data keep the tokens, and end a text, too. */
     OK(tr_tokenizer_to_json(small, &before));
     OK(tr_tokenizer_to_json(tokenizer, &again));
@@ -340,7 +341,6 @@ static void added_tokens_are_one_token(void **state) {
     assert_int_equal(tokenizer->ends.count, 2);
     assert_int_equal(tokenizer->ends.data[0], two);
     assert_int_equal(tokenizer->ends.data[1], small->end);
-    tr_encoder_destroy(&encoder);
     tr_tokenizer_destroy(&tokenizer);
     tr_free(&before);
     tr_free(&again);
