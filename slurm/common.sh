@@ -9,5 +9,5 @@ value_of() {
     awk -v section="[$2]" -v key="$3" '
         /^[ \t]*\[/ { inside = index($0, section) > 0 }
         inside && $0 ~ "^[ \t]*" key "[ \t]*=" {
-            sub(/^[^=]*=[ \t]*/, ""); sub(/[ \t]+#.*$/, ""); gsub(/"/, ""); print; exit }' "$1"
+            sub(/^[^=]*=[ \t]*/, ""); sub(/[ \t]+[#;].*$/, ""); sub(/[ \t\r]+$/, ""); gsub(/"/, ""); print; exit }' "$1"
 }

@@ -18,7 +18,7 @@ SRUN_MPI=${SRUN_MPI:-pmix}
 # export OMPI_MCA_btl_tcp_if_include=ib0
 # export NCCL_SOCKET_IFNAME=ib0
 
-# A folder on the disk of each node. If it is set, data.train is copied there before the launch.
+# A folder on the disk of each node. If it is set, the files of data.train are copied below it before the launch.
 STAGE_DIR=${STAGE_DIR:-}
 
 # Starts trainer on all tasks of the job. Slurm 22.05 to 23.02 do not pass --cpus-per-task from sbatch to srun, so it is

@@ -37,20 +37,74 @@ newest_step() { readlink "$1/checkpoints/latest"; }
 
 # -- data on the disk of each node ----------------------------------------------------------------------------------------
 
-# stage CONFIG ARGUMENTS...: one task per node copies data.train to STAGE_DIR; sets staged to the new data.train
+# stage CONFIG ARGUMENTS...: one task per node copies the files of data.train, with their files of labels, to a folder below
+# STAGE_DIR that is named by a checksum of their paths, sizes and times; sets staged to the new data.train
 stage() {
-    local config=$1 data files
+    local config=$1 data files group='' list path name all='' key
+    local -x LC_ALL=C
     shift
     data=$(setting data.train "$@")
     data=${data:-$(value_of "$config" data train)}
-    files=${data%%:*}
-    [ -n "$files" ] || { echo "STAGE_DIR is set, but $config has no data.train" >&2; return 66; }
-    say "copying $files to $STAGE_DIR on every node"
-    # A glob is expanded on the node. cp -u: a requeued job finds its copy.
-    # shellcheck disable=SC2016
+    [ -n "$data" ] || { echo "STAGE_DIR is set, but $config has no data.train" >&2; return 66; }
+    # As trainer reads it: FILE, FILE:GROUP, or a glob. A file may have such a name.
+    files=$data
+    [ -e "$data" ] || case $data in *:*) files=${data%:*} group=:${data##*:} ;; esac
+    list=("$files")
+    [ -e "$files" ] || mapfile -t list < <(compgen -G "$files" | sort)
+    for path in "${list[@]:-$files}"; do
+        [ -f "$path" ] || { echo "data.train: there is no file '$path' to copy to STAGE_DIR" >&2; return 66; }
+        case $path in /*) ;; *) path=$PWD/$path ;; esac
+        all+=$path$'\n'
+        [[ $path =~ ^(.*)_x(\.[^./]*)$ ]] || continue
+        path=${BASH_REMATCH[1]}_y${BASH_REMATCH[2]}
+        [ ! -f "$path" ] || all+=$path$'\n'
+    done
+    # In one folder, the glob must find the same files in the same order.
+    if ! name=$(printf '%s\n' "${list[@]##*/}" | sort -cu 2>&1); then
+        echo "data.train: STAGE_DIR takes the files of '$files' into one folder, but two of them have the same name, or the" \
+            "order of their names is not that of their paths: '${name##*disorder: }'. Rename them, or train without STAGE_DIR" >&2
+        return 78
+    fi
+    all=$(printf %s "$all" | sort -u | tr '\n' '\0' | xargs -0 stat -L --printf='%s %.Y %n\n' --) || return 74
+    key=$(printf '%s\n' "$UID" "$all" | sha256sum)
+    staged=$STAGE_DIR/${key:0:16}
+    say "copying $files to $staged on every node"
     srun --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --cpus-per-task=1 \
-        bash -c 'mkdir -p "$1" && cp -pu -- $2 "$1/"' stage "$STAGE_DIR" "$files" || return 74
-    staged=$STAGE_DIR/${files##*/}${data#"$files"}
+        bash -c "$(declare -f stage_copy stage_file); stage_copy \"\$1\"" stage "$staged" <<<"$all" || return 74
+    staged=$staged/${files##*/}$group
+}
+
+# stage_copy FOLDER: on a node, copies the files of standard input there: lines SIZE TIME PATH
+stage_copy() {
+    local line
+    set -o pipefail
+    mkdir -p -- "$1" && cd -- "$1" || return
+    # One job of the node copies, and others wait for it: any part of a copy is then of a job that was killed.
+    exec 9>.lock && flock 9 && rm -f .copy.*
+    while IFS= read -r line; do
+        # shellcheck disable=SC2086
+        stage_file ${line%% /*} "/${line#* /}" || return
+    done
+}
+
+# stage_file SIZE TIME PATH: copies PATH to this folder, if there is no copy of that size and time. A copy gets its time
+# and its name when it is complete.
+stage_file() {
+    local name=./${3##*/} copy sum try
+    [ "$(stat -c '%s %Y' "$name" 2>/dev/null)" != "$1 ${2%.*}" ] || return 0
+    copy=$(mktemp ./.copy.XXXXXX) || return
+    for try in 1 2 3; do
+        sum=$(tee "$copy" <"$3" | cksum) || break
+        sync "$copy" || break
+        [ "$(stat -L -c '%s %.Y' "$3")" = "$1 $2" ] || { echo "$HOSTNAME: $3 was changed while it was copied" >&2; break; }
+        if [ "$sum" = "$(cksum <"$copy")" ] && [ "${sum#* }" = "$1" ]; then
+            touch -d "@$2" "$copy" && mv -fT "$copy" "$name" && return
+        fi
+        echo "$HOSTNAME: the copy of $3 is not equal to it (try $try of 3)" >&2
+    done
+    rm -f "$copy"
+    echo "$HOSTNAME: $3 cannot be copied to $PWD; the disk has $(df -Ph . | awk 'END { print $4 }') free" >&2
+    return 74
 }
 
 # -- the decision -----------------------------------------------------------------------------------------------------------

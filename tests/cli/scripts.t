@@ -94,4 +94,61 @@ ok $? "a limit that a session fits in"
 in_job 0 200 limit_is_enough
 [ $? = 1 ] && grep -q '200 s.*231 s.*90.5 s.*20 s.*--time' out
 ok $? "a limit that is too short for the next session is refused, with the numbers"
+# Staging, with an srun that runs the task here.
+export STAGE_DIR="$PWD/local disk"
+# staged DATA [COMMAND...]: stages data.train=DATA, after COMMAND; prints the new data.train
+staged() {
+    (
+        . "$slurm/common.sh"
+        . "$slurm/requeue.sh"
+        srun() { while [[ $1 == --* ]]; do shift; done; "$@"; }
+        SLURM_JOB_NUM_NODES=1 SLURM_JOB_ID=7 staged=
+        "${@:2}"
+        stage net.ini "data.train=$1" >>out 2>&1 || exit
+        echo "$staged"
+    )
+}
+left() { find "$STAGE_DIR" -name '.copy.*' | grep .; }
+mkdir -p "of a" b/c b/d
+seq 2000 >"of a/train_x.h5" && seq 3000 >b/train_x.h5 && touch -d '2020-02-02 02:02:02.5' "of a/train_x.h5"
+echo 1 >"of a/train_y.h5"
+new=$(staged b/train_x.h5) old=$(staged "of a/train_x.h5")
+[ "${old##*/} ${new##*/}" = "train_x.h5 train_x.h5" ] && cmp "$old" "of a/train_x.h5" && cmp "$new" b/train_x.h5 &&
+    [ "$(stat -c %Y "$old")" = "$(stat -c %Y "of a/train_x.h5")" ]
+ok $? "two jobs stage files of one name: each gets its own, with its time"
+cmp "${old%x.h5}y.h5" "of a/train_y.h5" && [ ! -e "${new%x.h5}y.h5" ]
+ok $? "the file of labels goes along"
+truncate -s 100 "$new" && touch "${new%/*}/.copy.killed" && [ "$(staged b/train_x.h5)" = "$new" ] &&
+    cmp "$new" b/train_x.h5 && ! left
+ok $? "a cut copy is made again"
+inode=$(stat -c %i "$new") && staged "$PWD/b/train_x.h5" >path && [ "$(cat path)" = "$new" ] &&
+    [ "$(stat -c %i "$new")" = "$inode" ]
+ok $? "a good one is not"
+seq 3001 >b/train_x.h5 && later=$(staged b/train_x.h5) && [ "$later" != "$new" ] && cmp "$later" b/train_x.h5
+ok $? "a file that was changed is copied beside it"
+
+cp b/train_x.h5 b/c/1.h5 && seq 7 >"b/d/2 2.h5"
+all=$(staged "b/[cd]/*.h5:train/a") && [ "${all##*/}" = "a" ] && all=${all%:train/a} && [ "${all##*/}" = "*.h5" ] &&
+    cmp "${all%/*}/1.h5" b/c/1.h5 && cmp "${all%/*}/2 2.h5" "b/d/2 2.h5" && [ "$(ls "${all%/*}" | wc -l)" = 2 ]
+ok $? "a glob with a group, over two folders"
+seq 8 >b/c/a:b.h5 && all=$(staged b/c/a:b.h5) && cmp "$all" b/c/a:b.h5 && seq 9 >'b/c/[1].h5' &&
+    all=$(staged 'b/c/[1].h5') && [ "${all##*/}" = '[1].h5' ] && cmp "$all" 'b/c/[1].h5'
+ok $? "a colon or brackets in a name"
+cp b/c/1.h5 b/d/1.h5 && : >out && staged 'b/?/*.h5' >path
+[ $? = 78 ] && grep -q "'1.h5'" out && : >out && { staged 'b/*/none*' >path; [ $? = 66 ]; } && grep -q "none\*'" out
+ok $? "equal names in one list, and no file"
+
+for _ in 1 2 3 4; do staged "of a/../b/c/1.h5" & done >paths
+wait
+[ "$(sort paths | uniq -c | awk '{ print $1 }')" = 4 ] && cmp "$(head -n 1 paths)" b/c/1.h5 && ! left
+ok $? "four jobs at the same time"
+# A copy that the disk cuts, once and always
+cut_once() { tee() { command tee "$1"; [ -e cut ] || truncate -s -1 "$1"; : >cut; }; export -f tee; }
+cut_always() { tee() { command tee "$1"; truncate -s -1 "$1"; }; export -f tee; }
+seq 10 >b/once.h5 && : >out && all=$(staged b/once.h5 cut_once) && cmp "$all" b/once.h5 && grep -q 'try 1 of 3' out
+ok $? "a bad copy is made again"
+seq 11 >b/always.h5 && : >out && staged b/always.h5 cut_always >path
+[ $? = 74 ] && grep -q 'always.h5' out && ! left && ! find "$STAGE_DIR" -name always.h5 | grep . &&
+    { seq 99999 >b/big.h5; staged b/big.h5 ulimit -f 1 >path; [ $? = 74 ]; } && ! left
+ok $? "one that stays bad, and a full disk: code 74, and nothing is left"
 echo "1..$n"
