@@ -22,7 +22,7 @@ const cmd_command_t *const *cmd_list(size_t *out_count);
 const cmd_command_t *cmd_find(const char *name); /* NULL if there is none */
 
 /*
- * Opens the world and registers it with main: if a command fails while its world is open, main ends
+ * Opens the world, without MPI if no launcher started this process, and registers it with main: if a command fails while its world is open, main ends
  * all ranks with MPI_Abort. A command that ends normally with a nonzero code (stopped with a
  * checkpoint saved) closes the world first, and only its own process exits. Collective.
  */

@@ -53,7 +53,8 @@ tr_status_t cmd_world_open(tr_world_t **out) {
         tr_error_clear();
     }
     TR_TRY(tr_launch_limit_begin(tr_verdict_again, &limit));
-    const tr_status_t status = tr_world_open(NULL, &world);
+    const tr_status_t status =
+        tr_launch_exists() ? tr_world_open(NULL, &world) : tr_world_open_alone(&world);
     tr_launch_limit_end(&limit);
     TR_TRY(status);
     if (may_end) TR_TRY(tr_verdict_clear());

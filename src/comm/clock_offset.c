@@ -37,10 +37,10 @@ static tr_status_t clock_offset_run(MPI_Comm comm, void *arg) {
     tr_clock_offset_t *out = arg;
     MPI_Comm_rank(comm, &rank);
     MPI_Comm_size(comm, &size);
-    *out = (tr_clock_offset_t){.at_sec = tr_clock_sec()};
     return rank == 0 ? clock_offset_answer(comm, size) : clock_offset_ask(comm, out);
 }
 
 tr_status_t tr_world_clock_offset(tr_world_t *world, tr_clock_offset_t *out) {
+    *out = (tr_clock_offset_t){.at_sec = tr_clock_sec()}; /* of rank 0 */
     return tr_world_run(world, clock_offset_run, out);
 }

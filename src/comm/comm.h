@@ -35,6 +35,9 @@ typedef struct {
 } tr_parallel_settings_t;
 extern const tr_config_table_t tr_parallel_config; /* parallel.* */
 
+/* Opens a world of one rank without MPI: for a process that no launcher started. Its collectives do
+ * nothing. MPI starts in 0.2 s, listens for other ranks, and makes a folder for temporary files. */
+tr_status_t tr_world_open_alone(tr_world_t **out);
 /* The cores that each rank of this node could run on when the world was opened, in the order of
  * their local ranks. Not collective. */
 const cpu_set_t *tr_world_node_cores(const tr_world_t *world);
@@ -60,6 +63,10 @@ tr_status_t tr_world_clock_offset(tr_world_t *world, tr_clock_offset_t *out);
 /* TR_ERR_INTERNAL with `what` and the ranks if `bytes` differ between ranks. */
 tr_status_t tr_world_same(tr_world_t *world, const char *what, const void *bytes, size_t count);
 
+/* Whether a launcher may have started this process as a rank; true if in doubt. Not collective. */
+bool tr_launch_exists(void);
+/* Removes from the environment what makes this process a rank of a launcher. Not collective. */
+void tr_launch_leave(void);
 /* The rank of this process from the launcher's environment, before MPI is initialised; 0 without a
  * launcher. Not collective. */
 int tr_launch_rank(void);

@@ -80,15 +80,13 @@ tr_status_t tr_world_allreduce_int(tr_world_t *world, int64_t *values, int count
 }
 
 typedef struct {
-    const void *mine;
     size_t bytes;
     void *all;
 } gather_t;
 
 static tr_status_t run_gather(MPI_Comm comm, void *arg) {
     gather_t *g = arg;
-    TR_MPI(MPI_Allgather,
-           (g->mine, (int)g->bytes, MPI_BYTE, g->all, (int)g->bytes, MPI_BYTE, comm));
+    TR_MPI(MPI_Allgather, (MPI_IN_PLACE, 0, MPI_BYTE, g->all, (int)g->bytes, MPI_BYTE, comm));
     return TR_OK;
 }
 
@@ -97,7 +95,8 @@ tr_status_t tr_world_allgather(tr_world_t *world, const void *mine, size_t bytes
         return TR_FAIL(TR_ERR_INTERNAL,
                        "tr_world_allgather takes up to %d bytes per rank, found %zu.", INT_MAX,
                        bytes);
-    gather_t g = {mine, bytes, all};
+    gather_t g = {bytes, all};
+    memcpy((char *)all + (size_t)world->info.rank * bytes, mine, bytes);
     return tr_world_run(world, run_gather, &g);
 }
 

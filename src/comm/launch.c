@@ -2,6 +2,7 @@
 #include "world_int.h"
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static int64_t env_int(const char *name) {
     const char *text = getenv(name);
@@ -35,6 +36,38 @@ tr_status_t tr_launch_fail(void) {
                    "--mpi=pmix ...' ('srun --mpi=list' shows the types of this SLURM; 'export "
                    "SLURM_MPI_TYPE=pmix' makes it the default) or with the mpirun of the same MPI.",
                    (long long)tr_launch_tasks());
+}
+
+/* Whether NAME=VALUE is what a launcher gives a rank: Open MPI's, PMIx, PMI (MPICH, Intel MPI, srun),
+ * Cray's and MVAPICH's. Not by the beginning of a name: users set OMPI_MCA_..., PMIX_MCA_... and
+ * PMI_... themselves. */
+static bool is_of_rank(const char *entry) {
+    static const char names[] = " OMPI_COMM_WORLD_SIZE PMIX_RANK PMIX_NAMESPACE PMI_RANK PMI_SIZE "
+                                "PMI_FD PMI_PORT PMI_ID PMI_CONTROL_PORT PALS_RANKID ALPS_APP_PE "
+                                "MV2_COMM_WORLD_RANK MVP_COMM_WORLD_RANK ";
+    char name[64];
+    const int length = (int)strcspn(entry, "=");
+    if (length == 0 || length > (int)sizeof name - 3) return false;
+    tr_snprintf(name, sizeof name, " %.*s ", length, entry);
+    /* others: MPIRANK, MPI_RANKID, MPI_LOCALRANKID, MPIRUN_RANK */
+    const char *mpi = strstr(name, "MPI");
+    return strstr(names, name) || (mpi && strstr(mpi, "RANK"));
+}
+
+bool tr_launch_exists(void) {
+    for (char **entry = environ; entry && *entry; entry++)
+        if (is_of_rank(*entry)) return true;
+    return tr_launch_tasks() > 1;
+}
+
+void tr_launch_leave(void) {
+    for (char **entry = environ; entry && *entry;) {
+        char name[64];
+        const bool is_launcher = is_of_rank(*entry) || strncmp(*entry, "SLURM_STEP", 10) == 0 ||
+                                 strncmp(*entry, "SLURM_PROCID=", 13) == 0;
+        tr_snprintf(name, sizeof name, "%.*s", (int)strcspn(*entry, "="), *entry);
+        if (!is_launcher || unsetenv(name) != 0) entry++;
+    }
 }
 
 int64_t tr_launch_tasks(void) {

@@ -32,6 +32,10 @@ tr_status_t tr_mpi_check(int code, const char *call, const char *file, int line,
                            call, text);
 }
 
+void tr_mpi_free(MPI_Comm *comm) {
+    if (*comm != MPI_COMM_NULL) MPI_Comm_free(comm);
+}
+
 tr_status_t tr_mpi_timed_out(double timeout_sec, int64_t number) {
     return TR_FAIL(
         TR_ERR_RETRY,

@@ -328,7 +328,7 @@ static tr_status_t run_split(MPI_Comm comm, void *arg) {
     split_t *s = arg;
     const int color = s->color < 0 ? MPI_UNDEFINED : s->color;
     TR_MPI(MPI_Comm_split, (s->engine->comm, color, s->engine->base.rank, &s->group.comm));
-    if (s->group.comm == MPI_COMM_NULL) return TR_OK;
+    if (s->color < 0) return TR_OK;
     TR_MPI(MPI_Comm_set_errhandler, (s->group.comm, MPI_ERRORS_RETURN));
     TR_MPI(MPI_Comm_rank, (s->group.comm, &s->group.rank));
     TR_MPI(MPI_Comm_size, (s->group.comm, &s->group.size));
@@ -337,13 +337,13 @@ static tr_status_t run_split(MPI_Comm comm, void *arg) {
 
 static tr_status_t reduce_mpi_split(tr_collectives_t *c, int color, int *out_group) {
     tr_engine_t *e = (tr_engine_t *)c;
-    split_t s = {.engine = e, .color = color};
+    split_t s = {.engine = e, .color = color, .group = {MPI_COMM_NULL, 0, 1}};
     *out_group = -1;
     if (e->group_count == TR_GROUPS)
         return TR_FAIL(TR_ERR_INTERNAL, "The limit of %d groups of ranks is reached.", TR_GROUPS);
     TR_TRY(tr_engine_begin_all(e));
     TR_TRY(tr_world_run(e->world, run_split, &s));
-    if (s.group.comm == MPI_COMM_NULL) return TR_OK;
+    if (color < 0) return TR_OK;
     *out_group = e->group_count;
     e->group[e->group_count++] = s.group;
     return TR_OK;
@@ -388,6 +388,13 @@ static tr_status_t choose_thread(tr_world_t *w, const tr_device_t *device, int e
     return TR_OK;
 }
 
+static tr_status_t run_duplicate(MPI_Comm comm, void *arg) {
+    tr_engine_t *e = arg;
+    TR_MPI(MPI_Comm_dup, (comm, &e->comm));
+    TR_MPI(MPI_Comm_set_errhandler, (e->comm, MPI_ERRORS_RETURN));
+    return TR_OK;
+}
+
 static tr_status_t open_engine(tr_engine_t *e, const tr_parallel_settings_t *settings) {
     bool thread = false;
     if (e->world->worker)
@@ -395,8 +402,7 @@ static tr_status_t open_engine(tr_engine_t *e, const tr_parallel_settings_t *set
             TR_ERR_INTERNAL,
             "The world already has a communication thread: close its collectives first.");
     TR_TRY(choose_thread(e->world, e->device, settings->engine, &thread));
-    TR_MPI(MPI_Comm_dup, (e->world->comm, &e->comm));
-    TR_MPI(MPI_Comm_set_errhandler, (e->comm, MPI_ERRORS_RETURN));
+    TR_TRY(tr_world_run(e->world, run_duplicate, e));
     if (!thread) return TR_OK;
     TR_TRY(tr_worker_start(e->world->comm, &e->worker));
     e->world->worker = e->worker;
@@ -441,8 +447,8 @@ static tr_status_t close_engine(tr_collectives_t **c, double timeout_sec) {
     }
     if (e->returned) ops->event_destroy(e->device, e->returned);
     if (e->point) ops->host_free(e->device, e->point);
-    for (int i = 1; i < e->group_count; i++) MPI_Comm_free(&e->group[i].comm);
-    if (e->comm != MPI_COMM_NULL) MPI_Comm_free(&e->comm);
+    for (int i = 1; i < e->group_count; i++) tr_mpi_free(&e->group[i].comm);
+    tr_mpi_free(&e->comm);
     tr_free(&e);
     return TR_OK;
 }

@@ -146,7 +146,9 @@ static double limit_sec(const tr_world_t *world) {
                                                    : world->timeout_sec;
 }
 
+/* The one rank of a world without MPI already has what its jobs would give it. */
 static tr_status_t run_where_due(tr_world_t *world, tr_mpi_job_fn job, void *arg) {
+    if (world->comm == MPI_COMM_NULL) return TR_OK;
     if (!world->worker) return job(world->comm, arg);
     int64_t number = 0;
     TR_TRY(tr_worker_submit(world->worker, job, arg, &number));

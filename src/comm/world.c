@@ -23,11 +23,30 @@ static void read_mpi_version(char out[128]) {
     out[n] = '\0';
 }
 
-/* Without a launcher Open MPI would start a daemon, which only MPI_Comm_spawn needs, and look for
- * networks: together 0.3 s. */
-static void start_alone(void) {
-    setenv("OMPI_MCA_ess_singleton_isolated", "1", 0);
-    setenv("OMPI_MCA_pml", "ob1", 0);
+/*
+ * A process without a launcher. Open MPI would start a daemon, which only MPI_Comm_spawn needs, and
+ * look for networks: together 0.3 s. It would listen for other ranks. And without the daemon,
+ * version 4 has one folder for all such processes of a user, which one removes while another makes
+ * it; version 5 names it by process. What the user has set stays; what is set here is removed after
+ * MPI_Init, for the programs that this process starts.
+ */
+static const char *const alone[][2] = {{"OMPI_MCA_ess_singleton_isolated", "1"},
+                                       {"OMPI_MCA_orte_create_session_dirs", "0"},
+                                       {"OMPI_MCA_pml", "ob1"},
+                                       {"OMPI_MCA_btl", "self"}};
+
+static tr_status_t init_mpi_alone(int *out_level) {
+    bool is_ours[TR_COUNT(alone)];
+    for (size_t i = 0; i < TR_COUNT(alone); i++) {
+        is_ours[i] = !getenv(alone[i][0]);
+        if (is_ours[i]) setenv(alone[i][0], alone[i][1], 1);
+    }
+    const int code = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, out_level);
+    for (size_t i = 0; i < TR_COUNT(alone); i++)
+        if (is_ours[i]) unsetenv(alone[i][0]);
+    return code == MPI_SUCCESS
+               ? TR_OK
+               : tr_mpi_check(code, "MPI_Init_thread", __FILE__, __LINE__, __func__);
 }
 
 /* *out_tasks: from the environment of the launcher, read before MPI adds its own variables. */
@@ -46,8 +65,10 @@ static tr_status_t init_mpi(tr_world_t *w, int64_t *out_tasks) {
     } else {
         /* Open MPI would end the program there, with its own message. */
         if (tr_launch_link() == TR_LAUNCH_NONE) return tr_launch_fail();
-        if (*out_tasks == 0 && !getenv("PMIX_NAMESPACE")) start_alone();
-        TR_MPI(MPI_Init_thread, (NULL, NULL, MPI_THREAD_SERIALIZED, &level));
+        if (!tr_launch_exists())
+            TR_TRY(init_mpi_alone(&level));
+        else
+            TR_MPI(MPI_Init_thread, (NULL, NULL, MPI_THREAD_SERIALIZED, &level));
         w->owns_mpi = true;
     }
     w->any_thread = level >= MPI_THREAD_SERIALIZED;
@@ -63,33 +84,31 @@ static tr_status_t check_launch(const tr_world_t *w, int64_t tasks) {
                    (long long)tasks, w->info.mpi_version);
 }
 
-static tr_status_t gather(MPI_Comm comm, const void *mine, int bytes, void *all) {
-    TR_MPI(MPI_Allgather, (mine, bytes, MPI_BYTE, all, bytes, MPI_BYTE, comm));
-    return TR_OK;
-}
-
 static tr_status_t find_node(tr_world_t *w, MPI_Comm local) {
     tr_world_info_t *info = &w->info;
     int mine = info->rank, *lowest = NULL;
     TR_MPI(MPI_Bcast, (&mine, 1, MPI_INT, 0, local));
     TR_TRY(tr_alloc((size_t)info->size * sizeof *lowest, "nodes", &lowest));
-    tr_status_t status = gather(w->comm, &mine, sizeof mine, lowest);
+    tr_status_t status = tr_world_allgather(w, &mine, sizeof mine, lowest);
     if (status == TR_OK) tr_count_nodes(lowest, info->size, info->rank, &info->node, &info->nodes);
     tr_free(&lowest);
     return status;
 }
 
+/* local: of the ranks of this node; MPI_COMM_NULL: without MPI. */
 static tr_status_t find_cores(tr_world_t *w, MPI_Comm local) {
     tr_world_info_t *info = &w->info;
-    cpu_set_t mine;
-    CPU_ZERO(&mine);
-    if (sched_getaffinity(0, sizeof mine, &mine) != 0 || CPU_COUNT(&mine) == 0) CPU_SET(0, &mine);
-    TR_TRY(tr_alloc((size_t)info->local_size * sizeof mine, "affinity masks", &w->node_cores));
-    TR_TRY(gather(local, &mine, sizeof mine, w->node_cores));
-    int crowded = tr_count_cores(w->node_cores, info->local_size, info->local_rank, &info->cores,
-                                 &info->cores_shared_by);
+    const size_t bytes = sizeof(cpu_set_t);
+    TR_TRY(tr_alloc((size_t)info->local_size * bytes, "affinity masks", &w->node_cores));
+    cpu_set_t *mine = &w->node_cores[info->local_rank];
+    if (sched_getaffinity(0, bytes, mine) != 0 || CPU_COUNT(mine) == 0) CPU_SET(0, mine);
+    if (local != MPI_COMM_NULL)
+        TR_MPI(MPI_Allgather,
+               (MPI_IN_PLACE, 0, MPI_BYTE, w->node_cores, (int)bytes, MPI_BYTE, local));
+    int64_t crowded = tr_count_cores(w->node_cores, info->local_size, info->local_rank,
+                                     &info->cores, &info->cores_shared_by);
     crowded |= tr_limit_cores(tr_host_cpu_limit(), info);
-    TR_MPI(MPI_Allreduce, (MPI_IN_PLACE, &crowded, 1, MPI_INT, MPI_MAX, w->comm));
+    TR_TRY(tr_world_allreduce_int(w, &crowded, 1, TR_REDUCE_MAX));
     info->more_than_cores = crowded;
     return TR_OK;
 }
@@ -126,19 +145,25 @@ static tr_status_t open_world(tr_world_t *w, const MPI_Comm *given) {
     TR_TRY(duplicate(given ? *given : MPI_COMM_WORLD, &w->comm));
     MPI_Comm_rank(w->comm, &w->info.rank);
     MPI_Comm_size(w->comm, &w->info.size);
-    gethostname(w->info.host, sizeof w->info.host - 1);
-    read_mpi_version(w->info.mpi_version);
     if (!given) TR_TRY(check_launch(w, tasks));
     return find_place(w);
 }
 
-tr_status_t tr_world_open(const void *comm, tr_world_t **out) {
+static tr_status_t open_world_alone(tr_world_t *w) {
+    w->info.size = w->info.local_size = w->info.nodes = 1;
+    w->any_thread = true;
+    return find_cores(w, MPI_COMM_NULL);
+}
+
+static tr_status_t world_create(bool with_mpi, const MPI_Comm *given, tr_world_t **out) {
     tr_world_t *w = NULL;
     TR_TRY(tr_alloc(sizeof *w, "world", &w));
     w->comm = MPI_COMM_NULL;
     pthread_mutex_init(&w->heartbeat.words_lock, NULL);
     const double begin_sec = tr_clock_sec();
-    tr_status_t status = open_world(w, comm);
+    gethostname(w->info.host, sizeof w->info.host - 1);
+    read_mpi_version(w->info.mpi_version);
+    tr_status_t status = with_mpi ? open_world(w, given) : open_world_alone(w);
     w->info.open_sec = tr_clock_sec() - begin_sec;
     if (status != TR_OK) {
         tr_world_close(&w);
@@ -148,12 +173,20 @@ tr_status_t tr_world_open(const void *comm, tr_world_t **out) {
     return TR_OK;
 }
 
+tr_status_t tr_world_open(const void *comm, tr_world_t **out) {
+    return world_create(true, comm, out);
+}
+
+tr_status_t tr_world_open_alone(tr_world_t **out) {
+    return world_create(false, NULL, out);
+}
+
 void tr_world_close(tr_world_t **world) {
     tr_world_t *w = *world;
     if (!w) return;
     /* If a peer is lost, finalizing would wait for it. When this process exits, the launcher ends
      * the others. */
-    if (!w->lost && w->comm != MPI_COMM_NULL) MPI_Comm_free(&w->comm);
+    if (!w->lost) tr_mpi_free(&w->comm);
     if (!w->lost && w->owns_mpi) MPI_Finalize();
     tr_watchdog_stop(w); /* last: it also watches over finalizing */
     if (!w->lost) tr_free(&w->node_cores);

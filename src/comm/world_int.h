@@ -11,7 +11,7 @@ typedef struct tr_worker tr_worker_t;
 typedef struct tr_watchdog tr_watchdog_t;
 
 struct tr_world {
-    MPI_Comm comm;
+    MPI_Comm comm; /* MPI_COMM_NULL: MPI is not initialised, and this is the only rank */
     bool owns_mpi; /* open initialised MPI, so close finalizes it */
     /* MPI may be called from a thread other than the one that initialised it */
     bool any_thread;
@@ -39,9 +39,13 @@ tr_status_t tr_mpi_timed_out(double timeout_sec, int64_t number);
             return tr_mpi_check(tr_mpi_code_, #call, __FILE__, __LINE__, __func__);                \
     } while (0)
 
+/* Frees a communicator, if there is one. */
+void tr_mpi_free(MPI_Comm *comm);
+
 /* -- the communication thread (worker.c) ------------------------------------------------------- */
 
-/* A job: MPI calls on `comm`. */
+/* A job: MPI calls on `comm`. A world without MPI does not run it: in a world of one rank, it must
+ * change nothing of what it is given. */
 typedef tr_status_t (*tr_mpi_job_fn)(MPI_Comm comm, void *arg);
 
 /* Starts the communication thread. `comm` is borrowed. */

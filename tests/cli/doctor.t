@@ -61,7 +61,7 @@ if unshare -rm mount -t tmpfs tmpfs full 2>/dev/null; then
     [ $? = 74 ] && finding ok folder && finding error room "2.0 MiB & $PWD/full & [0-9.]* MiB"
     ok $? "no room for one checkpoint: 74"
     # shellcheck disable=SC2016
-    unshare -rm bash -c 'mount -t tmpfs -o ro tmpfs full && TMPDIR=$PWD/full "$TRAINER" doctor' >out 2>&1
+    unshare -rm bash -c 'mount -t tmpfs -o ro tmpfs full && PMI_SIZE=1 TMPDIR=$PWD/full "$TRAINER" doctor' >out 2>&1
     [ $? = 77 ] && finding error temporary "$PWD/full & TMPDIR"
     ok $? "no file can be made in the folder for temporary files: 77"
     env -u OMPI_MCA_btl_vader_single_copy_mechanism \

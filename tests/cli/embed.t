@@ -186,6 +186,14 @@ if [ "$cxx" ]; then
         head -c 48 /dev/zero | ./infer run >out 2>&1 && [ "$(wc -l <out)" = 3 ] &&
         awk '{ s = $1 + $2 + $3 + $4; if (NF != 4 || s < 0.999 || s > 1.001) bad = 1 } END { exit bad }' out
     ok $? "and predicts three samples with a trained run"
+    # MPI starts in each of them, without the folder that one would remove while another makes it.
+    mkdir folder
+    for p in 1 2 3 4 5; do
+        for _ in 1 2 3; do head -c 16 /dev/zero | TMPDIR=$PWD/folder ./infer run || : >failed; done >out.$p 2>&1 &
+    done
+    wait
+    [ ! -e failed ] && [ -z "$(ls folder)" ]
+    ok $? "five loops of it beside each other leave nothing"
     ./infer nowhere >out 2>&1 </dev/null
     [ $? = 66 ] && names out "infer: & nowhere"
     ok $? "a run that is missing: code 66"

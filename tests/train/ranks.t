@@ -96,4 +96,28 @@ ok $? "and train as one rank does"
 run 3 net.ini run.dir=prime data.batch_size=31 data.micro_batch=auto train.steps=2
 [ $? = 0 ] && once out "warning & data.batch_size = 31 & 3 & data.batch_size = 33"
 ok $? "data.micro_batch = auto that falls to 1 is said once, with the remedy"
+
+# Processes that no launcher started do not start MPI: they have no folder, which one of Open MPI's would remove while
+# another makes it, and listen to nobody.
+mkdir folder
+alone() { TMPDIR=$PWD/folder "$TRAINER" net.ini "$@"; }
+alone run.dir=single >out 2>&1 && [ "$(state single)" = "$(state fast1)" ] && [ "$(losses single)" = "$(losses fast1)" ]
+ok $? "one rank of mpirun and a process without a launcher: the same bits"
+for p in 1 2 3 4 5; do
+    for i in 1 2; do alone run.dir=beside$p$i train.steps=1 >beside$p.log 2>&1 || echo "$p$i" >>failed; done &
+done
+wait
+[ ! -e failed ] && [ "$(cat beside??/verdict | grep -cx done)" = 10 ]
+ok $? "five loops of short runs beside each other"
+listening() { # PID
+    find "/proc/$1/fd" -lname 'socket:*' -printf '%l\n' | tr -dc '0-9\n' >sockets
+    awk 'NR == FNR { own[$1] } $4 == "0A" && $10 in own' sockets "/proc/$1/net/tcp" "/proc/$1/net/tcp6"
+}
+TMPDIR=$PWD/folder "$TRAINER" net.ini run.dir=open train.steps=1000000 >out 2>&1 &
+until_true [ -s open/metrics.jsonl ] && [ "$(ls folder)$(listening $!)" = "" ]
+ok $? "no folder, and no socket that listens"
+kill $!
+wait $!
+[ $? = 75 ] && [ -z "$(ls folder)" ]
+ok $? "TERM ends it with code 75"
 echo "1..$n"

@@ -144,9 +144,14 @@ static tr_status_t doctor_examine(doctor_t *d, const doctor_options_t *o) {
                                         .split = TR_SPLIT_TRAIN,
                                         .rank = info->rank,
                                         .size = info->size};
-    doctor_find(d, "launch", DOCTOR_OK, TR_OK, NULL,
-                "%d rank%s on %d node%s, MPI started in %.2f s", info->size,
-                info->size > 1 ? "s" : "", info->nodes, info->nodes > 1 ? "s" : "", info->open_sec);
+    if (tr_launch_exists())
+        doctor_find(d, "launch", DOCTOR_OK, TR_OK, NULL,
+                    "%d rank%s on %d node%s, MPI started in %.2f s", info->size,
+                    info->size > 1 ? "s" : "", info->nodes, info->nodes > 1 ? "s" : "",
+                    info->open_sec);
+    else
+        doctor_find(d, "launch", DOCTOR_OK, TR_OK, NULL,
+                    "1 process, started without a launcher: it does not need MPI");
     if (cmd_config_load_all(d->world, o->path, o->settings, &d->config) != TR_OK) {
         doctor_find_error(d, "config");
         return TR_OK; /* all ranks agree on it */

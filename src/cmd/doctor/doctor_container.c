@@ -24,7 +24,8 @@ static const char *doctor_temporary_folder(void) {
 tr_status_t doctor_try_temporary(void) {
     const char *folder = doctor_temporary_folder();
     char path[4096], host[256] = "";
-    if (tr_launch_is_mpirun()) return TR_OK; /* it has made the files of its ranks */
+    /* mpirun has made the files of its ranks; a process without a launcher does not start MPI */
+    if (tr_launch_is_mpirun() || !tr_launch_exists()) return TR_OK;
     if (snprintf(path, sizeof path, "%s/trainer-XXXXXX", folder) >= (int)sizeof path)
         return TR_FAIL(TR_ERR_CONFIG, "%.64s...: expected a path of at most 4000 characters",
                        folder);

@@ -66,20 +66,6 @@ static void slot_take_gpu(int slot) {
     setenv("CUDA_VISIBLE_DEVICES", text, 1);
 }
 
-/* A member is a process without a launcher, also where the sweep itself is a step of srun. */
-static void slot_leave_launcher(void) {
-    static const char *const prefixes[] = {"PMIX_", "PMI_", "OMPI_COMM_WORLD_", "SLURM_STEP",
-                                           "SLURM_PROCID"};
-    for (char **entry = environ; *entry;) {
-        char name[256];
-        bool is_launcher = false;
-        tr_snprintf(name, sizeof name, "%.*s", (int)strcspn(*entry, "="), *entry);
-        for (size_t i = 0; i < TR_COUNT(prefixes); i++)
-            is_launcher |= strncmp(name, prefixes[i], strlen(prefixes[i])) == 0;
-        if (!is_launcher || unsetenv(name) != 0) entry++;
-    }
-}
-
 /* In the new process; does not return. A Ctrl-C in the terminal reaches the sweep alone, which
  * stops its members; if the sweep is killed, they save and stop. */
 static void slot_exec(const runner_t *r, int slot, const sigset_t *mask, const char *log_path,
@@ -92,7 +78,7 @@ static void slot_exec(const runner_t *r, int slot, const sigset_t *mask, const c
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent) _exit(TR_ERR_RETRY);
-    slot_leave_launcher();
+    tr_launch_leave(); /* a member is none's rank, also where the sweep itself is a step of srun */
     slot_bind(r, slot);
     if (r->own_gpus) slot_take_gpu(slot);
     sigprocmask(SIG_SETMASK, mask, NULL);

@@ -8,7 +8,11 @@
 
 #include "comm/world_int.h"
 
-static const char *const names[] = {"OMPI_COMM_WORLD_SIZE",
+static const char *const names[] = {"MPI_RANKID",
+                                    "PMIX_RANK",
+                                    "PMI_FD",
+                                    "PALS_RANKID",
+                                    "OMPI_COMM_WORLD_SIZE",
                                     "PMI_SIZE",
                                     "PMIX_NAMESPACE",
                                     "SLURM_STEP_ID",
@@ -75,6 +79,32 @@ static void test_rank(void **state) {
     assert_int_equal(tr_launch_rank(), 2);
 }
 
+static void test_exists(void **state) {
+    static const char *const of_ranks[] = {
+        "OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_FD", "PALS_RANKID", "MPI_RANKID"};
+    setenv("SLURM_NTASKS", "4", 1); /* a job's script, whose step is special */
+    setenv("SLURM_STEP_ID", "4294967291", 1);
+    setenv("PMIX_MCA_gds", "hash", 1);
+    setenv("OMPI_MCA_btl", "self", 1);
+    assert_false(tr_launch_exists());
+    setenv("SLURM_STEP_ID", "0", 1);
+    assert_true(tr_launch_exists());
+    setenv("SLURM_NTASKS", "1", 1);
+    assert_false(tr_launch_exists());
+    for (size_t i = 0; i < TR_COUNT(of_ranks); i++) {
+        setenv(of_ranks[i], "0", 1);
+        assert_true(tr_launch_exists());
+        unsetenv(of_ranks[i]);
+    }
+    setenv("SLURM_NTASKS", "4", 1);
+    setenv("PMI_RANK", "1", 1);
+    setenv("SLURM_PROCID", "1", 1);
+    tr_launch_leave();
+    assert_false(tr_launch_exists());
+    assert_int_equal(tr_launch_rank(), 0);
+    assert_non_null(getenv("PMIX_MCA_gds"));
+}
+
 static void test_nodes(void **state) {
     const int blocks[] = {0, 0, 0, 3, 3, 5}, cyclic[] = {0, 1, 0, 1, 0};
     int node = -1, nodes = -1;
@@ -136,6 +166,7 @@ int main(void) {
         cmocka_unit_test_setup(test_mpirun_in_a_step, clear),
         cmocka_unit_test_setup(test_foreign_mpirun, clear),
         cmocka_unit_test_setup(test_rank, clear),
+        cmocka_unit_test_setup(test_exists, clear),
         cmocka_unit_test(test_nodes),
         cmocka_unit_test(test_cores),
         cmocka_unit_test(test_limited),

@@ -1,5 +1,6 @@
-/* The MPI engine in both ways on the devices that are here: exact sums, many in flight, any order
- * of waits, other calls between. */
+/* The MPI engine in both ways on the devices that are here, and in a world without MPI (alone):
+ * exact sums, many in flight, any order of waits, other calls between. */
+//TEST args=alone
 //TEST np=1
 //TEST np=2
 //TEST np=3
@@ -23,9 +24,9 @@ static const tr_world_info_t *info;
 static tr_device_t *device;
 static tr_stream_t *stream;
 static tr_collectives_t *coll;
-static void *scratch; /* 256 bytes on the device */
+static void *scratch;      /* 256 bytes on the device */
 static int gpus = 1 << 20; /* of all ranks; those with the same number modulo gpus share one */
-static void *shared;  /* freed after the engine is closed; NULL: none */
+static void *shared;       /* freed after the engine is closed; NULL: none */
 
 static bool is_cuda(void) {
     return strcmp(device->ops->name, "cuda") == 0;
@@ -452,7 +453,8 @@ static int run_on(const char *name, int engine) {
 
 /* test_reduce cuda [GPUS]: on GPUs, one a rank, or the fakes of tests/hostcuda; GPUS: so many for all. */
 int main(int argc, char **argv) {
-    if (tr_world_open(NULL, &world) != TR_OK) {
+    const bool is_alone = argc > 1 && strcmp(argv[1], "alone") == 0;
+    if ((is_alone ? tr_world_open_alone(&world) : tr_world_open(NULL, &world)) != TR_OK) {
         fprintf(stderr, "%s\n", tr_error_last()->message);
         return 1;
     }

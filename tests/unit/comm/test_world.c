@@ -1,5 +1,6 @@
 /* The world's functions on 1 to 4 ranks, with MPI's calls in the caller's thread and handed to a
- * communication thread. */
+ * communication thread; and without MPI (alone). */
+//TEST args=alone
 //TEST np=1
 //TEST np=2
 //TEST np=3
@@ -22,6 +23,7 @@
 
 static tr_world_t *world;
 static const tr_world_info_t *info;
+static bool is_alone;
 
 static void test_info(void **state) {
     assert_in_range(info->rank, 0, info->size - 1);
@@ -158,6 +160,7 @@ static void test_same(void **state) {
 
 static void test_mpi_errors_return(void **state) {
     char byte = 0;
+    if (is_alone) return;
     assert_int_equal(tr_world_broadcast(world, &byte, 1, info->size + 5), TR_ERR_INTERNAL);
     assert_non_null(strstr(tr_error_last()->message, "MPI_Bcast"));
 }
@@ -166,6 +169,7 @@ static void test_mpi_errors_return(void **state) {
 static void test_leaves_error_handlers(void **state) {
     MPI_Comm theirs, *const of[] = {&theirs, &(MPI_Comm){MPI_COMM_WORLD}};
     tr_world_t *second = NULL;
+    if (is_alone) return;
     assert_int_equal(MPI_Comm_dup(MPI_COMM_WORLD, &theirs), MPI_SUCCESS);
     for (int i = 0; i < 2; i++) MPI_Comm_set_errhandler(*of[i], MPI_ERRORS_ARE_FATAL);
     OK(tr_world_open(&theirs, &second));
@@ -205,7 +209,21 @@ static int stop_thread(void **state) {
     return 0;
 }
 
-int main(void) {
+/* Ending a world that has no MPI returns, and nothing that a world does starts MPI. */
+static void test_without_mpi(void **state) {
+    int initialised = 1;
+    tr_world_t *second = NULL;
+    if (!is_alone) return;
+    OK(tr_world_open_alone(&second));
+    OK(tr_watchdog_start(second, 60, NULL));
+    assert_true(CPU_COUNT(tr_world_node_cores(second)) >= info->cores);
+    tr_world_abort(second, 1);
+    tr_world_close(&second);
+    assert_int_equal(MPI_Initialized(&initialised), MPI_SUCCESS);
+    assert_false(initialised);
+}
+
+int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_info),
         cmocka_unit_test(test_clock_offset),
@@ -220,9 +238,11 @@ int main(void) {
         cmocka_unit_test(test_same),
         cmocka_unit_test(test_leaves_error_handlers),
         cmocka_unit_test(test_waits_for_checkpoints),
+        cmocka_unit_test(test_without_mpi),
         cmocka_unit_test(test_mpi_errors_return), /* last: the thread stops at a failure */
     };
-    if (tr_world_open(NULL, &world) != TR_OK) {
+    is_alone = argc > 1 && strcmp(argv[1], "alone") == 0;
+    if ((is_alone ? tr_world_open_alone(&world) : tr_world_open(NULL, &world)) != TR_OK) {
         fprintf(stderr, "%s\n", tr_error_last()->message);
         return 1;
     }
@@ -233,5 +253,5 @@ int main(void) {
     tr_world_close(&world);
     if (tr_mem_stats().live)
         fprintf(stderr, "%lld allocations are left\n", (long long)tr_mem_stats().live);
-    return tr_mem_stats().live != 0;
+    return failed || tr_mem_stats().live != 0;
 }
