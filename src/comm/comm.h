@@ -72,6 +72,9 @@ void tr_launch_leave(void);
 int tr_launch_rank(void);
 /* Whether Open MPI's mpirun, and not srun, started this process. Not collective. */
 bool tr_launch_is_mpirun(void);
+/* Whether this process is a task of an srun step, and not a rank that mpirun started in one. Not
+ * collective. */
+bool tr_launch_is_srun(void);
 /* The number of tasks from the launcher's environment; 0 if not set. Not collective. */
 int64_t tr_launch_tasks(void);
 

@@ -14,7 +14,7 @@ static int64_t env_int(const char *name) {
  * one; those are no srun steps. */
 #define SLURM_FIRST_SPECIAL_STEP 0xfffffff0
 
-static bool in_srun_step(void) {
+bool tr_launch_is_srun(void) {
     int64_t step = env_int("SLURM_STEP_ID");
     if (step < 0) step = env_int("SLURM_STEPID");
     if (step < 0 || step >= SLURM_FIRST_SPECIAL_STEP) return false;
@@ -25,17 +25,20 @@ static bool in_srun_step(void) {
 }
 
 tr_launch_link_t tr_launch_link(void) {
-    if (!in_srun_step() || tr_launch_tasks() <= 1 || getenv("PMIX_NAMESPACE")) return TR_LAUNCH_ANY;
+    if (!tr_launch_is_srun() || tr_launch_tasks() <= 1 || getenv("PMIX_NAMESPACE"))
+        return TR_LAUNCH_ANY;
     return getenv("PMI_FD") || getenv("PMI_RANK") || getenv("PMI_SIZE") ? TR_LAUNCH_PMI
                                                                         : TR_LAUNCH_NONE;
 }
 
 tr_status_t tr_launch_fail(void) {
-    return TR_FAIL(TR_ERR_CONFIG,
-                   "srun started %lld tasks, but MPI cannot connect them. Launch with 'srun "
-                   "--mpi=pmix ...' ('srun --mpi=list' shows the types of this SLURM; 'export "
-                   "SLURM_MPI_TYPE=pmix' makes it the default) or with the mpirun of the same MPI.",
-                   (long long)tr_launch_tasks());
+    return TR_FAIL(
+        TR_ERR_CONFIG,
+        "srun started %lld tasks, but MPI cannot connect them. Launch with 'srun "
+        "--mpi=pmix ...' ('srun --mpi=list' shows the types of this SLURM; 'export "
+        "SLURM_MPI_TYPE=pmix' makes it the default; in a shell of 'srun --pty' it needs --overlap) "
+        "or with the mpirun of the same MPI.",
+        (long long)tr_launch_tasks());
 }
 
 /* Whether NAME=VALUE is what a launcher gives a rank: Open MPI's, PMIx, PMI (MPICH, Intel MPI, srun),
@@ -73,7 +76,7 @@ void tr_launch_leave(void) {
 int64_t tr_launch_tasks(void) {
     int64_t tasks = env_int("OMPI_COMM_WORLD_SIZE");
     if (tasks < 0) tasks = env_int("PMI_SIZE");
-    if (tasks < 0 && in_srun_step()) {
+    if (tasks < 0 && tr_launch_is_srun()) {
         tasks = env_int("SLURM_STEP_NUM_TASKS");
         if (tasks < 0) tasks = env_int("SLURM_NTASKS");
     }
@@ -83,12 +86,12 @@ int64_t tr_launch_tasks(void) {
 int tr_launch_rank(void) {
     int64_t rank = env_int("OMPI_COMM_WORLD_RANK");
     if (rank < 0) rank = env_int("PMI_RANK");
-    if (rank < 0 && in_srun_step()) rank = env_int("SLURM_PROCID");
+    if (rank < 0 && tr_launch_is_srun()) rank = env_int("SLURM_PROCID");
     return rank < 0 ? 0 : (int)rank;
 }
 
 bool tr_launch_is_mpirun(void) {
-    return getenv("OMPI_COMM_WORLD_SIZE") && !in_srun_step();
+    return getenv("OMPI_COMM_WORLD_SIZE") && !tr_launch_is_srun();
 }
 
 void tr_count_nodes(const int *lowest, int size, int rank, int *out_node, int *out_nodes) {

@@ -18,6 +18,7 @@
 
 #define VARIABLE      "TRAINER_PARALLEL_TIMEOUT"
 #define THREAD_NAME   "trainer-launch" /* a rank with such a thread waits for MPI */
+#define NOTICE_SEC    10.0             /* a launch that takes longer is mentioned */
 #define TICK_NSEC     200000000
 #define SUSPENDED_SEC 1.0       /* a longer tick: the job was suspended */
 #define DEFER_SEC     10.0      /* a host with all its ranks lets a host without one report first */
@@ -44,7 +45,9 @@ struct tr_launch_limit {
     pthread_cond_t over;
     bool is_over;
     double limit_sec;
-    int rank, local_size;      /* local_size: 0 if not known */
+    int rank, local_size; /* local_size: 0 if not known */
+    long long tasks;
+    bool is_srun;
     const char *rank_variable; /* the one that holds our rank */
     char job[3][256];          /* NAME=VALUE of the variables that all ranks of the job share */
     char host[64];
@@ -203,12 +206,31 @@ static void launch_limit_report(const tr_launch_limit_t *l, const survey_t *s) {
     l->ended(strstr(line.text, "MPI has"), survey_missing(s, l) ? l->host : "");
 }
 
+/* Nothing ends: a large job may start slowly. */
+static void launch_limit_notice(const tr_launch_limit_t *l) {
+    char limit[32];
+    tr_format_duration(l->limit_sec, limit);
+    if (l->is_srun)
+        TR_WARN(
+            "MPI has waited %.0f s for the %lld tasks of srun, which must all run this command; "
+            "the limit is %s. In a shell of 'srun --ntasks=%lld --pty' only one of them is left: "
+            "there, run 'srun --overlap --ntasks=%lld COMMAND', or 'srun --overlap --ntasks=1 "
+            "COMMAND' for one process.",
+            NOTICE_SEC, l->tasks, limit, l->tasks, l->tasks);
+    else
+        TR_WARN("MPI has waited %.0f s for the %lld ranks to start; the limit is %s.", NOTICE_SEC,
+                l->tasks, limit);
+}
+
 /* Of the ranks that wait on a host, the lowest reports. The others do where it does not. */
 static void *launch_limit_run(void *self) {
     tr_launch_limit_t *l = self;
     survey_t *s = &l->survey;
     pthread_mutex_lock(&l->lock);
-    bool is_late = launch_limit_wait(l, l->limit_sec);
+    const double notice_sec = l->rank == 0 && l->limit_sec > NOTICE_SEC ? NOTICE_SEC : 0;
+    bool is_late = launch_limit_wait(l, notice_sec);
+    if (is_late && notice_sec > 0) launch_limit_notice(l);
+    is_late = is_late && launch_limit_wait(l, l->limit_sec - notice_sec);
     if (is_late) survey_take(s, l);
     const int lowest = survey_lowest(s);
     if (is_late && lowest >= 0 && lowest != l->rank)
@@ -241,7 +263,8 @@ static bool launch_limit_keep(const char *name, char out[256]) {
 tr_status_t tr_launch_limit_begin(void (*ended)(const char *why, const char *host),
                                   tr_launch_limit_t **out) {
     static const char *const ranks[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"};
-    const char *text = getenv(VARIABLE), *local = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+    const char *text = getenv(VARIABLE), *local = getenv("OMPI_COMM_WORLD_LOCAL_SIZE"),
+               *nodes = getenv("SLURM_STEP_NUM_NODES");
     double limit_sec = 0;
     int64_t local_size = 0;
     *out = NULL;
@@ -254,7 +277,11 @@ tr_status_t tr_launch_limit_begin(void (*ended)(const char *why, const char *hos
     TR_TRY(tr_alloc(sizeof *l, "the limit of the launch", &l));
     l->limit_sec = limit_sec;
     l->rank = tr_launch_rank();
-    l->local_size = local && tr_parse_int(local, &local_size) ? (int)local_size : 0;
+    l->tasks = (long long)tr_launch_tasks();
+    l->is_srun = tr_launch_is_srun();
+    if (l->is_srun && nodes && strcmp(nodes, "1") == 0) local_size = l->tasks;
+    if (local && !tr_parse_int(local, &local_size)) local_size = 0;
+    l->local_size = (int)local_size;
     l->rank_variable = ranks[0];
     for (size_t i = TR_COUNT(ranks); i-- > 0;)
         if (getenv(ranks[i])) l->rank_variable = ranks[i];

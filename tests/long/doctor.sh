@@ -38,6 +38,15 @@ four="--nodes=4 --ntasks-per-node=1 --cpus-per-task=1"
     names out "4 & --mpi=pmix"
     ok $? "srun --mpi=pmi2: the remedy is named"
 
+    # As in the shell of srun --pty: the other tasks do not come.
+    # shellcheck disable=SC2016
+    TRAINER_PARALLEL_TIMEOUT=11s timeout 120 "$cluster" on "$c" head srun --nodes=1 --ntasks=4 --mpi=pmix \
+        bash -c '[ "$SLURM_PROCID" != 0 ] || exec "$TRAINER" doctor' >out 2>&1
+    names out "warning & 10 s & 4 tasks & --overlap --ntasks=4 & --overlap --ntasks=1"
+    ok $? "one of four tasks comes: after 10 s, the remedy"
+    names out "error & 11.0 s & 4 processes of n[1-4] only 1"
+    ok $? "at the limit, the tasks that are missing"
+
     if on head tc qdisc add dev v-n3 root tbf rate 40mbit burst 32kbit latency 400ms 2>out; then
         doctor $four --mpi=pmix -- && names out "warning & network & n3"
         ok $? "the network of n3 has 40 Mbit/s: n3 is named, code 0"
