@@ -19,6 +19,7 @@ ok $? "a row for every power of two from 4 bytes to --max"
 grep -q '"kind": "allreduce"' t.json && grep -q '"ranks": 2' t.json && grep -q '"nodes": 1' t.json &&
     grep -Eq '"engine": "(poll|thread)"' t.json && [ "$(grep -c '"bytes": [0-9]*,' t.json)" = 17 ]
 ok $? "the keys of the JSON form"
+ok_keys bench_allreduce t.json
 # of 2 ranks the bus bandwidth is the algorithm bandwidth
 awk -v us="$(value median_us 65536)" -v p90="$(value p90_us 65536)" \
     -v alg="$(value algbw_gbs 65536)" -v bus="$(value busbw_gbs 65536)" '

@@ -5,6 +5,7 @@
 call 0 bench attention --max 512 --json a.json --svg a.svg threads=1 model.n_head=2 model.n_embd=32 &&
     grep -Eq '^ +256 standard +[0-9.]+ +[0-9.]+ ' out && grep -Eq '^ +512 flash +[0-9.]+ +[0-9.]+ ' out
 ok $? "a row for each number of tokens and method"
+ok_keys bench_attention a.json
 grep -q "memory (MiB)" a.svg && [ "$(grep -c "backward (ms)" a.svg)" = 1 ] && [ "$(tail -n 1 a.svg)" = "</svg>" ]
 ok $? "time and memory, plotted"
 if command -v python3 >/dev/null; then

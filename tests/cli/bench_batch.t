@@ -17,6 +17,7 @@ call 0 bench batch net.ini --sizes 8,32,128 --steps 20 --json b.json --svg b.svg
     [ "$(grep -Ec '^ +(8|32|128) +[0-9.]+ +[0-9.]+ +[0-9.]+ KiB +[0-9.]+$' out)" = 3 ] &&
     grep -Eq '^knee +batch (8|32|128):' out && grep -q "samples/s" out
 ok $? "a row for each size, and the knee"
+ok_keys bench_batch b.json
 call 0 bench batch net.ini --sizes 8 --steps 3 && grep -Eq '^knee +batch 8: .* may be faster$' out
 ok $? "a knee at the largest size is none yet"
 grep -q "samples/s" b.svg && grep -q "memory (MiB)" b.svg && [ "$(tail -n 1 b.svg)" = "</svg>" ]

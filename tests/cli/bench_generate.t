@@ -20,6 +20,7 @@ ok $? "tokens/s and the time of a token, plotted"
 call 0 "$golden" --tokens 4 --prompt 20 --batch 3 --weights bf16 --json b.json threads=1 &&
     [ "$(grep -Ec '^ +[0-9]+ +[0-9.]+ ' out)" = 1 ]
 ok $? "--batch: only that"
+ok_keys bench_generate b.json
 if command -v python3 >/dev/null; then
     python3 -I -c '
 import json, sys
@@ -42,6 +43,7 @@ call 0 "$golden" --tokens 2 --batch 2 --devices cpu,cpu --json d.json threads=1 
     grep -Eq '^ +2 +[0-9.]+  cpu over cpu$' out && grep -q '"kind": *"devices"' d.json &&
     [ "$(grep -c '"load_sec"' d.json)" = 2 ] && [ "$(grep -c '"speedup"' d.json)" = 1 ]
 ok $? "--devices: each of them, and the speedup over the first"
+ok_keys bench_generate_devices d.json
 call 2 "$golden" --devices tpu && names err --devices tpu &&
     call 2 "$golden" --devices cpu,cpu,cpu && names err --devices
 ok $? "devices that cannot be"

@@ -5,8 +5,9 @@
 bench() { TRAINER_CUDA_LIBRARY=none "$TRAINER" bench matmul "$@" >out 2>&1; }
 
 bench --sizes 8,50 --types fp32 threads=1 --json m.json --svg m.svg &&
-    [ "$(grep -Ec '^fp32 +(8|50) +cpu( +[0-9.]+){3} +- +[0-9.]+ KiB( +-){4}$' out)" = 2 ]
+    [ "$(grep -Ec '^fp32 +(8|50) +cpu( +[0-9.]+){3} +- +[0-9.]+ (Ki)?B( +-){4}$' out)" = 2 ]
 ok $? "a row for each size"
+ok_keys bench_matmul m.json
 awk '/^fp32/ { if ($6 <= 0 || $6 > 100.05) exit 1 }' out && [ "$(grep -c '"sec"' m.json)" = 2 ] &&
     ! grep -q '"type": *"bf16"' m.json
 ok $? "shares of the peak; JSON with these types alone"

@@ -20,6 +20,7 @@ END
 stages='[a["stages"][s] for s in ("context", "weights", "first_step", "steady", "released")]'
 call 0 bench memory net.ini --demo --json m.json && cp out text && grep -Eq '^after release +0 B ' text
 ok $? "it prints five stages"
+ok_keys bench_memory m.json
 call 0 plan net.ini --stages --json p.json &&
     json "[s['allocated_bytes'] for s in $stages] == [0] + 3 * [a['stages']['weights']['allocated_bytes']] + [0] and
        0.9 < a['stages']['weights']['allocated_bytes'] / b['plans'][0]['allocated_bytes'] < 1.1" m.json p.json

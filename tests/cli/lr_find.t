@@ -12,6 +12,7 @@ call 0 "${find[@]}" --json one.json --svg one.svg && grep -q 'optimizer.lr = ' o
 ok $? "it suggests a rate"
 [ "$(ls)" = "$(printf '%s\n' $before err one.json one.svg out | sort -u)" ] && [ ! -e runs ]
 ok $? "it writes no run folder"
+ok_keys lr_find one.json
 json 'len(a["rates"]) == 5 and a["steps"] == 20 and abs(a["rates"][0]["lr"] - 1e-3) < 1e-9 and
        all(abs(q["lr"] / p["lr"] - 10) < 1e-6 for p, q in zip(a["rates"], a["rates"][1:])) and
        0 < a["suggestion"] <= a["lowest"]' one.json

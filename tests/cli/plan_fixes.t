@@ -12,6 +12,7 @@ ok $? "the lab's model, which no machine of the tests has memory for"
 json '850 < a["now"]["bytes"] / 2**30 < 1000 and not a["now"]["fits"] and a["least"]["fits"] and
        a["least"]["bytes"] == [r for r in a["rows"] if r["used"]][-1]["together"]["bytes"]' f.json
 ok $? "it needs 850 to 1000 GiB, and fits in 80 GiB with all remedies that are used"
+ok_keys plan_fixes f.json
 json 'all(any(w in r["settings"] for r in a["rows"])
            for w in ("data.batch_size=1", "data.micro_batch=1", "recompute=block", "recompute=4", "precision=bf16",
                      "optimizer.type=sgd")) and

@@ -29,6 +29,7 @@ call 0 bench step net.ini --steps 6 --json p.json parallel.bucket_first=64k para
     json 'a["kind"] == "profile" and a["slots"] == 2 and len(a["compute_sec"]) == 6 and
            a["compute_sec"] == sorted(a["compute_sec"])' p.json
 ok $? "bench step writes the slots and the computing time of each step"
+ok_keys bench_step p.json config
 json 'len(a["buckets"]) > 1 and a["buckets"][-1]["after_op"] <= len(a["ops"]) - 1 and
        sorted(a["buckets"], key=lambda b: b["after_op"]) == a["buckets"] and
        4 * (784 * 256 + 256 + 256 * 256 + 256 + 2560 + 10) <= sum(b["bytes"] for b in a["buckets"]) < 4 * 275000' p.json
@@ -42,6 +43,7 @@ call 0 plan net.ini --nodes 1,2,4..16 --network net2.json --profile p.json --jso
            all(r[k]["low"] <= r[k]["expected"] <= r[k]["high"] for r in a["rows"] for k in ("step_ms", "efficiency"))' \
         weak.json
 ok $? "weak scaling: the batch grows with the nodes; low, expected and high ascend"
+ok_keys plan_nodes weak.json
 json 'a["rows"][0]["efficiency"]["expected"] == 1 and
        a["rows"][0]["comm_exposed_ms"] == 0 and a["rows"][1]["comm_exposed_ms"] > 1 and
        [r["network"] for r in a["rows"]] == ["none", "measured", "fitted", "fitted", "fitted"]' weak.json &&

@@ -23,11 +23,13 @@ plan 0 --price t4=0.35,h100=3.50 --ranks 2 --json p.json &&
     [ "$(grep -Ec '^(t4|h100) +2 +(0.35|3.50) +yes +[0-9.]+ +[0-9.]+ m?s +[0-9.]+$' out)" = 2 ] &&
     grep -q '^1000 steps, predicted' out
 ok $? "a row for each price"
+ok_keys plan_price p.json
 # the CPU ends such a run in less than ten minutes
 grep -Eq '^CPU or GPU: CPU: .* 2 x (t4|h100) ' out
 ok $? "a short run needs no GPU"
 plan 0 --gpu h100 --price 3.50 --ranks 2 --json g.json && grep -Eq '^h100 +2 +3.50 ' out && grep -q '^CPU or GPU: ' out
 ok $? "beside the plan of a GPU"
+ok_keys plan_gpu g.json config
 # 3.2e9 samples with products of 4000 x 4000: days on a CPU
 plan 0 --price h100=3.50 train.steps=100000000 model.layers="flatten, linear 4000, relu, linear 4000, relu, linear 4" &&
     grep -Eq '^CPU or GPU: GPU: ' out

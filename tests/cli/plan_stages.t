@@ -29,6 +29,7 @@ call 0 plan gpt.ini --stages --json s.json &&
            all(sum(v for k, v in s.items() if k != "total") == s["total"] <= p["allocated_bytes"]
                for p in a["plans"] for s in p["stages"].values())' s.json
 ok $? "the kinds of each stage sum to its total, which the allocated memory holds"
+ok_keys plan_stages s.json
 
 # 2 x (12 C C + 13 C) + 2 C + (V + T) C parameters
 json 'all(s["parameters"] == 4 * (2 * (12 * 64 * 64 + 13 * 64) + 128 + (256 + 64) * 64) and
@@ -60,6 +61,7 @@ call 0 plan gpt.ini --largest n_layer --memory 64MiB --json l.json &&
     json 'all(r["bytes"] <= a["memory_bytes"] < r["next_bytes"] and r["value"] >= 2 for r in a["rows"]) and
            a["memory_bytes"] == 64 << 20' l.json
 ok $? "the largest n_layer fits, and one more does not"
+ok_keys plan_largest l.json
 layers=$(python3 -I -c 'import json; print(json.load(open("l.json"))["rows"][0]["value"])')
 call 0 plan gpt.ini --stages --json - "model.n_layer=$layers" &&
     cp out f.json && json 'a["plans"][0]["allocated_bytes"] == b["rows"][0]["bytes"]' f.json l.json
@@ -88,6 +90,7 @@ call 0 plan gpt.ini --stages --svg s.svg && call 0 plan gpt.ini --recompute-swee
     python3 -I -c 'import sys, xml.dom.minidom as x
 sys.exit([len(x.parse(f).getElementsByTagName("svg")) for f in ("s.svg", "r.svg")] != [3, 1])'
 ok $? "plots: memory by stage and over the ops, and by model.recompute"
+ok_keys plan_recompute r.json
 same=0
 for every in none 1 2; do
     call 0 plan gpt.ini --stages --json p.json model.recompute=$every &&

@@ -93,6 +93,7 @@ causes='{"compute":12.5,"slowrank":8.0,"data":0.0,"network":9.5,"checkpoint":0.0
     tr -d ' \n' <w/report/summary.json >out &&
     grep -q "\"lost_ms\":30.0,\"lost_ms_by_cause\":$causes" out
 ok $? "the lost time by cause"
+ok_keys report w/report/summary.json
 
 grep -q 'no 78\|<td>78</td>' w/report/index.html && grep -q 'weak-n8-r1' w/report/index.html &&
     grep -q '"code": 78' w/report/summary.json && grep -q '&#60;b&#62;wrong' w/report/index.html &&

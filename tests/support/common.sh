@@ -95,6 +95,17 @@ json() {
 a, b = [json.load(open(f)) for f in (sys.argv[1:] * 2)[:2]]
 sys.exit(0 if $1 else 1)" "${@:2}"
 }
+# ok_keys NAME FILE [NAMES]: the keys of FILE are those that tests/golden/keys/NAME lists. NAMES: see json_keys.py.
+# KEYS=write: lists them anew, after a change that is meant.
+ok_keys() {
+    local listed=$TRAINER_ROOT/tests/golden/keys/$1
+    command -v python3 >/dev/null || { skip "the keys of $1" "no python3"; return; }
+    python3 -I "$TRAINER_ROOT/tests/support/json_keys.py" "${@:2}" >keys.found && {
+        [ "${KEYS-}" != write ] || cp keys.found "$listed"
+        diff "$listed" keys.found >err
+    }
+    ok $? "the keys of $1 are those of tests/golden/keys"
+}
 
 weights() { sha256sum <"$1/checkpoints/latest/model.safetensors"; }
 state() { cat "$1/checkpoints/latest/model.safetensors" "$1/checkpoints/latest/optimizer.safetensors" | sha256sum; }

@@ -21,6 +21,7 @@ generate() {
 generate 1 "$golden" --prompt 'The run' --prompt a --tokens 100 --temperature 0
 [ $? = 0 ] && [ -n "$(tokens 1)" ] && [ "$(tokens 1)" = "$(expected Therun)" ] && [ "$(tokens 2)" = "$(expected a)" ]
 ok $? "100 greedy tokens are those of transformers"
+ok_keys generate texts.json
 
 generate 1 "$golden" --prompt 'The run' --prompt a --tokens 100 --temperature 0 device=strict
 [ $? = 0 ] && [ "$(tokens 2)" = "$(expected a)" ]

@@ -32,12 +32,14 @@ ok $? "targets that are not normalised are not learned"
 run 2 net.ini run.dir=net && ! grep -q warning out &&
     awk '/"test_loss":/ { good = $2 + 0 < 0.01 && $2 + 0 > 0 } END { exit !good }' net/summary.json
 ok $? "normalised by the training data, which is the default, they are"
+ok_keys summary_targets net/summary.json
 # Of what eval prints: the loss is of normalised targets, MSE and R2 in units of the data.
 scores() {
     awk '$1 == "loss" { loss = $2 } $1 == "mean" { good = $4 > 0.99 && $2 > 1 } END { exit !(good && loss < 0.01) }' out
 }
-run 1 eval net.ini net && scores && cp out one && run 3 eval net.ini net && cmp -s out one
+run 1 eval net.ini net --json scores.json && scores && cp out one && run 3 eval net.ini net && cmp -s out one
 ok $? "eval scores in units of the data, by the numbers in the checkpoint"
+ok_keys eval_targets scores.json
 told() { sed -n "s/^ *\"$2\": \([-0-9.e+]*\),*$/\1/p" "$1/summary.json"; }
 mean=$(awk '$1 == "mean" { print $4 }' one) && [ -n "$mean" ] &&
     [ "$(printf "%.4f" "$(told net test_r2)")" = "$mean" ]
