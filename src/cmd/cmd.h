@@ -14,6 +14,7 @@
 #include "config/config.h"
 #include "trainer/status.h"
 #include "base/str.h"
+#include "base/table.h"
 
 #define COMMAND(name) extern const cmd_command_t cmd_##name;
 #include "commands.def"
@@ -71,6 +72,10 @@ tr_status_t cmd_text_write(const char *option, const char *path, const char *tex
 /* Writes the file of --svg: charts of tr_svg_draw, one below the other, and frees them. TR_ERR_DATA:
  * all are empty. */
 tr_status_t cmd_svg_write(const char *path, tr_str_t *charts, size_t count);
+/* Prints a table to stdout; its headings alone, one row alone. */
+void cmd_table_print(const tr_table_t *t, const void *rows, size_t count);
+void cmd_table_print_head(const tr_table_t *t);
+void cmd_table_print_line(const tr_table_t *t, const void *row);
 /* Whether JSON replaces the text on stdout; `path` may be NULL. */
 bool cmd_json_is_stdout(const char *path);
 

@@ -1,4 +1,4 @@
-/* Writes the files of --json and --svg. */
+/* Prints tables, and writes the files of --json and --svg. */
 #include "cmd.h"
 #include "base/file.h"
 #include "base/str.h"
@@ -35,6 +35,29 @@ tr_status_t cmd_text_write(const char *option, const char *path, const char *tex
     if (!in_place) (void)unlink(temporary);
     return TR_FAIL(tr_status_of_errno(reason), "%s %s cannot be written: %s", option, path,
                    strerror(reason));
+}
+
+static void table_put(tr_str_t *text) {
+    if (text->text) fputs(text->text, stdout);
+    tr_str_free(text);
+}
+
+void cmd_table_print(const tr_table_t *t, const void *rows, size_t count) {
+    tr_str_t text = {0};
+    tr_table_text(t, rows, count, 0, &text);
+    table_put(&text);
+}
+
+void cmd_table_print_head(const tr_table_t *t) {
+    tr_str_t text = {0};
+    tr_table_head(t, &text);
+    table_put(&text);
+}
+
+void cmd_table_print_line(const tr_table_t *t, const void *row) {
+    tr_str_t text = {0};
+    tr_table_line(t, row, &text);
+    table_put(&text);
 }
 
 tr_status_t cmd_svg_write(const char *path, tr_str_t *charts, size_t count) {

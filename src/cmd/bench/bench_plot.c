@@ -12,6 +12,17 @@ bench_curve_t *bench_chart_add(bench_chart_t *chart, const char *title) {
     return curve;
 }
 
+void bench_chart_take(bench_chart_t *chart, const char *title, const tr_table_t *t,
+                      const void *rows, size_t count, size_t stride, const char *x, const char *y) {
+    bench_curve_t *curve = bench_chart_add(chart, title);
+    chart->points = count;
+    for (size_t i = 0; i < count; i++) {
+        const void *row = (const char *)rows + i * stride * t->row_bytes;
+        chart->x[i] = tr_table_number(t, row, x);
+        curve->y[i] = tr_table_number(t, row, y);
+    }
+}
+
 static void bench_chart_draw(const bench_chart_t *chart, tr_str_t *out) {
     tr_svg_series_t series[BENCH_PLOT_SERIES];
     for (size_t i = 0; i < chart->count; i++) {

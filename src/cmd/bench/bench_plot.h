@@ -3,6 +3,7 @@
 #define TR_CMD_BENCH_BENCH_PLOT_H
 
 #include "base/str.h"
+#include "base/table.h"
 #include "report/svg.h"
 #include "trainer/status.h"
 
@@ -25,6 +26,9 @@ typedef struct {
 
 /* Adds a curve with this title; the caller fills its y. At most BENCH_PLOT_SERIES of a chart. */
 bench_curve_t *bench_chart_add(bench_chart_t *chart, const char *title);
+/* Adds a curve of the numbers of `y` over those of `x`, keys of the table, of every `stride`-th row. */
+void bench_chart_take(bench_chart_t *chart, const char *title, const tr_table_t *t,
+                      const void *rows, size_t count, size_t stride, const char *x, const char *y);
 /* Writes the charts that have points. TR_ERR_DATA: none has. */
 tr_status_t bench_plot_write(const char *path, const bench_chart_t *charts, size_t count);
 

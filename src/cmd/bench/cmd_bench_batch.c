@@ -20,9 +20,24 @@ typedef struct {
 } bench_batch_options_t;
 
 typedef struct {
-    double step_sec, rate; /* median; samples/s or tokens/s. NAN: it does not fit */
-    size_t bytes;          /* planned, per rank */
+    int size;
+    bool fits;
+    double step_sec, rate, efficiency; /* median; samples/s or tokens/s; of the highest rate */
+    size_t bytes;                      /* planned, per rank; 0: it does not fit */
 } batch_row_t;
+
+static const tr_table_column_t columns[] = {
+    TR_COLUMN(batch_row_t, "batch_size", "batch", INT, size, .width = 8),
+    TR_COLUMN(batch_row_t, "fits", NULL, BOOL, fits),
+    TR_COLUMN(batch_row_t, "step_sec", "ms/step", REAL, step_sec, .format = "%.3f", .scale = 1e3,
+              .width = 11),
+    TR_COLUMN(batch_row_t, "per_sec", "per second", REAL, rate, .format = "%.1f", .width = 13),
+    TR_COLUMN(batch_row_t, "memory_bytes", "memory", SIZE, bytes, .people = tr_format_bytes,
+              .zero_is_missing = true, .missing = "too large", .width = 11),
+    TR_COLUMN(batch_row_t, "efficiency", "% of best", REAL, efficiency, .format = "%.1f",
+              .scale = 100),
+};
+static const tr_table_t table = TR_TABLE(columns, batch_row_t);
 
 typedef struct {
     const bench_batch_options_t *o;
@@ -32,17 +47,16 @@ typedef struct {
     batch_row_t row[CMD_LIST_MAX];
 } bench_batch_t;
 
-static double bench_batch_best(const bench_batch_t *b) {
+/* Sets the shares of the highest rate. Returns the index of the knee; -1: no size fits. */
+static int bench_batch_compare(bench_batch_t *b) {
     double best = 0;
+    int knee = -1;
     for (int i = 0; i < b->o->sizes.count; i++) best = fmax(best, b->row[i].rate);
-    return best;
-}
-
-/* Index of the size; -1: none fits. */
-static int bench_batch_knee(const bench_batch_t *b) {
-    for (int i = 0; i < b->o->sizes.count; i++)
-        if (b->row[i].rate >= KNEE * bench_batch_best(b)) return i;
-    return -1;
+    for (int i = b->o->sizes.count - 1; i >= 0; i--) {
+        b->row[i].efficiency = b->row[i].rate / best;
+        if (b->row[i].efficiency >= KNEE) knee = i;
+    }
+    return knee;
 }
 
 /* -- measuring --------------------------------------------------------------------------------- */
@@ -53,6 +67,7 @@ static tr_status_t bench_batch_take(bench_batch_t *b, const bench_step_t *step, 
         return TR_FAIL(TR_ERR_USAGE, "--tokens: the samples of %s are not texts of tokens",
                        b->o->path);
     tr_snprintf(b->device, sizeof b->device, "%s", s->device->description);
+    row->fits = true;
     row->step_sec = step->median_sec;
     row->bytes = step->planned_bytes;
     row->rate =
@@ -70,7 +85,7 @@ static tr_status_t bench_batch_measure(bench_batch_t *b, tr_world_t *world, int 
     tr_snprintf(micro, sizeof micro, "data.micro_batch=%d", size / b->ranks);
     TR_TRY(cmd_words_join(b->o->settings, (cmd_words_t){2, last}, &settings));
     tr_status_t status = bench_step_measure(&step, world, b->o->path, settings);
-    b->row[i] = (batch_row_t){NAN, NAN, 0};
+    b->row[i] = (batch_row_t){.size = size, .step_sec = NAN, .rate = NAN};
     if (status == TR_OK) {
         status = bench_batch_take(b, &step, &b->row[i]);
     } else if (status == TR_ERR_MEMORY && b->ranks == 1) {
@@ -98,63 +113,39 @@ static tr_status_t bench_batch_check(const bench_batch_t *b) {
 
 /* -- results ----------------------------------------------------------------------------------- */
 
-static void bench_batch_print(const bench_batch_t *b) {
-    const int knee = bench_batch_knee(b);
-    const double best = bench_batch_best(b);
-    char text[32], rate[32];
-    tr_snprintf(rate, sizeof rate, "%s/s", b->unit);
-    printf("%s: %d rank%s on %s, median of %lld steps, one micro-batch per rank\n", b->o->path,
-           b->ranks, b->ranks > 1 ? "s" : "", b->device, (long long)b->o->steps);
-    printf("%8s %12s %14s %12s %12s\n", "batch", "ms/step", rate, "memory", "% of best");
-    for (int i = 0; i < b->o->sizes.count; i++) {
-        const batch_row_t *r = &b->row[i];
-        if (isfinite(r->rate))
-            printf("%8d %12.3f %14.1f %12s %12.1f\n", b->o->sizes.value[i], 1e3 * r->step_sec,
-                   r->rate, tr_format_bytes((double)r->bytes, text), 100 * r->rate / best);
-        else
-            printf("%8d %12s %14s %12s %12s\n", b->o->sizes.value[i], "-", "-", "too large", "-");
-    }
+static void bench_batch_print(const bench_batch_t *b, int knee) {
+    printf("%s: %d rank%s on %s, median of %lld steps, one micro-batch per rank, %s/s\n",
+           b->o->path, b->ranks, b->ranks > 1 ? "s" : "", b->device, (long long)b->o->steps,
+           b->unit);
+    cmd_table_print(&table, b->row, (size_t)b->o->sizes.count);
     if (knee < 0) return;
     printf("knee      batch %d: the smallest with %.0f %% of the highest rate; %s\n",
-           b->o->sizes.value[knee], 100 * KNEE,
-           knee < b->o->sizes.count - 1 && isfinite(b->row[knee + 1].rate)
+           b->row[knee].size, 100 * KNEE,
+           knee < b->o->sizes.count - 1 && b->row[knee + 1].fits
                ? "larger ones take memory and gain little"
                : "it is the largest one measured: larger ones may be faster");
 }
 
-static tr_status_t bench_batch_write_json(const bench_batch_t *b) {
-    const int knee = bench_batch_knee(b);
-    json_t *rows = json_array();
-    for (int i = 0; i < b->o->sizes.count; i++) {
-        const batch_row_t *r = &b->row[i];
-        json_array_append_new(
-            rows, json_pack("{s:i, s:b, s:o, s:o, s:o, s:o}", "batch_size", b->o->sizes.value[i],
-                            "fits", isfinite(r->rate), "step_sec", tr_json_measured(r->step_sec),
-                            "per_sec", tr_json_measured(r->rate), "memory_bytes",
-                            r->bytes ? json_integer((json_int_t)r->bytes) : json_null(),
-                            "efficiency", tr_json_measured(r->rate / bench_batch_best(b))));
-    }
+static tr_status_t bench_batch_write_json(const bench_batch_t *b, int knee) {
     return cmd_json_write(
         json_pack("{s:s, s:s, s:s, s:s, s:i, s:I, s:s, s:o, s:o}", "kind", "batch", "version",
                   cmd_version, "config", b->o->path, "device", b->device, "ranks", b->ranks,
                   "steps", (json_int_t)b->o->steps, "unit", b->unit, "knee",
-                  knee >= 0 ? json_integer(b->o->sizes.value[knee]) : json_null(), "rows", rows),
+                  knee >= 0 ? json_integer(b->row[knee].size) : json_null(), "rows",
+                  tr_table_json(&table, b->row, (size_t)b->o->sizes.count)),
         b->o->json);
 }
 
 static tr_status_t bench_batch_write_svg(const bench_batch_t *b) {
+    const size_t count = (size_t)b->o->sizes.count;
     char rate[32];
     tr_snprintf(rate, sizeof rate, "%s/s", b->unit);
     bench_chart_t charts[] = {{.chart = {"batch size", rate, 0, NAN, false, true}},
                               {.chart = {"batch size", "memory (MiB)", 0, NAN, false, true}}};
-    bench_curve_t *rates = bench_chart_add(&charts[0], "measured"),
-                  *memory = bench_chart_add(&charts[1], "planned, per rank");
-    for (int i = 0; i < b->o->sizes.count; i++) {
-        charts[0].x[charts[0].points++] = b->o->sizes.value[i];
-        charts[1].x[charts[1].points++] = b->o->sizes.value[i];
-        rates->y[i] = b->row[i].rate;
-        memory->y[i] = b->row[i].bytes ? (double)b->row[i].bytes / 0x1p20 : NAN;
-    }
+    bench_chart_take(&charts[0], "measured", &table, b->row, count, 1, "batch_size", "per_sec");
+    bench_chart_take(&charts[1], "planned, per rank", &table, b->row, count, 1, "batch_size",
+                     "memory_bytes");
+    for (size_t i = 0; i < count; i++) charts[1].curve[0].y[i] /= 0x1p20;
     return bench_plot_write(b->o->svg, charts, TR_COUNT(charts));
 }
 
@@ -168,8 +159,9 @@ static tr_status_t bench_batch_run(void *options) {
     TR_TRY(bench_batch_check(&b));
     for (int i = 0; i < o->sizes.count; i++) TR_TRY(bench_batch_measure(&b, world, i));
     if (info->rank == 0) {
-        if (!cmd_json_is_stdout(o->json)) bench_batch_print(&b);
-        if (o->json) TR_TRY(bench_batch_write_json(&b));
+        const int knee = bench_batch_compare(&b);
+        if (!cmd_json_is_stdout(o->json)) bench_batch_print(&b, knee);
+        if (o->json) TR_TRY(bench_batch_write_json(&b, knee));
         if (o->svg) TR_TRY(bench_batch_write_svg(&b));
     }
     cmd_world_close(&world); /* after an error main ends the other ranks */
