@@ -1,7 +1,6 @@
 /* trainer lr-find CONFIG.ini: short runs over a geometric sweep of learning rates, the loss of each,
  * and the learning rate to train with. */
 #include "cmd.h"
-#include "base/json_text.h"
 #include "base/mem.h"
 #include "report/svg.h"
 #include "session/session.h"
@@ -24,6 +23,13 @@ typedef struct {
 typedef struct {
     double lr, loss; /* loss: the mean over the last quarter of the steps; NaN: diverged */
 } lr_find_rate_t;
+
+static const tr_table_column_t columns[] = {
+    TR_COLUMN(lr_find_rate_t, "lr", "learning rate", REAL, lr, .format = "%.3g", .width = 14),
+    TR_COLUMN(lr_find_rate_t, "loss", "loss", REAL, loss, .format = "%.6g", .missing = "diverged",
+              .width = 13),
+};
+static const tr_table_t table = TR_TABLE(columns, lr_find_rate_t);
 
 typedef struct {
     tr_config_t *config;
@@ -130,14 +136,14 @@ static tr_status_t lr_find_sweep(lr_find_t *f, const lr_find_options_t *o, bool 
     const double ratio = o->rates > 1 ? pow(o->to / o->from, 1 / (double)(o->rates - 1)) : 1;
     if (o->to < o->from) return TR_FAIL(TR_ERR_USAGE, "--to %g is below --from %g", o->to, o->from);
     if (prints)
-        printf("%s: %lld steps of %lld samples at each rate\n%14s %14s\n", o->path,
-               (long long)f->steps, (long long)f->s->order.batch_size, "learning rate", "loss");
+        printf("%s: %lld steps of %lld samples at each rate\n", o->path, (long long)f->steps,
+               (long long)f->s->order.batch_size);
+    if (prints) cmd_table_print_head(&table);
     for (int64_t i = 0; i < o->rates; i++) {
         lr_find_rate_t rate = {.lr = o->from * pow(ratio, (double)i), .loss = NAN};
         TR_TRY(lr_find_train(f, &rate));
         TR_TRY(tr_vec_push(&f->rates, rate));
-        if (prints && isfinite(rate.loss)) printf("%14.3g %14.6g\n", rate.lr, rate.loss);
-        if (prints && !isfinite(rate.loss)) printf("%14.3g %14s\n", rate.lr, "diverged");
+        if (prints) cmd_table_print_line(&table, &rate);
         if (prints) fflush(stdout);
     }
     return lr_find_choose(f);
@@ -173,14 +179,11 @@ static tr_status_t lr_find_write_svg(const lr_find_t *f, const char *path) {
 }
 
 static tr_status_t lr_find_write_json(const lr_find_t *f, const lr_find_options_t *o) {
-    json_t *rows = json_array();
-    for (size_t i = 0; i < f->rates.count; i++)
-        json_array_append_new(rows, json_pack("{s:f, s:o}", "lr", f->rates.data[i].lr, "loss",
-                                              tr_json_finite(f->rates.data[i].loss)));
     return cmd_json_write(json_pack("{s:s, s:s, s:i, s:I, s:I, s:o, s:f, s:f}", "kind", "lr_find",
                                     "config", o->path, "ranks", f->s->params.size, "steps",
                                     (json_int_t)f->steps, "batch_size",
-                                    (json_int_t)f->s->order.batch_size, "rates", rows, "lowest",
+                                    (json_int_t)f->s->order.batch_size, "rates",
+                                    tr_table_json(&table, f->rates.data, f->rates.count), "lowest",
                                     f->lowest, "suggestion", f->suggestion),
                           o->json);
 }

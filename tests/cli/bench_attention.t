@@ -3,7 +3,7 @@
 . "${TRAINER_ROOT:?is set by the runner: make test k=cli/bench_attention}/tests/support/common.sh"
 
 call 0 bench attention --max 512 --json a.json --svg a.svg threads=1 model.n_head=2 model.n_embd=32 &&
-    grep -Eq '^ +256 standard +[0-9.]+ +[0-9.]+ ' out && grep -Eq '^ +512 flash +[0-9.]+ +[0-9.]+ ' out
+    grep -Eq '^ +256 +standard +[0-9.]+ +[0-9.]+ ' out && grep -Eq '^ +512 +flash +[0-9.]+ +[0-9.]+ ' out
 ok $? "a row for each number of tokens and method"
 ok_keys bench_attention a.json
 grep -q "memory (MiB)" a.svg && [ "$(grep -c "backward (ms)" a.svg)" = 1 ] && [ "$(tail -n 1 a.svg)" = "</svg>" ]

@@ -185,8 +185,9 @@ const cmd_command_t bench_step = {
 };
 
 static const cmd_command_t *const targets[] = {
-    &bench_step,      &bench_batch,    &bench_allreduce, &bench_attention, &bench_matmul,
-    &bench_precision, &bench_generate, &bench_memory,    NULL,
+    &bench_step,      &bench_batch,  &bench_allreduce,
+    &bench_attention, &bench_matmul, &bench_precision,
+    &bench_generate,  &bench_memory, NULL,
 };
 
 const cmd_command_t cmd_bench = {

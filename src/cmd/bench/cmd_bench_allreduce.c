@@ -20,7 +20,23 @@ typedef struct {
 typedef struct {
     int64_t bytes;
     tr_probe_times_t times;
+    double algorithm, bus; /* bytes per second, as nccl-tests define them */
 } allreduce_row_t;
+
+/* `trainer plan --network FILE` reads them: docs/slurm.md describes the keys. */
+static const tr_table_column_t columns[] = {
+    TR_COLUMN(allreduce_row_t, "bytes", "bytes", INT64, bytes, .width = 12),
+    TR_COLUMN(allreduce_row_t, NULL, "runs", INT64, times.runs, .width = 5),
+    TR_COLUMN(allreduce_row_t, "median_us", "median us", REAL, times.median_sec, .format = "%.2f",
+              .scale = 1e6, .key_scale = 1e6, .width = 11),
+    TR_COLUMN(allreduce_row_t, "p90_us", "p90 us", REAL, times.p90_sec, .format = "%.2f",
+              .scale = 1e6, .key_scale = 1e6, .width = 11),
+    TR_COLUMN(allreduce_row_t, "algbw_gbs", "algbw GB/s", REAL, algorithm, .format = "%.4f",
+              .scale = 1e-9, .key_scale = 1e-9, .width = 11),
+    TR_COLUMN(allreduce_row_t, "busbw_gbs", "busbw GB/s", REAL, bus, .format = "%.4f",
+              .scale = 1e-9, .key_scale = 1e-9, .width = 11),
+};
+static const tr_table_t table = TR_TABLE(columns, allreduce_row_t);
 
 typedef struct {
     tr_world_t *world;
@@ -28,48 +44,23 @@ typedef struct {
     tr_collectives_t *collectives;
     tr_probe_t *probe;
     allreduce_row_t rows[MOST_SIZES];
-    int row_count;
+    size_t row_count;
 } bench_allreduce_t;
-
-static double bench_allreduce_algorithm_gbs(const allreduce_row_t *row) {
-    return tr_probe_algorithm_bandwidth(row->bytes, row->times.median_sec) / 1e9;
-}
-
-static double bench_allreduce_bus_gbs(const allreduce_row_t *row, int ranks) {
-    return tr_probe_bus_bandwidth(row->bytes, row->times.median_sec, ranks) / 1e9;
-}
 
 static void bench_allreduce_print(const bench_allreduce_t *b) {
     const tr_world_info_t *info = tr_world_info(b->world);
     printf("all-reduce: %d ranks on %d node%s, engine %s, device %s, %s; all sums are right\n",
            info->size, info->nodes, info->nodes > 1 ? "s" : "", b->collectives->engine,
            b->device->ops->name, info->mpi_version);
-    printf("%12s %6s %12s %12s %12s %12s\n", "bytes", "runs", "median us", "p90 us", "algbw GB/s",
-           "busbw GB/s");
-    for (int i = 0; i < b->row_count; i++) {
-        const allreduce_row_t *row = &b->rows[i];
-        printf("%12lld %6lld %12.2f %12.2f %12.4f %12.4f\n", (long long)row->bytes,
-               (long long)row->times.runs, row->times.median_sec * 1e6, row->times.p90_sec * 1e6,
-               bench_allreduce_algorithm_gbs(row), bench_allreduce_bus_gbs(row, info->size));
-    }
+    cmd_table_print(&table, b->rows, b->row_count);
 }
 
-/* `trainer plan --network FILE` reads it: docs/slurm.md describes the keys. */
 static tr_status_t bench_allreduce_write_json(const bench_allreduce_t *b, const char *path) {
     const tr_world_info_t *info = tr_world_info(b->world);
-    json_t *sizes = json_array();
-    for (int i = 0; i < b->row_count; i++) {
-        const allreduce_row_t *row = &b->rows[i];
-        json_array_append_new(sizes, json_pack("{s:I, s:f, s:f, s:f, s:f}", "bytes",
-                                               (json_int_t)row->bytes, "median_us",
-                                               row->times.median_sec * 1e6, "p90_us",
-                                               row->times.p90_sec * 1e6, "algbw_gbs",
-                                               bench_allreduce_algorithm_gbs(row), "busbw_gbs",
-                                               bench_allreduce_bus_gbs(row, info->size)));
-    }
     return cmd_json_write(json_pack("{s:s, s:i, s:i, s:s, s:o}", "kind", "allreduce", "ranks",
                                     info->size, "nodes", info->nodes, "engine",
-                                    b->collectives->engine, "sizes", sizes),
+                                    b->collectives->engine, "sizes",
+                                    tr_table_json(&table, b->rows, b->row_count)),
                           path);
 }
 
@@ -87,6 +78,9 @@ static tr_status_t bench_allreduce_measure(bench_allreduce_t *b, const tr_config
         allreduce_row_t *row = &b->rows[b->row_count++];
         row->bytes = bytes;
         TR_TRY(tr_probe_allreduce(b->probe, bytes, &row->times));
+        const double sec = row->times.median_sec;
+        row->algorithm = tr_probe_algorithm_bandwidth(bytes, sec);
+        row->bus = tr_probe_bus_bandwidth(bytes, sec, tr_world_info(b->world)->size);
     }
     return TR_OK;
 }

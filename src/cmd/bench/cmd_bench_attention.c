@@ -12,8 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { FIRST_TOKENS = 256, MOST_ROWS = 16, REPEATS = 3 };
-static const char *const method_names[] = {"standard", "flash"};
+enum { FIRST_TOKENS = 256, MOST_TOKENS = 16, METHODS = 2, REPEATS = 3 };
+static const char *const method_names[METHODS] = {"standard", "flash"};
 
 typedef struct {
     const char *json, *svg;
@@ -22,15 +22,35 @@ typedef struct {
 } bench_attention_options_t;
 
 typedef struct {
+    int64_t tokens;
+    const char *method;
     double forward_sec, backward_sec; /* medians */
     size_t bytes;                     /* of the arena: output, kept activations, scratch */
-    float *output, *gradient;         /* [tokens x channels]; [tokens x 3 channels] */
-} attention_cost_t;
+    double faster, smaller;           /* than standard attention */
+    double output, gradient;          /* the largest differences from it; of itself NAN */
+} attention_row_t;
 
-/* The largest differences between the values of standard and of flash attention. */
+static const tr_table_column_t columns[] = {
+    TR_COLUMN(attention_row_t, "tokens", "tokens", INT64, tokens, .width = 8),
+    TR_COLUMN(attention_row_t, "attention", "method", STRING, method, .is_left = true, .width = 9),
+    TR_COLUMN(attention_row_t, "forward_ms", "forward ms", REAL, forward_sec, .format = "%.3f",
+              .scale = 1e3, .key_scale = 1e3, .width = 11),
+    TR_COLUMN(attention_row_t, "backward_ms", "backward ms", REAL, backward_sec, .format = "%.3f",
+              .scale = 1e3, .key_scale = 1e3),
+    TR_COLUMN(attention_row_t, "memory_bytes", "memory", SIZE, bytes, .people = tr_format_bytes,
+              .width = 11),
+    TR_COLUMN(attention_row_t, NULL, "times faster", REAL, faster, .format = "%.2f"),
+    TR_COLUMN(attention_row_t, NULL, "times smaller", REAL, smaller, .format = "%.2f"),
+    TR_COLUMN(attention_row_t, "output_difference", "output", REAL, output, .format = "%.2e",
+              .is_optional = true, .width = 8),
+    TR_COLUMN(attention_row_t, "gradient_difference", "gradient", REAL, gradient, .format = "%.2e",
+              .is_optional = true),
+};
+static const tr_table_t table = TR_TABLE(columns, attention_row_t);
+
 typedef struct {
-    double output, gradient;
-} attention_difference_t;
+    float *output, *gradient; /* [tokens x channels]; [tokens x 3 channels]; tr_free */
+} attention_values_t;
 
 typedef struct {
     tr_tensor_t qkv, y;
@@ -40,11 +60,9 @@ typedef struct {
 typedef struct {
     tr_device_t *device;
     int64_t heads, channels;
-    tr_precision_t precision; /* of the products */
-    int64_t tokens[MOST_ROWS];
-    attention_cost_t cost[MOST_ROWS][2]; /* by method_names */
-    attention_difference_t difference[MOST_ROWS];
-    int rows;
+    tr_precision_t precision;                    /* of the products */
+    attention_row_t rows[METHODS * MOST_TOKENS]; /* by tokens, then by method_names */
+    size_t count;
 } bench_attention_t;
 
 /* Attention of one sample and its gradient; queries, keys and values are a parameter. */
@@ -89,26 +107,28 @@ static double bench_attention_difference(const float *a, const float *b, int64_t
     return most;
 }
 
-static void bench_attention_compare(bench_attention_t *b, int row) {
-    attention_cost_t *standard = &b->cost[row][0], *flash = &b->cost[row][1];
-    const int64_t count = b->tokens[row] * b->channels;
-    b->difference[row] = (attention_difference_t){
-        bench_attention_difference(standard->output, flash->output, count),
-        bench_attention_difference(standard->gradient, flash->gradient, 3 * count)};
-    for (int method = 0; method < 2; method++) {
-        tr_free(&b->cost[row][method].output);
-        tr_free(&b->cost[row][method].gradient);
+/* Of the rows and values of standard and of flash attention. */
+static void bench_attention_compare(const bench_attention_t *b, attention_row_t row[METHODS],
+                                    const attention_values_t value[METHODS]) {
+    const int64_t count = row->tokens * b->channels;
+    for (int m = 0; m < METHODS; m++) {
+        row[m].faster =
+            (row[0].forward_sec + row[0].backward_sec) / (row[m].forward_sec + row[m].backward_sec);
+        row[m].smaller = (double)row[0].bytes / (double)row[m].bytes;
+        row[m].output = row[m].gradient = NAN;
     }
+    row[1].output = bench_attention_difference(value[0].output, value[1].output, count);
+    row[1].gradient = bench_attention_difference(value[0].gradient, value[1].gradient, 3 * count);
 }
 
-static tr_status_t bench_attention_measure(const bench_attention_t *b, int64_t tokens,
-                                           bool is_standard, attention_cost_t *out) {
+static tr_status_t bench_attention_measure(const bench_attention_t *b, attention_row_t *row,
+                                           bool is_standard, attention_values_t *out) {
     tr_graph_t *g = NULL;
     bench_op_t *op = NULL;
     attention_program_t p;
     tr_status_t status = TR_OK;
     TR_TRY(tr_graph_create(b->device, &g));
-    TR_TRY_GOTO(bench_attention_build(g, b, tokens, is_standard, &p), done);
+    TR_TRY_GOTO(bench_attention_build(g, b, row->tokens, is_standard, &p), done);
     TR_TRY_GOTO(tr_graph_plan(g, 0), done);
     TR_TRY_GOTO(tr_graph_allocate(g), done);
     TR_TRY_GOTO(tr_graph_init_params(g, 1), done);
@@ -118,13 +138,31 @@ static tr_status_t bench_attention_measure(const bench_attention_t *b, int64_t t
     TR_TRY_GOTO(bench_time_ops(g, p.program, REPEATS, &op), done);
     for (int i = 0; i < tr_program_op_count(g, p.program); i++) {
         const char *name = tr_program_op(g, p.program, i)->row->name;
-        if (strcmp(name, "attention") == 0) out->forward_sec = op[i].median_sec;
-        if (strcmp(name, "attention_bwd") == 0) out->backward_sec = op[i].median_sec;
+        if (strcmp(name, "attention") == 0) row->forward_sec = op[i].median_sec;
+        if (strcmp(name, "attention_bwd") == 0) row->backward_sec = op[i].median_sec;
     }
-    out->bytes = tr_graph_memory(g).arena;
+    row->bytes = tr_graph_memory(g).arena;
 done:
     tr_free(&op);
     tr_graph_destroy(&g);
+    return status;
+}
+
+/* The next rows, one for each method. */
+static tr_status_t bench_attention_add(bench_attention_t *b, int64_t tokens) {
+    attention_row_t *row = &b->rows[b->count];
+    attention_values_t value[METHODS] = {{0}};
+    tr_status_t status = TR_OK;
+    for (int m = 0; m < METHODS && status == TR_OK; m++) {
+        row[m] = (attention_row_t){.tokens = tokens, .method = method_names[m]};
+        status = bench_attention_measure(b, &row[m], m == 0, &value[m]);
+    }
+    if (status == TR_OK) bench_attention_compare(b, row, value);
+    b->count += METHODS;
+    for (int m = 0; m < METHODS; m++) {
+        tr_free(&value[m].output);
+        tr_free(&value[m].gradient);
+    }
     return status;
 }
 
@@ -132,25 +170,7 @@ static void bench_attention_print(const bench_attention_t *b) {
     printf("attention of 1 sample, %lld heads of %lld, %s, on %s\n\n", (long long)b->heads,
            (long long)(b->channels / b->heads), tr_precision_name(b->precision),
            b->device->description);
-    printf("%8s %-10s %12s %12s %12s %14s %14s %12s %12s\n", "tokens", "method", "forward ms",
-           "backward ms", "memory", "times faster", "times smaller", "output", "gradient");
-    for (int i = 0; i < b->rows; i++) {
-        const attention_cost_t *standard = &b->cost[i][0];
-        for (int method = 0; method < 2; method++) {
-            const attention_cost_t *c = &b->cost[i][method];
-            char bytes[32];
-            printf("%8lld %-10s %12.3f %12.3f %12s %14.2f %14.2f", (long long)b->tokens[i],
-                   method_names[method], c->forward_sec * 1e3, c->backward_sec * 1e3,
-                   tr_format_bytes((double)c->bytes, bytes),
-                   (standard->forward_sec + standard->backward_sec) /
-                       (c->forward_sec + c->backward_sec),
-                   (double)standard->bytes / (double)c->bytes);
-            if (method == 0)
-                printf(" %12s %12s\n", "-", "-");
-            else
-                printf(" %12.2e %12.2e\n", b->difference[i].output, b->difference[i].gradient);
-        }
-    }
+    cmd_table_print(&table, b->rows, b->count);
     printf("\noutput, gradient: the largest difference from standard attention. Inputs and the "
            "gradient of the output are of size 1.\n");
 }
@@ -159,40 +179,27 @@ static tr_status_t bench_attention_write_svg(const bench_attention_t *b, const c
     bench_chart_t charts[] = {
         {.chart = {"tokens", "forward and backward (ms)", NAN, NAN, true, true}},
         {.chart = {"tokens", "memory (MiB)", NAN, NAN, true, true}}};
-    for (size_t k = 0; k < TR_COUNT(charts); k++)
-        for (int i = 0; i < b->rows; i++) charts[k].x[charts[k].points++] = (double)b->tokens[i];
-    for (int method = 0; method < 2; method++) {
-        bench_curve_t *time = bench_chart_add(&charts[0], method_names[method]),
-                      *memory = bench_chart_add(&charts[1], method_names[method]);
-        for (int i = 0; i < b->rows; i++) {
-            const attention_cost_t *c = &b->cost[i][method];
-            time->y[i] = 1e3 * (c->forward_sec + c->backward_sec);
-            memory->y[i] = (double)c->bytes / 0x1p20;
+    const size_t count = b->count / METHODS;
+    for (int m = 0; m < METHODS; m++) {
+        bench_chart_take(&charts[0], method_names[m], &table, b->rows + m, count, METHODS, "tokens",
+                         "forward_ms");
+        bench_chart_take(&charts[1], method_names[m], &table, b->rows + m, count, METHODS, "tokens",
+                         "memory_bytes");
+        for (size_t i = 0; i < count; i++) {
+            charts[0].curve[m].y[i] += 1e3 * b->rows[METHODS * i + m].backward_sec;
+            charts[1].curve[m].y[i] /= 0x1p20;
         }
     }
     return bench_plot_write(path, charts, TR_COUNT(charts));
 }
 
 static tr_status_t bench_attention_write_json(const bench_attention_t *b, const char *path) {
-    json_t *rows = json_array();
-    for (int i = 0; i < b->rows; i++)
-        for (int method = 0; method < 2; method++) {
-            const attention_cost_t *c = &b->cost[i][method];
-            json_t *row = json_pack("{s:I, s:s, s:f, s:f, s:I}", "tokens", (json_int_t)b->tokens[i],
-                                    "attention", method_names[method], "forward_ms",
-                                    c->forward_sec * 1e3, "backward_ms", c->backward_sec * 1e3,
-                                    "memory_bytes", (json_int_t)c->bytes);
-            if (method == 1)
-                json_object_update_new(
-                    row, json_pack("{s:f, s:f}", "output_difference", b->difference[i].output,
-                                   "gradient_difference", b->difference[i].gradient));
-            json_array_append_new(rows, row);
-        }
     return cmd_json_write(
         json_pack("{s:s, s:I, s:I, s:s, s:s, s:i, s:s, s:o}", "kind", "attention", "heads",
                   (json_int_t)b->heads, "channels", (json_int_t)b->channels, "precision",
                   tr_precision_name(b->precision), "device", b->device->description, "threads",
-                  b->device->threads, "version", cmd_version, "rows", rows),
+                  b->device->threads, "version", cmd_version, "rows",
+                  tr_table_json(&table, b->rows, b->count)),
         path);
 }
 
@@ -218,13 +225,8 @@ static tr_status_t bench_attention_run(void *options) {
     TR_TRY_GOTO(tr_open_device(config, NULL, 0, b.precision == TR_PRECISION_TF32, world, &b.device),
                 done);
     TR_TRY_GOTO(tr_precision_resolve(world, b.device, &b.precision), done);
-    for (int64_t tokens = FIRST_TOKENS; tokens <= o->max_tokens; tokens *= 2, b.rows++) {
-        b.tokens[b.rows] = tokens;
-        for (int method = 0; method < 2; method++)
-            TR_TRY_GOTO(bench_attention_measure(&b, tokens, method == 0, &b.cost[b.rows][method]),
-                        done);
-        bench_attention_compare(&b, b.rows);
-    }
+    for (int64_t tokens = FIRST_TOKENS; tokens <= o->max_tokens; tokens *= 2)
+        TR_TRY_GOTO(bench_attention_add(&b, tokens), done);
     if (info->rank == 0) {
         if (!cmd_json_is_stdout(o->json)) bench_attention_print(&b);
         if (o->json) TR_TRY_GOTO(bench_attention_write_json(&b, o->json), done);
@@ -243,7 +245,7 @@ static const cmd_argument_t arguments[] = {
 
 static const cmd_option_t options[] = {
     CMD_OPTION_INT(bench_attention_options_t, max_tokens, "--max", "T", "4096", FIRST_TOKENS,
-                   FIRST_TOKENS << (MOST_ROWS - 1), "The largest number of tokens."),
+                   FIRST_TOKENS << (MOST_TOKENS - 1), "The largest number of tokens."),
     CMD_OPTION_JSON(bench_attention_options_t, BENCH_JSON),
     BENCH_SVG(bench_attention_options_t, "the time and the memory over the tokens"),
 };

@@ -26,21 +26,73 @@ typedef struct {
     cmd_list_t devices;            /* indexes of device_names; none: that of the configuration */
 } bench_generate_options_t;
 
-enum { P50, P90, P99, PERCENTILES };
-static const double percentiles[PERCENTILES] = {0.50, 0.90, 0.99};
+typedef struct {
+    double p50, p90, p99;
+} generate_percentiles_t;
 
 typedef struct {
-    double first_sec[PERCENTILES], token_sec[PERCENTILES]; /* to the first token; of the others */
-    double rate[RUNS];                                     /* ascending, tokens/s of `decode` */
-    double read_bytes; /* of weights per second, at the highest rate */
-} generate_result_t;
+    int64_t batch;
+    double median, lowest, highest;              /* tokens/s of `decode` */
+    double read_bytes;                           /* of weights per second, at the highest rate */
+    generate_percentiles_t first_sec, token_sec; /* to the first token; of the others */
+} generate_row_t;
+
+#define GENERATE_RATE(key, heading, member, ...)                                                   \
+    TR_COLUMN(generate_row_t, key, heading, REAL, member, .format = "%.1f", .width = 9, __VA_ARGS__)
+#define GENERATE_MS(key, heading, member, over)                                                    \
+    TR_COLUMN(generate_row_t, key, heading, REAL, member, .format = "%.2f", .scale = 1e3,          \
+              .width = 7, .above = over)
+static const tr_table_column_t columns[] = {
+    TR_COLUMN(generate_row_t, "batch", "batch", INT64, batch, .width = 6),
+    GENERATE_RATE("tokens_per_sec", "median", median, .above = "tokens/s"),
+    GENERATE_RATE("tokens_per_sec_lowest", "lowest", lowest, .above = "tokens/s"),
+    GENERATE_RATE("tokens_per_sec_highest", "highest", highest, .above = "tokens/s"),
+    TR_COLUMN(generate_row_t, "weights_bytes_per_sec", "weights GB/s", REAL, read_bytes,
+              .format = "%.2f", .scale = 1e-9),
+    GENERATE_MS("first_token_sec", "p50", first_sec.p50, "first token ms"),
+    GENERATE_MS("first_token_sec_p90", "p90", first_sec.p90, "first token ms"),
+    GENERATE_MS("first_token_sec_p99", "p99", first_sec.p99, "first token ms"),
+    GENERATE_MS("token_sec", "p50", token_sec.p50, "next token ms"),
+    GENERATE_MS("token_sec_p90", "p90", token_sec.p90, "next token ms"),
+    GENERATE_MS("token_sec_p99", "p99", token_sec.p99, "next token ms"),
+};
+static const tr_table_t table = TR_TABLE(columns, generate_row_t);
 
 /* The ops of one kernel in a run of `decode`. */
 typedef struct {
     const char *name;
     int count;
-    double sec, bytes;
+    double sec, bytes, share, rate; /* share: of all ops; rate: bytes per second */
 } generate_kind_t;
+
+static const tr_table_column_t kind_columns[] = {
+    TR_COLUMN(generate_kind_t, NULL, "ms", REAL, sec, .format = "%.3f", .scale = 1e3, .width = 9),
+    TR_COLUMN(generate_kind_t, NULL, "%", REAL, share, .format = "%.1f", .scale = 100, .width = 5),
+    TR_COLUMN(generate_kind_t, NULL, "GB/s", REAL, rate, .format = "%.1f", .scale = 1e-9,
+              .missing = "", .width = 8),
+    TR_COLUMN(generate_kind_t, NULL, "ops", INT, count, .zero_is_missing = true, .missing = "",
+              .width = 5),
+    TR_COLUMN(generate_kind_t, NULL, "op", STRING, name, .is_left = true, .missing = ""),
+};
+static const tr_table_t kind_table = TR_TABLE(kind_columns, generate_kind_t);
+
+/* How many times as many tokens/s as on the first device. */
+typedef struct {
+    int64_t batch;
+    double speedup;
+    const char *device, *over;
+    char devices[48];
+} generate_speedup_t;
+
+static const tr_table_column_t speedup_columns[] = {
+    TR_COLUMN(generate_speedup_t, "batch", "batch", INT64, batch, .width = 6),
+    TR_COLUMN(generate_speedup_t, "speedup", "speedup", REAL, speedup, .format = "%.2f",
+              .width = 8),
+    TR_COLUMN(generate_speedup_t, NULL, "by the median", CHARS, devices, .is_left = true),
+    TR_COLUMN(generate_speedup_t, "device_name", NULL, STRING, device),
+    TR_COLUMN(generate_speedup_t, "over", NULL, STRING, over),
+};
+static const tr_table_t speedup_table = TR_TABLE(speedup_columns, generate_speedup_t);
 
 typedef struct {
     const bench_generate_options_t *o;
@@ -49,7 +101,7 @@ typedef struct {
     const char *device; /* "cpu"; from the measurement on */
     cmd_trained_t t;    /* open during the measurement */
     tr_generator_t *generator;
-    generate_result_t result[BATCHES];
+    generate_row_t row[BATCHES];
     double load_sec, resident_bytes; /* until the first run; then, of this process */
     double device_bytes;             /* planned; of a device that is not the host, else 0 */
     double weight_bytes;             /* read for each run of `decode` */
@@ -70,18 +122,20 @@ static tr_status_t bench_generate_build(tr_session_t *s, void *self) {
 /* -- measuring --------------------------------------------------------------------------------- */
 
 /* Sorts the values. */
-static void bench_generate_percentiles(double *sec, int64_t count, double out[PERCENTILES]) {
+static generate_percentiles_t bench_generate_percentiles(double *sec, int64_t count) {
+    const double n = (double)count;
     tr_sort(sec, count);
-    for (int p = 0; p < PERCENTILES; p++)
-        out[p] = sec[(int64_t)ceil(percentiles[p] * (double)count) - 1];
+    return (generate_percentiles_t){sec[(int64_t)ceil(0.50 * n) - 1],
+                                    sec[(int64_t)ceil(0.90 * n) - 1],
+                                    sec[(int64_t)ceil(0.99 * n) - 1]};
 }
 
 static tr_status_t bench_generate_time_batch(bench_generate_t *b, int which) {
     static const tr_sampling_t greedy = {.temperature = 0, .top_p = 1};
-    generate_result_t *r = &b->result[which];
+    generate_row_t *r = &b->row[which];
     const int64_t batch = b->batches[which];
     TR_VEC(double) token = {0};
-    double first[RUNS];
+    double first[RUNS], rate[RUNS];
     tr_status_t status = TR_OK;
     for (int i = -WARM; i < RUNS && status == TR_OK; i++) {
         tr_text_t texts[BATCH_MAX];
@@ -100,7 +154,7 @@ static tr_status_t bench_generate_time_batch(bench_generate_t *b, int which) {
         }
         if (i < 0 || status != TR_OK) continue;
         first[i] = stats.first_sec;
-        r->rate[i] = (double)stats.decoded / stats.decode_sec;
+        rate[i] = (double)stats.decoded / stats.decode_sec;
         for (int64_t k = 0; k < stats.steps && status == TR_OK; k++)
             status = tr_vec_push(&token, stats.step_sec[k]);
     }
@@ -110,10 +164,15 @@ static tr_status_t bench_generate_time_batch(bench_generate_t *b, int which) {
                          "context of the model, found less: set it lower",
                          (long long)b->o->prompt);
     if (status == TR_OK) {
-        bench_generate_percentiles(first, RUNS, r->first_sec);
-        bench_generate_percentiles(token.data, (int64_t)token.count, r->token_sec);
-        tr_sort(r->rate, RUNS);
-        r->read_bytes = b->weight_bytes * r->rate[RUNS - 1] / (double)batch;
+        tr_sort(rate, RUNS);
+        *r = (generate_row_t){.batch = batch,
+                              .median = rate[RUNS / 2],
+                              .lowest = rate[0],
+                              .highest = rate[RUNS - 1],
+                              .read_bytes = b->weight_bytes * rate[RUNS - 1] / (double)batch,
+                              .first_sec = bench_generate_percentiles(first, RUNS),
+                              .token_sec =
+                                  bench_generate_percentiles(token.data, (int64_t)token.count)};
     }
     tr_vec_free(&token);
     return status;
@@ -146,6 +205,15 @@ static tr_status_t bench_generate_time_kinds(bench_generate_t *b) {
         b->kinds.data[k].bytes += tr_op_bytes(g, op);
     }
     qsort(b->kinds.data, b->kinds.count, sizeof *b->kinds.data, bench_generate_by_time);
+    /* With the wait after each op, the sum is more than the time of a run. */
+    generate_kind_t sum = {.share = 1, .rate = NAN};
+    for (size_t k = 0; k < b->kinds.count; k++) sum.sec += b->kinds.data[k].sec;
+    for (size_t k = 0; k < b->kinds.count; k++) {
+        generate_kind_t *kind = &b->kinds.data[k];
+        kind->share = kind->sec / sum.sec;
+        kind->rate = kind->bytes / kind->sec;
+    }
+    status = tr_vec_push(&b->kinds, sum);
 done:
     tr_free(&times);
     return status;
@@ -171,7 +239,7 @@ static tr_status_t bench_generate_measure(bench_generate_t *b) {
 static int bench_generate_best(const bench_generate_t *b) {
     int best = 0;
     for (int i = 1; i < b->count; i++)
-        if (b->result[i].rate[RUNS / 2] > b->result[best].rate[RUNS / 2]) best = i;
+        if (b->row[i].median > b->row[best].median) best = i;
     return best;
 }
 
@@ -180,7 +248,6 @@ static int bench_generate_best(const bench_generate_t *b) {
 static void bench_generate_print(const bench_generate_t *b) {
     const tr_session_t *s = b->t.s;
     char text[32];
-    double sum = 0;
     printf("%s, %.1f M parameters, weights in %s, on %s\n", s->model.type,
            (double)s->parameters / 1e6, cmd_weight_type(b->o->type), s->device->description);
     printf("prompts of %lld tokens, %lld new tokens, %d runs", (long long)b->o->prompt,
@@ -191,49 +258,16 @@ static void bench_generate_print(const bench_generate_t *b) {
     if (b->device_bytes > 0)
         printf(", and %s of the device", tr_format_bytes(b->device_bytes, text));
     printf("\n\n");
-    printf("%6s %10s %10s %10s %14s  %25s  %25s\n", "", "tokens/s", "", "", "", "first token ms",
-           "next token ms");
-    printf("%6s %10s %10s %10s %14s ", "batch", "median", "lowest", "highest", "weights GB/s");
-    printf(" %7s %8s %8s  %8s %8s %8s\n", "p50", "p90", "p99", "p50", "p90", "p99");
-    for (int i = 0; i < b->count; i++) {
-        const generate_result_t *r = &b->result[i];
-        printf("%6lld %10.1f %10.1f %10.1f %14.2f ", (long long)b->batches[i], r->rate[RUNS / 2],
-               r->rate[0], r->rate[RUNS - 1], r->read_bytes / 1e9);
-        for (int p = 0; p < PERCENTILES; p++) printf(" %8.2f", 1e3 * r->first_sec[p]);
-        printf(" ");
-        for (int p = 0; p < PERCENTILES; p++) printf(" %8.2f", 1e3 * r->token_sec[p]);
-        printf("\n");
-    }
+    cmd_table_print(&table, b->row, (size_t)b->count);
     if (b->count > 1)
         printf("best      batch %lld, by the median\n",
                (long long)b->batches[bench_generate_best(b)]);
-    /* Op by op: with the wait after each op, the sum is more than the time of a run. */
-    for (size_t i = 0; i < b->kinds.count; i++) sum += b->kinds.data[i].sec;
     printf("\nbatch %lld, one token, op by op\n\n", (long long)b->batches[0]);
-    printf("%9s %6s %9s %6s  %s\n", "ms", "%", "GB/s", "ops", "op");
-    for (size_t i = 0; i < b->kinds.count; i++) {
-        const generate_kind_t *k = &b->kinds.data[i];
-        printf("%9.3f %6.1f %9.1f %6d  %s\n", k->sec * 1e3, 100 * k->sec / sum,
-               k->bytes / k->sec / 1e9, k->count, k->name);
-    }
-    printf("%9.3f %6.1f\n", sum * 1e3, 100.0);
+    cmd_table_print(&kind_table, b->kinds.data, b->kinds.count);
 }
 
 static json_t *bench_generate_json(const bench_generate_t *b) {
     const tr_session_t *s = b->t.s;
-    json_t *rows = json_array();
-    for (int i = 0; i < b->count; i++) {
-        const generate_result_t *r = &b->result[i];
-        json_array_append_new(
-            rows,
-            json_pack("{s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "batch",
-                      (json_int_t)b->batches[i], "tokens_per_sec", r->rate[RUNS / 2],
-                      "tokens_per_sec_lowest", r->rate[0], "tokens_per_sec_highest",
-                      r->rate[RUNS - 1], "weights_bytes_per_sec", r->read_bytes, "first_token_sec",
-                      r->first_sec[P50], "first_token_sec_p90", r->first_sec[P90],
-                      "first_token_sec_p99", r->first_sec[P99], "token_sec", r->token_sec[P50],
-                      "token_sec_p90", r->token_sec[P90], "token_sec_p99", r->token_sec[P99]));
-    }
     return json_pack("{s:s, s:s, s:s, s:i, s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:I, s:o}",
                      "version", cmd_version, "device", s->device->description, "device_name",
                      b->device, "threads", s->device->threads, "weights",
@@ -241,20 +275,29 @@ static json_t *bench_generate_json(const bench_generate_t *b) {
                      (json_int_t)b->o->prompt, "tokens", (json_int_t)b->o->tokens, "load_sec",
                      b->load_sec, "resident_bytes", b->resident_bytes, "device_bytes",
                      b->device_bytes, "read_bytes_per_sec", b->limit_bytes, "best_batch",
-                     (json_int_t)b->batches[bench_generate_best(b)], "rows", rows);
+                     (json_int_t)b->batches[bench_generate_best(b)], "rows",
+                     tr_table_json(&table, b->row, (size_t)b->count));
 }
 
-/* How many times as many tokens/s as on the first device. */
-static double bench_generate_speedup(const bench_generate_t *all, int device, int batch) {
-    return all[device].result[batch].rate[RUNS / 2] / all[0].result[batch].rate[RUNS / 2];
+/* Of device `d` over the first one. */
+static void bench_generate_compare(const bench_generate_t *all, int d,
+                                   generate_speedup_t out[BATCHES]) {
+    for (int i = 0; i < all[d].count; i++) {
+        out[i] = (generate_speedup_t){.batch = all[d].batches[i],
+                                      .speedup = all[d].row[i].median / all[0].row[i].median,
+                                      .device = all[d].device,
+                                      .over = all[0].device};
+        tr_snprintf(out[i].devices, sizeof out[i].devices, "%s over %s", all[d].device,
+                    all[0].device);
+    }
 }
 
 static void bench_generate_print_speedups(const bench_generate_t *all, int count) {
+    generate_speedup_t rows[BATCHES];
     for (int d = 1; d < count; d++) {
-        printf("\n%6s %22s\n", "batch", "speedup, by the median");
-        for (int i = 0; i < all[d].count; i++)
-            printf("%6lld %8.2f  %s over %s\n", (long long)all[d].batches[i],
-                   bench_generate_speedup(all, d, i), all[d].device, all[0].device);
+        bench_generate_compare(all, d, rows);
+        printf("\n");
+        cmd_table_print(&speedup_table, rows, (size_t)all[d].count);
     }
 }
 
@@ -269,12 +312,13 @@ static tr_status_t bench_generate_write_json(const bench_generate_t *all, int co
         return cmd_json_write(one, o->json);
     }
     json_decref(one);
-    for (int d = 1; d < count; d++)
-        for (int i = 0; i < all[d].count; i++)
-            json_array_append_new(speedups, json_pack("{s:s, s:s, s:I, s:f}", "device_name",
-                                                      all[d].device, "over", all[0].device, "batch",
-                                                      (json_int_t)all[d].batches[i], "speedup",
-                                                      bench_generate_speedup(all, d, i)));
+    for (int d = 1; d < count; d++) {
+        generate_speedup_t rows[BATCHES];
+        bench_generate_compare(all, d, rows);
+        json_t *more = tr_table_json(&speedup_table, rows, (size_t)all[d].count);
+        json_array_extend(speedups, more);
+        json_decref(more);
+    }
     return cmd_json_write(
         json_pack("{s:s, s:o, s:o}", "kind", "devices", "results", results, "speedups", speedups),
         o->json);
@@ -284,16 +328,13 @@ static tr_status_t bench_generate_write_svg(const bench_generate_t *all, int cou
     bench_chart_t charts[] = {
         {.chart = {"texts at once", "tokens/s", 0, NAN, false, true}},
         {.chart = {"texts at once", "next token, p50 (ms)", 0, NAN, false, true}}};
-    for (size_t k = 0; k < TR_COUNT(charts); k++)
-        for (int i = 0; i < all[0].count; i++)
-            charts[k].x[charts[k].points++] = (double)all[0].batches[i];
     for (int d = 0; d < count; d++) {
-        bench_curve_t *rate = bench_chart_add(&charts[0], all[d].device),
-                      *token = bench_chart_add(&charts[1], all[d].device);
-        for (int i = 0; i < all[d].count; i++) {
-            rate->y[i] = all[d].result[i].rate[RUNS / 2];
-            token->y[i] = 1e3 * all[d].result[i].token_sec[P50];
-        }
+        const size_t rows = (size_t)all[d].count;
+        bench_chart_take(&charts[0], all[d].device, &table, all[d].row, rows, 1, "batch",
+                         "tokens_per_sec");
+        bench_chart_take(&charts[1], all[d].device, &table, all[d].row, rows, 1, "batch",
+                         "token_sec");
+        for (size_t i = 0; i < rows; i++) charts[1].curve[d].y[i] *= 1e3;
     }
     return bench_plot_write(all[0].o->svg, charts, TR_COUNT(charts));
 }

@@ -41,12 +41,42 @@ typedef struct {
 } matmul_peak_t;
 
 typedef struct {
+    const char *type, *device;
+    int n;
+    double rate, share, speedup; /* FLOPs per second; of the peak; over the CPU */
+    bench_product_t took;
+} matmul_row_t;
+
+#define MATMUL_MS(key, heading, member, ...)                                                       \
+    TR_COLUMN(matmul_row_t, key, heading, REAL, took.member, .format = "%.3f", .scale = 1e3,       \
+              .width = 10, __VA_ARGS__)
+static const tr_table_column_t columns[] = {
+    TR_COLUMN(matmul_row_t, "type", "type", STRING, type, .is_left = true, .width = 5),
+    TR_COLUMN(matmul_row_t, "n", "n", INT, n, .width = 5),
+    TR_COLUMN(matmul_row_t, "device", "", STRING, device, .is_left = true, .width = 4),
+    MATMUL_MS("sec", "ms", product_sec),
+    TR_COLUMN(matmul_row_t, "gflops", "GFLOP/s", REAL, rate, .format = "%.1f", .scale = 1e-9,
+              .key_scale = 1e-9, .width = 9),
+    TR_COLUMN(matmul_row_t, "share_of_peak", "% peak", REAL, share, .format = "%.1f", .scale = 100),
+    TR_COLUMN(matmul_row_t, "speedup", "speedup", REAL, speedup, .format = "%.2f"),
+    TR_COLUMN(matmul_row_t, "memory_bytes", "memory", SIZE, took.bytes, .people = tr_format_bytes,
+              .width = 9),
+    MATMUL_MS("pinned_to_sec", "to", pinned.to_sec, .above = "pinned transfer, ms"),
+    MATMUL_MS("pinned_from_sec", "from", pinned.from_sec, .above = "pinned transfer, ms"),
+    MATMUL_MS("pageable_to_sec", "to", pageable.to_sec, .above = "pageable transfer, ms"),
+    MATMUL_MS("pageable_from_sec", "from", pageable.from_sec, .above = "pageable transfer, ms"),
+};
+static const tr_table_t table = TR_TABLE(columns, matmul_row_t);
+
+typedef struct {
     const bench_matmul_options_t *o;
     bool wants_type[TYPES];
     tr_device_t *device[BENCH_MATMUL_DEVICES]; /* NULL: not here */
     tr_device_t *tf32_device;                  /* the GPU, with products in TF32 */
     bench_product_t cell[BENCH_MATMUL_DEVICES][TYPES][CMD_LIST_MAX];
     matmul_peak_t peak[BENCH_MATMUL_DEVICES][TYPES];
+    matmul_row_t rows[TYPES * CMD_LIST_MAX * BENCH_MATMUL_DEVICES]; /* by type, size, device */
+    size_t count;
 } bench_matmul_t;
 
 /* The device that measures a cell; NULL: the cell is left out. */
@@ -139,42 +169,24 @@ static tr_status_t bench_matmul_measure(bench_matmul_t *b) {
     return TR_OK;
 }
 
-/* -- text -------------------------------------------------------------------------------------- */
-
-static void bench_matmul_print_ms(double sec) {
-    if (isfinite(sec))
-        printf(" %10.3f", sec * 1e3);
-    else
-        printf(" %10s", "-");
-}
-
-static void bench_matmul_print_rows(const bench_matmul_t *b) {
-    char memory[32];
-    printf("\n%-5s %6s  %-5s %10s %10s %7s %8s %10s %21s %21s\n", "", "", "", "", "", "", "", "",
-           "pinned transfer, ms", "pageable transfer, ms");
-    printf("%-5s %6s  %-5s %10s %10s %7s %8s %10s %10s %10s %10s %10s\n", "type", "n", "", "ms",
-           "GFLOP/s", "% peak", "speedup", "memory", "to", "from", "to", "from");
+static void bench_matmul_fill_rows(bench_matmul_t *b) {
     for (int t = 0; t < TYPES; t++)
         for (int i = 0; i < b->o->sizes.count; i++)
             for (int d = 0; d < BENCH_MATMUL_DEVICES; d++) {
-                const bench_product_t *m = &b->cell[d][t][i];
                 const double rate = bench_matmul_rate(b, d, t, i);
                 if (!bench_matmul_device(b, d, t)) continue;
-                printf("%-5s %6d  %-5s", type_names[t], b->o->sizes.value[i], device_names[d]);
-                bench_matmul_print_ms(m->product_sec);
-                printf(" %10.1f %7.1f", rate / 1e9, 100 * rate / b->peak[d][t].flops);
-                if (d == 1 && isfinite(bench_matmul_speedup(b, t, i)))
-                    printf(" %8.2f", bench_matmul_speedup(b, t, i));
-                else
-                    printf(" %8s", "-");
-                printf(" %10s", tr_format_bytes((double)m->bytes, memory));
-                bench_matmul_print_ms(m->pinned.to_sec);
-                bench_matmul_print_ms(m->pinned.from_sec);
-                bench_matmul_print_ms(m->pageable.to_sec);
-                bench_matmul_print_ms(m->pageable.from_sec);
-                printf("\n");
+                b->rows[b->count++] =
+                    (matmul_row_t){.type = type_names[t],
+                                   .device = device_names[d],
+                                   .n = b->o->sizes.value[i],
+                                   .rate = rate,
+                                   .share = rate / b->peak[d][t].flops,
+                                   .speedup = d == 1 ? bench_matmul_speedup(b, t, i) : NAN,
+                                   .took = b->cell[d][t][i]};
             }
 }
+
+/* -- text -------------------------------------------------------------------------------------- */
 
 static void bench_matmul_print(const bench_matmul_t *b) {
     bool first = true;
@@ -189,7 +201,8 @@ static void bench_matmul_print(const bench_matmul_t *b) {
                        b->peak[d][t].is_measured ? "measured" : "the best of this table");
         printf("\n");
     }
-    bench_matmul_print_rows(b);
+    printf("\n");
+    cmd_table_print(&table, b->rows, b->count);
     for (int t = 0; t < TYPES; t++)
         for (int way = 0; way < WAYS; way++) {
             const int n = bench_matmul_wins_from(b, t, way);
@@ -204,7 +217,7 @@ static void bench_matmul_print(const bench_matmul_t *b) {
 /* -- JSON -------------------------------------------------------------------------------------- */
 
 static tr_status_t bench_matmul_write_json(const bench_matmul_t *b) {
-    json_t *rows = json_array(), *devices = json_array(), *gains = json_array();
+    json_t *devices = json_array(), *gains = json_array();
     for (int d = 0; d < BENCH_MATMUL_DEVICES; d++) {
         double bytes_per_sec = NAN;
         json_t *peaks = json_object();
@@ -223,24 +236,6 @@ static tr_status_t bench_matmul_write_json(const bench_matmul_t *b) {
         json_decref(peaks);
     }
     for (int t = 0; t < TYPES; t++) {
-        for (int k = 0; k < b->o->sizes.count * BENCH_MATMUL_DEVICES; k++) {
-            const int i = k / BENCH_MATMUL_DEVICES, d = k % BENCH_MATMUL_DEVICES;
-            const bench_product_t *m = &b->cell[d][t][i];
-            const double rate = bench_matmul_rate(b, d, t, i);
-            if (!bench_matmul_device(b, d, t)) continue;
-            json_array_append_new(
-                rows,
-                json_pack("{s:s, s:i, s:s, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "type",
-                          type_names[t], "n", b->o->sizes.value[i], "device", device_names[d],
-                          "speedup", tr_json_measured(d == 1 ? bench_matmul_speedup(b, t, i) : NAN),
-                          "memory_bytes", (json_int_t)m->bytes, "sec",
-                          tr_json_measured(m->product_sec), "gflops", tr_json_measured(rate / 1e9),
-                          "share_of_peak", tr_json_measured(rate / b->peak[d][t].flops),
-                          "pinned_to_sec", tr_json_measured(m->pinned.to_sec), "pinned_from_sec",
-                          tr_json_measured(m->pinned.from_sec), "pageable_to_sec",
-                          tr_json_measured(m->pageable.to_sec), "pageable_from_sec",
-                          tr_json_measured(m->pageable.from_sec)));
-        }
         if (bench_matmul_wins_from(b, t, ALONE) < 0) continue;
         json_t *gain = json_pack("{s:s}", "type", type_names[t]);
         for (int way = 0; way < WAYS; way++) {
@@ -250,8 +245,9 @@ static tr_status_t bench_matmul_write_json(const bench_matmul_t *b) {
         json_array_append_new(gains, gain);
     }
     return cmd_json_write(json_pack("{s:s, s:s, s:o, s:o, s:o}", "kind", "matmul", "version",
-                                    cmd_version, "devices", devices, "rows", rows,
-                                    "gpu_faster_from", gains),
+                                    cmd_version, "devices", devices, "rows",
+                                    tr_table_json(&table, b->rows, b->count), "gpu_faster_from",
+                                    gains),
                           b->o->json);
 }
 
@@ -288,16 +284,20 @@ static tr_status_t bench_matmul_write_svg(const bench_matmul_t *b) {
 
 static tr_status_t bench_matmul_run(void *options) {
     const bench_matmul_options_t *o = options;
-    bench_matmul_t b = {.o = o};
+    bench_matmul_t *b = NULL;
     tr_world_t *world = NULL;
     tr_config_t *config = NULL;
     tr_status_t status = TR_OK;
-    for (int i = 0; i < o->types.count; i++) b.wants_type[o->types.value[i]] = true;
+    TR_TRY(tr_alloc(sizeof *b, "bench matmul", &b));
+    b->o = o;
+    for (int i = 0; i < o->types.count; i++) b->wants_type[o->types.value[i]] = true;
     for (int i = 1; i < o->sizes.count; i++)
         if (o->sizes.value[i] <= o->sizes.value[i - 1])
-            return TR_FAIL(TR_ERR_USAGE, "--sizes: expected ascending numbers, found %d after %d",
-                           o->sizes.value[i], o->sizes.value[i - 1]);
-    TR_TRY(cmd_world_open(&world));
+            TR_TRY_GOTO(TR_FAIL(TR_ERR_USAGE,
+                                "--sizes: expected ascending numbers, found %d after %d",
+                                o->sizes.value[i], o->sizes.value[i - 1]),
+                        done);
+    TR_TRY_GOTO(cmd_world_open(&world), done);
     TR_TRY_GOTO(cmd_config_load_all(world, NULL, o->settings, &config), done);
     if (tr_world_info(world)->size > 1)
         TR_TRY_GOTO(TR_FAIL(TR_ERR_CONFIG,
@@ -305,15 +305,17 @@ static tr_status_t bench_matmul_run(void *options) {
                             "mpirun or with one rank",
                             tr_world_info(world)->size),
                     done);
-    TR_TRY_GOTO(bench_matmul_open_devices(&b, config), done);
-    TR_TRY_GOTO(bench_matmul_measure(&b), done);
-    if (!cmd_json_is_stdout(o->json)) bench_matmul_print(&b);
-    if (o->json) TR_TRY_GOTO(bench_matmul_write_json(&b), done);
-    if (o->svg) TR_TRY_GOTO(bench_matmul_write_svg(&b), done);
+    TR_TRY_GOTO(bench_matmul_open_devices(b, config), done);
+    TR_TRY_GOTO(bench_matmul_measure(b), done);
+    bench_matmul_fill_rows(b);
+    if (!cmd_json_is_stdout(o->json)) bench_matmul_print(b);
+    if (o->json) TR_TRY_GOTO(bench_matmul_write_json(b), done);
+    if (o->svg) TR_TRY_GOTO(bench_matmul_write_svg(b), done);
 done:
-    for (int d = 0; d < BENCH_MATMUL_DEVICES; d++) tr_device_close(&b.device[d]);
-    tr_device_close(&b.tf32_device);
+    for (int d = 0; d < BENCH_MATMUL_DEVICES; d++) tr_device_close(&b->device[d]);
+    tr_device_close(&b->tf32_device);
     tr_config_destroy(&config);
+    tr_free(&b);
     if (status == TR_OK) cmd_world_close(&world); /* else main ends the other ranks */
     return status;
 }

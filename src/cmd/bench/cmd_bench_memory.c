@@ -22,10 +22,22 @@ typedef struct {
 } bench_memory_options_t;
 
 typedef struct {
+    const char *stage;
     size_t allocated; /* by the program, as planned */
     size_t taken;     /* from the device since the context was opened */
     size_t free;
 } memory_row_t;
+
+static const tr_table_column_t columns[] = {
+    TR_COLUMN(memory_row_t, NULL, "stage", STRING, stage, .is_left = true, .width = 13),
+    TR_COLUMN(memory_row_t, "allocated_bytes", "allocated", SIZE, allocated,
+              .people = tr_format_bytes, .width = 12),
+    TR_COLUMN(memory_row_t, "reserved_bytes", "reserved", SIZE, taken, .people = tr_format_bytes,
+              .width = 12),
+    TR_COLUMN(memory_row_t, "free_bytes", "free", SIZE, free, .people = tr_format_bytes,
+              .width = 12),
+};
+static const tr_table_t table = TR_TABLE(columns, memory_row_t);
 
 typedef struct {
     tr_config_t *config;
@@ -42,6 +54,7 @@ typedef struct {
 static tr_status_t bench_memory_note(bench_memory_t *b, memory_stage_t stage, size_t allocated) {
     memory_row_t *row = &b->rows[stage];
     size_t total = 0, now;
+    row->stage = stage_names[stage];
     row->allocated = allocated;
     if (b->device->ops->memory_info) {
         TR_TRY(b->device->ops->memory_info(b->device, &row->free, &total));
@@ -125,14 +138,8 @@ static tr_status_t bench_memory_run_out(bench_memory_t *b) {
 /* -- results ----------------------------------------------------------------------------------- */
 
 static void bench_memory_print(const bench_memory_t *b, const bench_memory_options_t *o) {
-    char text[32];
-    printf("%s on %s\n%-14s %12s %12s %12s\n", o->path, b->device->description, "stage",
-           "allocated", "reserved", "free");
-    for (int i = 0; i < STAGES; i++) {
-        printf("%-14s %12s", stage_names[i], tr_format_bytes((double)b->rows[i].allocated, text));
-        printf(" %12s", tr_format_bytes((double)b->rows[i].taken, text));
-        printf(" %12s\n", tr_format_bytes((double)b->rows[i].free, text));
-    }
+    printf("%s on %s\n", o->path, b->device->description);
+    cmd_table_print(&table, b->rows, STAGES);
     printf("allocated: by the program, as planned; reserved: %s since the context was opened\n",
            b->device->ops->memory_info ? "taken from the device" : "resident in this process");
     if (o->demo)
@@ -148,11 +155,7 @@ static tr_status_t bench_memory_json(const bench_memory_t *b, const bench_memory
                             "device", b->device->description, "device_name", b->device->ops->name,
                             "stages", stages);
     for (int i = 0; i < STAGES; i++)
-        json_object_set_new(stages, stage_keys[i],
-                            json_pack("{s:I, s:I, s:I}", "allocated_bytes",
-                                      (json_int_t)b->rows[i].allocated, "reserved_bytes",
-                                      (json_int_t)b->rows[i].taken, "free_bytes",
-                                      (json_int_t)b->rows[i].free));
+        json_object_set_new(stages, stage_keys[i], tr_table_object(&table, &b->rows[i]));
     if (o->demo) json_object_set_new(all, "too_large", json_string(b->too_large));
     if (o->demo) json_object_set_new(all, "no_memory", json_string(b->no_memory));
     return cmd_json_write(all, o->json);
