@@ -18,9 +18,24 @@ typedef struct {
 
 typedef struct {
     const char *precision;
-    int64_t units;            /* the largest */
-    size_t bytes, next_bytes; /* that it needs, and one unit more; 0: the data has no more */
+    int64_t units, value;     /* the largest, and the value of the key */
+    int64_t next_value;       /* one unit more; 0: the data has no more */
+    size_t bytes, next_bytes; /* that they need */
+    const char *note;
 } largest_row_t;
+
+static const tr_table_column_t columns[] = {
+    TR_COLUMN(largest_row_t, "precision", "precision", STRING, precision, .is_left = true,
+              .width = 10),
+    TR_COLUMN(largest_row_t, "value", "largest", INT64, value, .width = 11),
+    TR_COLUMN(largest_row_t, "bytes", "needs", SIZE, bytes, .people = tr_format_bytes, .width = 11),
+    TR_COLUMN(largest_row_t, NULL, "the next", INT64, next_value, .zero_is_missing = true,
+              .width = 11),
+    TR_COLUMN(largest_row_t, "next_bytes", "needs", SIZE, next_bytes, .people = tr_format_bytes,
+              .zero_is_missing = true, .width = 11),
+    TR_COLUMN(largest_row_t, NULL, "", STRING, note, .is_left = true, .missing = ""),
+};
+static const tr_table_t table = TR_TABLE(columns, largest_row_t);
 
 static const char *const keys[] = {
     [PLAN_N_LAYER] = "model.n_layer",
@@ -90,17 +105,10 @@ static tr_status_t plan_largest_search(largest_search_t *s, largest_row_t *out) 
 
 static tr_status_t plan_largest_write_json(const largest_search_t *s, const largest_row_t *rows,
                                            size_t count) {
-    json_t *list = json_array();
-    for (size_t i = 0; i < count; i++)
-        json_array_append_new(
-            list, json_pack("{s:s, s:I, s:I, s:o}", "precision", rows[i].precision, "value",
-                            (json_int_t)(rows[i].units * s->unit), "bytes",
-                            (json_int_t)rows[i].bytes, "next_bytes",
-                            rows[i].next_bytes ? json_integer((json_int_t)rows[i].next_bytes)
-                                               : json_null()));
     return cmd_json_write(json_pack("{s:s, s:s, s:s, s:i, s:I, s:o}", "kind", "largest", "config",
                                     s->o->path, "key", s->key, "ranks", s->o->ranks.value[0],
-                                    "memory_bytes", (json_int_t)s->o->memory, "rows", list),
+                                    "memory_bytes", (json_int_t)s->o->memory, "rows",
+                                    tr_table_json(&table, rows, count)),
                           s->o->json);
 }
 
@@ -122,22 +130,17 @@ tr_status_t plan_largest(tr_config_t *config, const plan_options_t *o) {
         tr_snprintf(assignment, sizeof assignment, "precision=%s", rows[i].precision);
         TR_TRY(tr_config_set(config, assignment, "plan --largest"));
         TR_TRY(plan_largest_search(&s, &rows[i]));
+        rows[i].value = rows[i].units * s.unit;
+        if (rows[i].next_bytes > 0)
+            rows[i].next_value = rows[i].value + s.unit;
+        else
+            rows[i].note = "(data.train has no more samples)";
     }
     if (!cmd_json_is_stdout(o->json)) {
         printf("the largest %s of %s in %s per rank, on %d rank%s\n", s.key, o->path,
                tr_format_bytes((double)o->memory, memory), o->ranks.value[0],
                o->ranks.value[0] > 1 ? "s" : "");
-        printf("%-10s %12s %12s %12s %12s\n", "precision", "largest", "needs", "the next", "needs");
-        for (size_t i = 0; i < TR_COUNT(rows); i++) {
-            const largest_row_t *row = &rows[i];
-            printf("%-10s %12lld %12s", row->precision, (long long)(row->units * s.unit),
-                   tr_format_bytes((double)row->bytes, memory));
-            if (row->next_bytes == 0)
-                printf("  (data.train has no more samples)\n");
-            else
-                printf(" %12lld %12s\n", (long long)((row->units + 1) * s.unit),
-                       tr_format_bytes((double)row->next_bytes, memory));
-        }
+        cmd_table_print(&table, rows, TR_COUNT(rows));
     }
     return o->json ? plan_largest_write_json(&s, rows, TR_COUNT(rows)) : TR_OK;
 }

@@ -8,11 +8,43 @@
 #include <stdio.h>
 #include <string.h>
 
+/* A forecast, and its texts. */
+typedef struct {
+    tr_forecast_t f;
+    char share[48];      /* "2 x 16" */
+    const char *network; /* where the times of the network come from */
+} nodes_row_t;
+
+#define NODES_BAND(key, member, text, factor, json_factor, columns, over)                          \
+    TR_COLUMN(nodes_row_t, key ".low", "low", REAL, f.member.low, .format = text, .scale = factor, \
+              .key_scale = json_factor, .width = columns, .above = over),                          \
+        TR_COLUMN(nodes_row_t, key ".expected", "expected", REAL, f.member.expected,               \
+                  .format = text, .scale = factor, .key_scale = json_factor, .width = columns,     \
+                  .above = over),                                                                  \
+        TR_COLUMN(nodes_row_t, key ".high", "high", REAL, f.member.high, .format = text,           \
+                  .scale = factor, .key_scale = json_factor, .width = columns, .above = over)
+static const tr_table_column_t columns[] = {
+    TR_COLUMN(nodes_row_t, "nodes", "nodes", INT, f.nodes, .width = 6),
+    TR_COLUMN(nodes_row_t, "ranks", "ranks", INT, f.ranks),
+    TR_COLUMN(nodes_row_t, "batch_global", "batch", INT64, f.batch_size, .width = 7),
+    TR_COLUMN(nodes_row_t, "slots", NULL, INT64, f.slots),
+    TR_COLUMN(nodes_row_t, "micro_batch", NULL, INT64, f.micro_batch),
+    TR_COLUMN(nodes_row_t, NULL, "per rank", CHARS, share, .width = 11),
+    NODES_BAND("step_ms", step_sec, "%.3f", 1e3, 1e3, 9, "step ms"),
+    TR_COLUMN(nodes_row_t, "comm_exposed_ms", NULL, REAL, f.exposed_sec.expected, .key_scale = 1e3),
+    NODES_BAND("comm_exposed_band_ms", exposed_sec, "%.3f", 1e3, 1e3, 7,
+               "exposed communication ms"),
+    NODES_BAND("efficiency", efficiency, "%.1f", 100, 1, 6, "efficiency %"),
+    TR_COLUMN(nodes_row_t, "network", "network", STRING, network, .width = 8),
+};
+static const tr_table_t table = TR_TABLE(columns, nodes_row_t);
+static const char *const origin_names[] = {"none", "measured", "fitted"};
+
 typedef struct {
     tr_profile_t profile;
     tr_network_t between, inside;
     tr_forecast_setup_t setup;
-    tr_forecast_t row[CMD_LIST_MAX];
+    nodes_row_t row[CMD_LIST_MAX];
     tr_str_t assumptions;
 } nodes_prediction_t;
 
@@ -91,8 +123,13 @@ static tr_status_t plan_nodes_predict(const tr_config_t *config, const plan_opti
                                      .ranks_per_node = (int)o->ranks_per_node,
                                      .mode = (tr_scaling_t)o->mode,
                                      .batch_size = data.batch_size};
-    for (int i = 0; i < o->nodes.count; i++)
-        TR_TRY(tr_forecast(&p->setup, o->nodes.value[i], &p->row[i]));
+    for (int i = 0; i < o->nodes.count; i++) {
+        nodes_row_t *row = &p->row[i];
+        TR_TRY(tr_forecast(&p->setup, o->nodes.value[i], &row->f));
+        row->network = origin_names[row->f.network];
+        tr_snprintf(row->share, sizeof row->share, "%lld x %lld", (long long)row->f.slots,
+                    (long long)row->f.micro_batch);
+    }
     tr_forecast_assumptions(&p->setup, &p->assumptions);
     return TR_OK;
 }
@@ -101,28 +138,12 @@ static tr_status_t plan_nodes_predict(const tr_config_t *config, const plan_opti
 
 static const char *const mode_names[] = {
     [TR_SCALING_WEAK] = "weak", [TR_SCALING_STRONG] = "strong"};
-static const char *const origin_names[] = {"none", "measured", "fitted"};
 
 static void plan_nodes_print(const nodes_prediction_t *p, const plan_options_t *o) {
     printf("predicted, not measured: %s scaling of %s, %lld rank%s per node\n\n",
            mode_names[o->mode], o->path, (long long)o->ranks_per_node,
            o->ranks_per_node > 1 ? "s" : "");
-    printf("%6s %6s %8s %12s %32s %26s %23s %9s\n", "", "", "", "", "step ms",
-           "exposed communication ms", "efficiency %", "");
-    printf("%6s %6s %8s %12s %10s %10s %10s %8s %8s %8s %7s %7s %7s %9s\n", "nodes", "ranks",
-           "batch", "per rank", "low", "expected", "high", "low", "expected", "high", "low",
-           "expected", "high", "network");
-    for (int i = 0; i < o->nodes.count; i++) {
-        const tr_forecast_t *r = &p->row[i];
-        char share[48];
-        snprintf(share, sizeof share, "%lld x %lld", (long long)r->slots,
-                 (long long)r->micro_batch);
-        printf("%6d %6d %8lld %12s %10.3f %10.3f %10.3f %8.3f %8.3f %8.3f %7.1f %8.1f %7.1f %9s\n",
-               r->nodes, r->ranks, (long long)r->batch_size, share, r->step_sec.low * 1e3,
-               r->step_sec.expected * 1e3, r->step_sec.high * 1e3, r->exposed_sec.low * 1e3,
-               r->exposed_sec.expected * 1e3, r->exposed_sec.high * 1e3, r->efficiency.low * 100,
-               r->efficiency.expected * 100, r->efficiency.high * 100, origin_names[r->network]);
-    }
+    cmd_table_print(&table, p->row, (size_t)o->nodes.count);
     printf("\nassumptions\n");
     for (const char *line = p->assumptions.text; *line;) {
         const int length = (int)strcspn(line, "\n");
@@ -131,37 +152,19 @@ static void plan_nodes_print(const nodes_prediction_t *p, const plan_options_t *
     }
 }
 
-static json_t *plan_nodes_band_json(const tr_band_t *band, double scale) {
-    return json_pack("{s:f, s:f, s:f}", "low", band->low * scale, "expected",
-                     band->expected * scale, "high", band->high * scale);
-}
-
 static tr_status_t plan_nodes_write_json(const nodes_prediction_t *p, const tr_config_t *config,
                                          const plan_options_t *o) {
-    json_t *rows = json_array(), *assumptions = json_array();
-    for (int i = 0; i < o->nodes.count; i++) {
-        const tr_forecast_t *r = &p->row[i];
-        json_array_append_new(
-            rows,
-            json_pack("{s:i, s:i, s:I, s:I, s:I, s:o, s:f, s:o, s:o, s:s}", "nodes", r->nodes,
-                      "ranks", r->ranks, "batch_global", (json_int_t)r->batch_size, "micro_batch",
-                      (json_int_t)r->micro_batch, "slots", (json_int_t)r->slots, "step_ms",
-                      plan_nodes_band_json(&r->step_sec, 1e3), "comm_exposed_ms",
-                      r->exposed_sec.expected * 1e3, "comm_exposed_band_ms",
-                      plan_nodes_band_json(&r->exposed_sec, 1e3), "efficiency",
-                      plan_nodes_band_json(&r->efficiency, 1), "network",
-                      origin_names[r->network]));
-    }
+    json_t *assumptions = json_array();
     for (const char *line = p->assumptions.text; *line;) {
         const size_t length = strcspn(line, "\n");
         json_array_append_new(assumptions, json_stringn(line, length));
         line += length + 1;
     }
-    json_t *file =
-        json_pack("{s:s, s:s, s:s, s:I, s:s, s:i, s:o, s:o}", "kind", "prediction", "mode",
-                  mode_names[o->mode], "config", o->path, "ranks_per_node",
-                  (json_int_t)o->ranks_per_node, "precision", tr_config_get(config, "precision"),
-                  "threads", p->profile.threads, "rows", rows, "assumptions", assumptions);
+    json_t *file = json_pack(
+        "{s:s, s:s, s:s, s:I, s:s, s:i, s:o, s:o}", "kind", "prediction", "mode",
+        mode_names[o->mode], "config", o->path, "ranks_per_node", (json_int_t)o->ranks_per_node,
+        "precision", tr_config_get(config, "precision"), "threads", p->profile.threads, "rows",
+        tr_table_json(&table, p->row, (size_t)o->nodes.count), "assumptions", assumptions);
     if (p->profile.parameters > 0)
         json_object_set_new(file, "parameters", json_integer(p->profile.parameters));
     return cmd_json_write(file, o->json);

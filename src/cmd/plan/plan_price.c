@@ -56,6 +56,7 @@ void plan_price_set(plan_price_t *p, const tr_session_t *s, const plan_step_t *s
     p->fits = tr_graph_memory(s->g).total <= s->device->memory_bytes;
     p->train_sec = (double)s->total_steps * step->step_sec;
     p->cost = p->train_sec / 3600 * p->gpus * p->per_hour;
+    tr_snprintf(p->cost_text, sizeof p->cost_text, "%.*f", p->cost < 1 ? 4 : 2, p->cost);
 }
 
 /* All FLOPs of the run at the rate that the products of this machine's CPU reach. */
@@ -74,9 +75,20 @@ static tr_status_t plan_price_cpu(const tr_session_t *s, double *out_sec, double
 
 /* -- printing ---------------------------------------------------------------------------------- */
 
-static int plan_price_decimals(double cost) {
-    return cost < 1 ? 4 : 2;
-}
+static const tr_table_column_t columns[] = {
+    TR_COLUMN(plan_price_t, "gpu", "gpu", STRING, gpu, .is_left = true, .width = 6),
+    TR_COLUMN(plan_price_t, "gpus", "gpus", INT, gpus, .width = 5),
+    TR_COLUMN(plan_price_t, "per_gpu_hour", "GPU hour", REAL, per_hour, .format = "%.2f",
+              .width = 11),
+    TR_COLUMN(plan_price_t, "fits", "fits", BOOL, fits, .no = "NO", .width = 6),
+    TR_COLUMN(plan_price_t, "step_ms", "ms/step", REAL, step.step_sec, .format = "%.3f",
+              .scale = 1e3, .key_scale = 1e3, .width = 11),
+    TR_COLUMN(plan_price_t, "train_sec", "time", REAL, train_sec, .people = tr_format_duration,
+              .width = 11),
+    TR_COLUMN(plan_price_t, "cost", NULL, REAL, cost),
+    TR_COLUMN(plan_price_t, NULL, "cost", CHARS, cost_text, .width = 11),
+};
+static const tr_table_t table = TR_TABLE(columns, plan_price_t);
 
 static const plan_price_t *plan_price_cheapest(const plan_price_t *rows, int count) {
     const plan_price_t *best = NULL;
@@ -95,35 +107,21 @@ static void plan_price_advise(const plan_price_t *gpu, double cpu_sec, double cp
     }
     tr_format_duration(gpu->train_sec, on_gpu);
     printf("CPU or GPU: %s: this CPU takes %s or more, at the %.0f GFLOP/s that its products "
-           "reach; %d x %s takes %s for %.*f, predicted\n",
+           "reach; %d x %s takes %s for %s, predicted\n",
            cpu_sec <= fmax(SHORT_SEC, gpu->train_sec) ? "CPU" : "GPU", on_cpu, cpu_rate / 1e9,
-           gpu->gpus, gpu->gpu, on_gpu, plan_price_decimals(gpu->cost), gpu->cost);
+           gpu->gpus, gpu->gpu, on_gpu, gpu->cost_text);
 }
 
 tr_status_t plan_price_print(const plan_price_t *rows, int count, const tr_session_t *s) {
     double cpu_sec = NAN, cpu_rate = NAN;
-    char time[32];
     printf("\n%lld steps, predicted, not measured; without start, validation and waits for data\n",
            (long long)s->total_steps);
-    printf("%-6s %5s %12s %7s %12s %12s %12s\n", "gpu", "gpus", "GPU hour", "fits", "ms/step",
-           "time", "cost");
-    for (int i = 0; i < count; i++)
-        printf("%-6s %5d %12.2f %7s %12.3f %12s %12.*f\n", rows[i].gpu, rows[i].gpus,
-               rows[i].per_hour, rows[i].fits ? "yes" : "NO", 1e3 * rows[i].step.step_sec,
-               tr_format_duration(rows[i].train_sec, time), plan_price_decimals(rows[i].cost),
-               rows[i].cost);
+    cmd_table_print(&table, rows, (size_t)count);
     TR_TRY(plan_price_cpu(s, &cpu_sec, &cpu_rate));
     plan_price_advise(plan_price_cheapest(rows, count), cpu_sec, cpu_rate);
     return TR_OK;
 }
 
 json_t *plan_price_json(const plan_price_t *rows, int count) {
-    json_t *list = json_array();
-    for (int i = 0; i < count; i++)
-        json_array_append_new(list, json_pack("{s:s, s:i, s:f, s:b, s:f, s:f, s:f}", "gpu",
-                                              rows[i].gpu, "gpus", rows[i].gpus, "per_gpu_hour",
-                                              rows[i].per_hour, "fits", rows[i].fits, "step_ms",
-                                              1e3 * rows[i].step.step_sec, "train_sec",
-                                              rows[i].train_sec, "cost", rows[i].cost));
-    return list;
+    return tr_table_json(&table, rows, (size_t)count);
 }

@@ -11,7 +11,8 @@ typedef struct {
     int gpus;
     double per_hour; /* of one GPU, in any currency */
     double train_sec, cost;
-    bool fits; /* in the memory of the GPU */
+    char cost_text[32]; /* with decimals that show it */
+    bool fits;          /* in the memory of the GPU */
     plan_step_t step;
 } plan_price_t;
 

@@ -15,10 +15,25 @@ static const int intervals[] = {0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48};
 enum { INTERVALS = TR_COUNT(intervals), LONGEST_SEQUENTIAL = 16 };
 
 typedef struct {
-    int every; /* 0: nothing is recomputed */
+    int every;     /* 0: nothing is recomputed */
+    char name[16]; /* "none", "2" */
     size_t bytes, arena;
     double step_sec;
+    const char *note;
 } recompute_row_t;
+
+static const tr_table_column_t columns[] = {
+    TR_COLUMN(recompute_row_t, "every", NULL, INT, every),
+    TR_COLUMN(recompute_row_t, NULL, "model.recompute", CHARS, name, .is_left = true, .width = 16),
+    TR_COLUMN(recompute_row_t, "arena_bytes", "activations", SIZE, arena, .people = tr_format_bytes,
+              .width = 11),
+    TR_COLUMN(recompute_row_t, "bytes", "total", SIZE, bytes, .people = tr_format_bytes,
+              .width = 11),
+    TR_COLUMN(recompute_row_t, "predicted_step_ms", "step ms", REAL, step_sec, .format = "%.2f",
+              .scale = 1e3, .key_scale = 1e3, .width = 11),
+    TR_COLUMN(recompute_row_t, NULL, "", STRING, note, .is_left = true, .missing = ""),
+};
+static const tr_table_t table = TR_TABLE(columns, recompute_row_t);
 
 typedef struct {
     const tr_gpu_kind_t *gpu; /* that the time is predicted for */
@@ -27,20 +42,12 @@ typedef struct {
     int count, best;
 } recompute_sweep_t;
 
-static const char *plan_recompute_name(int every, char text[16]) {
-    if (every == 0) return "none";
-    tr_snprintf(text, 16, "%d", every);
-    return text;
-}
-
 static tr_status_t plan_recompute_measure(tr_config_t *config, int ranks, const tr_gpu_kind_t *gpu,
                                           recompute_row_t *out) {
     tr_session_t *s = NULL;
     plan_step_t step;
     char assignment[48];
-    char name[16];
-    tr_snprintf(assignment, sizeof assignment, "model.recompute=%s",
-                plan_recompute_name(out->every, name));
+    tr_snprintf(assignment, sizeof assignment, "model.recompute=%s", out->name);
     TR_TRY(tr_config_set(config, assignment, "plan --recompute-sweep"));
     TR_TRY(plan_session(config, ranks, true, &s));
     const tr_status_t status = plan_step_predict(s, gpu, &step);
@@ -65,27 +72,19 @@ static int plan_recompute_best(const recompute_sweep_t *sweep) {
 }
 
 static void plan_recompute_print(const recompute_sweep_t *sweep, const plan_options_t *o) {
-    char text[32], name[16];
+    char text[32];
     const recompute_row_t *best = &sweep->rows[sweep->best];
     printf("%s on %d rank%s: memory per rank, and the step predicted for %s\n", o->path,
            o->ranks.value[0], o->ranks.value[0] > 1 ? "s" : "", sweep->gpu->name);
-    printf("%-16s %12s %12s %12s\n", "model.recompute", "activations", "total", "step ms");
-    for (int i = 0; i < sweep->count; i++) {
-        const recompute_row_t *row = &sweep->rows[i];
-        printf("%-16s %12s", plan_recompute_name(row->every, name),
-               tr_format_bytes((double)row->arena, text));
-        printf(" %12s %12.2f%s\n", tr_format_bytes((double)row->bytes, text), 1e3 * row->step_sec,
-               i == sweep->best ? "  best" : "");
-    }
+    cmd_table_print(&table, sweep->rows, (size_t)sweep->count);
     if (sweep->limit == 0)
-        printf("best: model.recompute=%s takes the least memory\n",
-               plan_recompute_name(best->every, name));
+        printf("best: model.recompute=%s takes the least memory\n", best->name);
     else if (best->bytes <= sweep->limit)
-        printf("best: model.recompute=%s is the fastest that fits in %s\n",
-               plan_recompute_name(best->every, name), tr_format_bytes((double)sweep->limit, text));
+        printf("best: model.recompute=%s is the fastest that fits in %s\n", best->name,
+               tr_format_bytes((double)sweep->limit, text));
     else
         printf("none fits in %s; model.recompute=%s takes the least memory\n",
-               tr_format_bytes((double)sweep->limit, text), plan_recompute_name(best->every, name));
+               tr_format_bytes((double)sweep->limit, text), best->name);
 }
 
 static tr_status_t plan_recompute_svg(const recompute_sweep_t *sweep, const char *path) {
@@ -107,20 +106,12 @@ static tr_status_t plan_recompute_svg(const recompute_sweep_t *sweep, const char
 }
 
 static tr_status_t plan_recompute_json(const recompute_sweep_t *sweep, const plan_options_t *o) {
-    json_t *rows = json_array();
-    for (int i = 0; i < sweep->count; i++) {
-        const recompute_row_t *row = &sweep->rows[i];
-        json_array_append_new(rows, json_pack("{s:i, s:I, s:I, s:f}", "every", row->every, "bytes",
-                                              (json_int_t)row->bytes, "arena_bytes",
-                                              (json_int_t)row->arena, "predicted_step_ms",
-                                              1e3 * row->step_sec));
-    }
     return cmd_json_write(
         json_pack("{s:s, s:s, s:i, s:s, s:o, s:o, s:i}", "kind", "recompute_sweep", "config",
-                  o->path, "ranks", o->ranks.value[0], "gpu", sweep->gpu->name,
-                  "memory_bytes",
-                  sweep->limit ? json_integer((json_int_t)sweep->limit) : json_null(), "rows", rows,
-                  "best", sweep->rows[sweep->best].every),
+                  o->path, "ranks", o->ranks.value[0], "gpu", sweep->gpu->name, "memory_bytes",
+                  sweep->limit ? json_integer((json_int_t)sweep->limit) : json_null(), "rows",
+                  tr_table_json(&table, sweep->rows, (size_t)sweep->count), "best",
+                  sweep->rows[sweep->best].every),
         o->json);
 }
 
@@ -134,9 +125,11 @@ tr_status_t plan_recompute(tr_config_t *config, const plan_options_t *o) {
     for (int i = 0; i < INTERVALS && intervals[i] <= most; i++) {
         recompute_row_t *row = &sweep.rows[sweep.count++];
         row->every = intervals[i];
+        tr_snprintf(row->name, sizeof row->name, row->every ? "%d" : "none", row->every);
         TR_TRY(plan_recompute_measure(config, o->ranks.value[0], sweep.gpu, row));
     }
     sweep.best = plan_recompute_best(&sweep);
+    sweep.rows[sweep.best].note = "best";
     if (!cmd_json_is_stdout(o->json)) plan_recompute_print(&sweep, o);
     if (o->svg) TR_TRY(plan_recompute_svg(&sweep, o->svg));
     return o->json ? plan_recompute_json(&sweep, o) : TR_OK;
