@@ -250,29 +250,31 @@ static void csv_append(const char *text, tr_str_t *out) {
     if (is_quoted) tr_str_append(out, "\"");
 }
 
-void tr_table_csv(const tr_table_t *t, const void *rows, size_t count, int digits, tr_str_t *out) {
+void tr_table_csv(const tr_table_t *t, const void *rows, size_t count, bool has_head,
+                  tr_str_t *out) {
     const char *comma = "";
-    for (size_t i = 0; i < t->count; i++) {
+    for (size_t i = 0; i < t->count && has_head; i++) {
         if (!t->columns[i].key) continue;
         tr_str_printf(out, "%s%s", comma, t->columns[i].key);
         comma = ",";
     }
+    if (has_head) tr_str_append(out, "\n");
     for (size_t r = 0; r < count; r++) {
         const void *row = (const char *)rows + r * t->row_bytes;
-        comma = "\n";
+        comma = "";
         for (size_t i = 0; i < t->count; i++) {
             const tr_table_column_t *c = &t->columns[i];
             if (!c->key) continue;
             tr_str_append(out, comma);
             comma = ",";
+            const double value = c->kind <= TR_CELL_BOOL ? column_value(c, row) : NAN;
             if (c->kind > TR_CELL_BOOL)
                 csv_append(column_string(c, row) ? column_string(c, row) : "", out);
-            else if (isfinite(column_value(c, row)))
-                tr_str_printf(out, "%.*g", c->kind == TR_CELL_REAL ? digits : 17,
-                              column_value(c, row));
+            else if (isfinite(value))
+                tr_str_printf(out, "%.*g", value == floor(value) ? 17 : 6, value);
         }
+        tr_str_append(out, "\n");
     }
-    tr_str_append(out, "\n");
 }
 
 double tr_table_number(const tr_table_t *t, const void *row, const char *key) {

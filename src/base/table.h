@@ -77,8 +77,10 @@ void tr_table_line(const tr_table_t *t, const void *row, tr_str_t *out);
 /* New references: an array of objects, and one object. */
 json_t *tr_table_json(const tr_table_t *t, const void *rows, size_t count);
 json_t *tr_table_object(const tr_table_t *t, const void *row);
-/* Appends the keys and a line a row; numbers have at most `digits` digits. */
-void tr_table_csv(const tr_table_t *t, const void *rows, size_t count, int digits, tr_str_t *out);
+/* Appends the keys, if has_head, and a line a row; real numbers have at most six digits, or those of
+ * a whole number. */
+void tr_table_csv(const tr_table_t *t, const void *rows, size_t count, bool has_head,
+                  tr_str_t *out);
 /* A number of a row for a plot; NAN if it is missing, or no column has the key. */
 double tr_table_number(const tr_table_t *t, const void *row, const char *key);
 

@@ -76,6 +76,8 @@ tr_status_t cmd_svg_write(const char *path, tr_str_t *charts, size_t count);
 void cmd_table_print(const tr_table_t *t, const void *rows, size_t count);
 void cmd_table_print_head(const tr_table_t *t);
 void cmd_table_print_line(const tr_table_t *t, const void *row);
+/* As CSV; with the keys as its first line, or without. */
+void cmd_table_print_csv(const tr_table_t *t, const void *rows, size_t count, bool has_head);
 /* Whether JSON replaces the text on stdout; `path` may be NULL. */
 bool cmd_json_is_stdout(const char *path);
 

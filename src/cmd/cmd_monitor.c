@@ -1,6 +1,7 @@
 /* trainer monitor: prints the GPUs of this node, or without one its cores and memory, again and
  * again. It opens no GPU, and asks the driver by NVML. */
 #include "base/clock.h"
+#include "base/mem.h"
 #include "cmd.h"
 #include "device/device.h"
 
@@ -80,55 +81,45 @@ static int monitor_sample(tr_gpu_sample_t rows[MOST_ROWS], cpu_ticks_t *before) 
 
 /* -- output ------------------------------------------------------------------------------------ */
 
-static const char *format_known(double value, double scale, const char *unit, char text[32]) {
-    if (!isfinite(value)) return "-";
-    tr_snprintf(text, 32, "%.0f %s", scale * value, unit);
-    return text;
-}
+typedef struct {
+    tr_gpu_sample_t sample;
+    char place[32], index[16]; /* "gpu 0", "0" */
+    double free_bytes;
+    char time[32];
+} monitor_row_t;
 
-static void monitor_print_table(const tr_gpu_sample_t *rows, int count) {
-    int width = 4;
-    for (int i = 0; i < count; i++)
-        if ((int)strlen(rows[i].name) > width) width = (int)strlen(rows[i].name);
-    printf("%-5s  %-*s  %10s  %10s  %10s  %5s  %6s  %6s\n", "", width, "name", "total", "used",
-           "free", "util", "temp", "power");
-    for (int i = 0; i < count; i++) {
-        const tr_gpu_sample_t *r = &rows[i];
-        const double bytes[3] = {r->total_bytes, r->used_bytes, r->total_bytes - r->used_bytes};
-        char index[32] = "cpu", memory[3][32], util[32], temperature[32], power[32];
-        if (r->index != NO_GPU) tr_snprintf(index, sizeof index, "gpu %d", r->index);
-        for (int k = 0; k < 3; k++)
-            if (isfinite(bytes[k]))
-                (void)tr_format_bytes(bytes[k], memory[k]);
-            else
-                tr_snprintf(memory[k], sizeof memory[k], "-");
-        printf("%-5s  %-*s  %10s  %10s  %10s  %5s  %6s  %6s\n", index, width, r->name, memory[0],
-               memory[1], memory[2], format_known(r->util, 100, "%", util),
-               format_known(r->celsius, 1, "C", temperature),
-               format_known(r->watts, 1, "W", power));
-    }
-}
+#define MONITOR_BYTES(key, heading, member)                                                        \
+    TR_COLUMN(monitor_row_t, key, heading, REAL, member, .people = tr_format_bytes, .width = 10)
+static const tr_table_column_t columns[] = {
+    TR_COLUMN(monitor_row_t, "time", NULL, CHARS, time),
+    TR_COLUMN(monitor_row_t, "index", NULL, CHARS, index),
+    TR_COLUMN(monitor_row_t, NULL, "", CHARS, place, .is_left = true, .width = 5),
+    TR_COLUMN(monitor_row_t, "name", "name", CHARS, sample.name, .is_left = true),
+    MONITOR_BYTES("total_bytes", "total", sample.total_bytes),
+    MONITOR_BYTES("used_bytes", "used", sample.used_bytes),
+    MONITOR_BYTES("free_bytes", "free", free_bytes),
+    TR_COLUMN(monitor_row_t, "utilization_ratio", "util", REAL, sample.util, .format = "%.0f %%",
+              .scale = 100, .width = 5),
+    TR_COLUMN(monitor_row_t, "temperature_celsius", "temp", REAL, sample.celsius,
+              .format = "%.0f C", .width = 6),
+    TR_COLUMN(monitor_row_t, "power_watts", "power", REAL, sample.watts, .format = "%.0f W",
+              .width = 6),
+};
+static const tr_table_t table = TR_TABLE(columns, monitor_row_t);
 
-/* Unknown: an empty field. */
-static void monitor_print_csv(const tr_gpu_sample_t *rows, int count) {
-    char now[32];
-    tr_clock_iso8601(now);
+static int monitor_take(monitor_row_t rows[MOST_ROWS], cpu_ticks_t *before) {
+    tr_gpu_sample_t samples[MOST_ROWS];
+    const int count = monitor_sample(samples, before);
     for (int i = 0; i < count; i++) {
-        const tr_gpu_sample_t *r = &rows[i];
-        const double values[] = {r->total_bytes, r->used_bytes, r->total_bytes - r->used_bytes,
-                                 r->util,        r->celsius,    r->watts};
-        printf("%s,", now);
-        if (r->index == NO_GPU)
-            printf("cpu,%s", r->name);
-        else
-            printf("%d,%s", r->index, r->name);
-        for (size_t k = 0; k < TR_COUNT(values); k++)
-            if (isfinite(values[k]))
-                printf(k < 3 ? ",%.0f" : ",%.4g", values[k]);
-            else
-                putchar(',');
-        putchar('\n');
+        monitor_row_t *row = &rows[i];
+        const bool is_gpu = samples[i].index != NO_GPU;
+        *row = (monitor_row_t){.sample = samples[i],
+                               .free_bytes = samples[i].total_bytes - samples[i].used_bytes};
+        tr_clock_iso8601(row->time);
+        tr_snprintf(row->index, sizeof row->index, is_gpu ? "%d" : "cpu", samples[i].index);
+        tr_snprintf(row->place, sizeof row->place, is_gpu ? "gpu %d" : "cpu", samples[i].index);
     }
+    return count;
 }
 
 /* -- the command ------------------------------------------------------------------------------- */
@@ -147,23 +138,22 @@ static tr_status_t monitor_run(void *given) {
     const double first_sec = 0.2; /* for the first use of the cores */
     const monitor_options_t *options = given;
     const bool redraws = !options->csv && isatty(STDOUT_FILENO);
-    tr_gpu_sample_t rows[MOST_ROWS];
+    monitor_row_t *rows = NULL;
     cpu_ticks_t before = read_cpu_ticks();
-    if (options->csv)
-        printf("time,index,name,total_bytes,used_bytes,free_bytes,utilization_ratio,"
-               "temperature_celsius,power_watts\n");
+    TR_TRY(tr_alloc(MOST_ROWS * sizeof *rows, "table of GPUs", &rows));
     bool goes_on = monitor_waits(fmin(first_sec, options->interval));
     for (int64_t i = 0; goes_on; i++) {
-        const int count = monitor_sample(rows, &before);
+        const int count = monitor_take(rows, &before);
         if (options->csv)
-            monitor_print_csv(rows, count);
+            cmd_table_print_csv(&table, rows, (size_t)count, i == 0);
         else
-            monitor_print_table(rows, count);
+            cmd_table_print(&table, rows, (size_t)count);
         /* main reports what could not be written */
         if (fflush(stdout) != 0 || (options->count > 0 && i + 1 == options->count)) break;
         goes_on = monitor_waits(options->interval);
         if (goes_on && redraws) printf("\x1b[%dA\x1b[J", count + 1);
     }
+    tr_free(&rows);
     return TR_OK;
 }
 

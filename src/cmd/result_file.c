@@ -60,6 +60,12 @@ void cmd_table_print_line(const tr_table_t *t, const void *row) {
     table_put(&text);
 }
 
+void cmd_table_print_csv(const tr_table_t *t, const void *rows, size_t count, bool has_head) {
+    tr_str_t text = {0};
+    tr_table_csv(t, rows, count, has_head, &text);
+    table_put(&text);
+}
+
 tr_status_t cmd_svg_write(const char *path, tr_str_t *charts, size_t count) {
     tr_str_t all = {0};
     tr_status_t status = TR_OK;

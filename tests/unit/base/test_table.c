@@ -93,7 +93,7 @@ static void csv_quotes_and_leaves_empty(void **state) {
     tr_str_t out = {0};
     row.name = "a,\"b\"";
     row.sec = 1.0 / 3;
-    tr_table_csv(&t, &row, 1, 6, &out);
+    tr_table_csv(&t, &row, 1, true, &out);
     assert_string_equal(out.text, "name,batch_size,step_ms,band.low,band.high,bytes,fits,note\n"
                                   "\"a,\"\"b\"\"\",123456,333.333,0.5,,,0,\n");
     tr_str_free(&out);
