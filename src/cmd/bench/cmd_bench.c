@@ -25,26 +25,53 @@ typedef struct {
 
 /* -- results ----------------------------------------------------------------------------------- */
 
-static void bench_step_print_ops(const bench_step_t *b) {
-    double sum = b->update_sec;
+typedef struct {
+    double sec, share, flops_rate, bytes_rate; /* of a step; of all ops; per second */
+    const char *op, *layer;
+} step_op_row_t;
+
+static const tr_table_column_t columns[] = {
+    TR_COLUMN(step_op_row_t, NULL, "ms/step", REAL, sec, .format = "%.3f", .scale = 1e3,
+              .width = 9),
+    TR_COLUMN(step_op_row_t, NULL, "%", REAL, share, .format = "%.1f", .scale = 100, .width = 5),
+    TR_COLUMN(step_op_row_t, NULL, "GFLOP/s", REAL, flops_rate, .format = "%.1f", .scale = 1e-9,
+              .missing = "", .width = 9),
+    TR_COLUMN(step_op_row_t, NULL, "GB/s", REAL, bytes_rate, .format = "%.1f", .scale = 1e-9,
+              .missing = "", .width = 8),
+    TR_COLUMN(step_op_row_t, NULL, "op", STRING, op, .is_left = true, .missing = "", .width = 18),
+    TR_COLUMN(step_op_row_t, NULL, "layer", STRING, layer, .is_left = true, .missing = ""),
+};
+static const tr_table_t table = TR_TABLE(columns, step_op_row_t);
+
+static tr_status_t bench_step_print_ops(const bench_step_t *b) {
+    TR_VEC(step_op_row_t) rows = {0};
+    step_op_row_t sum = {.sec = b->update_sec, .flops_rate = NAN, .bytes_rate = NAN}, update = sum;
     const double slots = (double)b->s->slot_count;
-    const int n = tr_program_op_count(b->s->g, b->s->last);
-    for (int i = 0; i < n; i++) sum += b->op[i].best_sec * slots;
-    printf("\n%9s %6s %10s %9s  %-18s %s\n", "ms/step", "%", "GFLOP/s", "GB/s", "op", "layer");
-    for (int i = 0; i < n; i++) {
+    tr_status_t status = TR_OK;
+    update.op = "update";
+    for (int i = 0; i < tr_program_op_count(b->s->g, b->s->last); i++) {
         const tr_op_t *op = tr_program_op(b->s->g, b->s->last, i);
         const double sec = b->op[i].best_sec;
+        sum.sec += sec * slots;
         if (op->kind != TR_OP_KERNEL || sec <= 0) continue;
-        printf("%9.3f %6.1f %10.1f %9.1f  %-18s %s\n", sec * slots * 1e3, 100 * sec * slots / sum,
-               tr_op_flops(b->s->g, op) / sec / 1e9, tr_op_bytes(b->s->g, op) / sec / 1e9,
-               op->row->name, op->label);
+        const step_op_row_t row = {.sec = sec * slots,
+                                   .flops_rate = tr_op_flops(b->s->g, op) / sec,
+                                   .bytes_rate = tr_op_bytes(b->s->g, op) / sec,
+                                   .op = op->row->name,
+                                   .layer = op->label};
+        TR_TRY_GOTO(tr_vec_push(&rows, row), done);
     }
-    printf("%9.3f %6.1f %10s %9s  %s\n", b->update_sec * 1e3, 100 * b->update_sec / sum, "", "",
-           "update");
-    printf("%9.3f %6.1f\n", sum * 1e3, 100.0);
+    TR_TRY_GOTO(tr_vec_push(&rows, update), done);
+    TR_TRY_GOTO(tr_vec_push(&rows, sum), done);
+    for (size_t i = 0; i < rows.count; i++) rows.data[i].share = rows.data[i].sec / sum.sec;
+    printf("\n");
+    cmd_table_print(&table, rows.data, rows.count);
+done:
+    tr_vec_free(&rows);
+    return status;
 }
 
-static void bench_step_print(const bench_step_t *b) {
+static tr_status_t bench_step_print(const bench_step_t *b) {
     const tr_session_t *s = b->s;
     const double batch = (double)s->order.batch_size, peak = b->peak_flops * s->params.size;
     char text[32];
@@ -74,7 +101,7 @@ static void bench_step_print(const bench_step_t *b) {
         printf("exposed   %.2f %% of the step is communication not overlapped with compute, of "
                "%.2f %% in total\n",
                100 * b->exposed, 100 * b->busy);
-    bench_step_print_ops(b);
+    return bench_step_print_ops(b);
 }
 
 static tr_status_t bench_step_json(const bench_step_t *b, json_t **out) {
@@ -129,7 +156,7 @@ static tr_status_t bench_step_run(void *options) {
         if (prints && i > 0) printf("\n");
         status = bench_step_measure(&b, world, o->path, settings);
         if (status == TR_OK) status = bench_step_time_parts(&b);
-        if (status == TR_OK && prints) bench_step_print(&b);
+        if (status == TR_OK && prints) status = bench_step_print(&b);
         if (status == TR_OK && is_root) status = bench_step_json(&b, &profile);
         sec[i] = b.median_sec;
         if (profile) json_array_append_new(profiles, profile);

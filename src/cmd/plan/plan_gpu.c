@@ -19,6 +19,17 @@ typedef struct {
     int count;
 } gpu_row_t;
 
+static const tr_table_column_t columns[] = {
+    TR_COLUMN(gpu_row_t, "count", "count", INT, count),
+    TR_COLUMN(gpu_row_t, "op", "op", STRING, op, .is_left = true, .width = 20),
+    TR_COLUMN(gpu_row_t, "layer", "first", CHARS, label, .is_left = true, .width = 24),
+    TR_COLUMN(gpu_row_t, "computed_by", "computed by", CHARS, how, .is_left = true, .width = 26),
+    TR_COLUMN(gpu_row_t, "workspace_bytes", "workspace", SIZE, workspace, .people = tr_format_bytes,
+              .width = 11),
+    TR_COLUMN(gpu_row_t, "shapes", "shapes", CHARS, shapes, .is_left = true),
+};
+static const tr_table_t table = TR_TABLE(columns, gpu_row_t);
+
 typedef struct {
     tr_session_t *s;
     TR_VEC(gpu_row_t) rows;
@@ -104,40 +115,27 @@ static void plan_gpu_print(const gpu_plan_t *p, const plan_options_t *o) {
     plan_print_pinned(p->s);
     plan_step_print(&p->step);
     printf("\nops that CUDA's libraries compute (count: ops with the same plan; the first is "
-           "named)\n%5s %-20s %-24s %-26s %12s  %s\n",
-           "count", "op", "first", "computed by", "workspace", "shapes");
-    for (size_t i = 0; i < p->rows.count; i++) {
-        const gpu_row_t *r = &p->rows.data[i];
-        printf("%5d %-20s %-24s %-26s %12s  %s\n", r->count, r->op, r->label, r->how,
-               tr_format_bytes((double)r->workspace, text), r->shapes);
-    }
+           "named)\n");
+    cmd_table_print(&table, p->rows.data, p->rows.count);
 }
 
 static json_t *plan_gpu_json(const gpu_plan_t *p, const plan_options_t *o) {
     const tr_memory_plan_t m = tr_graph_memory(p->s->g);
-    json_t *rows = json_array(),
-           *memory = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "parameters",
-                               (json_int_t)m.params, "half_precision_copies", (json_int_t)m.copies,
-                               "gradients", (json_int_t)m.reduced, "optimizer_state",
-                               (json_int_t)m.optim_state, "model_state", (json_int_t)m.model_state,
-                               "inputs_constants", (json_int_t)(m.inputs + m.consts), "arena",
-                               (json_int_t)m.arena, "total", (json_int_t)m.total, "limit",
-                               (json_int_t)p->s->device->memory_bytes);
+    json_t *memory = json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "parameters", (json_int_t)m.params,
+        "half_precision_copies", (json_int_t)m.copies, "gradients", (json_int_t)m.reduced,
+        "optimizer_state", (json_int_t)m.optim_state, "model_state", (json_int_t)m.model_state,
+        "inputs_constants", (json_int_t)(m.inputs + m.consts), "arena", (json_int_t)m.arena,
+        "total", (json_int_t)m.total, "limit", (json_int_t)p->s->device->memory_bytes);
     for (size_t i = 0; i < TR_COUNT(not_counted); i++)
         json_object_set_new(memory, not_counted[i][0], json_null());
-    for (size_t i = 0; i < p->rows.count; i++) {
-        const gpu_row_t *r = &p->rows.data[i];
-        json_array_append_new(rows, json_pack("{s:s, s:s, s:s, s:s, s:I, s:i}", "op", r->op,
-                                              "layer", r->label, "shapes", r->shapes, "computed_by",
-                                              r->how, "workspace_bytes", (json_int_t)r->workspace,
-                                              "count", r->count));
-    }
     return json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:I, s:o, s:i, s:i, s:f, s:o, s:o}", "kind",
                      "gpu", "config", o->path, "gpu", o->gpu, "device", p->s->device->description,
                      "precision", tr_precision_name((tr_precision_t)p->s->main.precision), "ranks",
                      o->ranks.value[0], "micro_batch", (json_int_t)p->s->order.micro_batch,
                      "memory_bytes", memory, "plans_made", p->made, "plans_restored", p->restored,
-                     "plan_sec", p->sec, "ops", rows, "step", plan_step_json(&p->step));
+                     "plan_sec", p->sec, "ops", tr_table_json(&table, p->rows.data, p->rows.count),
+                     "step", plan_step_json(&p->step));
 }
 
 /* Plans the session on a GPU of this kind, and predicts its step. */

@@ -10,8 +10,6 @@
 #include <string.h>
 
 typedef enum { LOADED, FORWARD_PEAK, FORWARD_END, BACKWARD, UPDATE, EVALUATION, STAGES } stage_t;
-static const char *const stage_names[] = {"loaded",           "peak of forward", "end of forward",
-                                          "peak of backward", "update",          "evaluation"};
 static const char *const stage_keys[] = {"loaded",        "forward_peak", "forward_end",
                                          "backward_peak", "update",       "evaluation"};
 
@@ -101,22 +99,38 @@ static tr_status_t plan_stages_follow(const tr_session_t *s, int program, stages
     return TR_OK;
 }
 
+typedef struct {
+    const char *kind;
+    size_t bytes[STAGES];
+} stages_row_t;
+
+#define STAGES_COLUMN(stage, heading)                                                              \
+    TR_COLUMN(stages_row_t, NULL, heading, SIZE, bytes[stage], .people = tr_format_bytes,          \
+              .width = 15)
+static const tr_table_column_t columns[] = {
+    TR_COLUMN(stages_row_t, NULL, "", STRING, kind, .is_left = true, .width = 22),
+    STAGES_COLUMN(LOADED, "loaded"),
+    STAGES_COLUMN(FORWARD_PEAK, "peak of forward"),
+    STAGES_COLUMN(FORWARD_END, "end of forward"),
+    STAGES_COLUMN(BACKWARD, "peak of backward"),
+    STAGES_COLUMN(UPDATE, "update"),
+    STAGES_COLUMN(EVALUATION, "evaluation"),
+};
+static const tr_table_t table = TR_TABLE(columns, stages_row_t);
+
 static void plan_stages_print(const stages_t *p) {
+    stages_row_t rows[KINDS + 1] = {[KINDS] = {.kind = "in use"}};
     char text[32];
-    printf("\nprecision = %s, micro-batch %lld\n%-22s", p->precision, (long long)p->micro_batch,
-           "");
-    for (int stage = 0; stage < STAGES; stage++) printf(" %16s", stage_names[stage]);
-    printf("\n");
     for (int k = 0; k < KINDS; k++) {
-        printf("%-22s", kind_names[k]);
-        for (int stage = 0; stage < STAGES; stage++)
-            printf(" %16s", tr_format_bytes((double)p->bytes[stage][k], text));
-        printf("\n");
+        rows[k].kind = kind_names[k];
+        for (int stage = 0; stage < STAGES; stage++) {
+            rows[k].bytes[stage] = p->bytes[stage][k];
+            rows[KINDS].bytes[stage] += p->bytes[stage][k];
+        }
     }
-    printf("%-22s", "in use");
-    for (int stage = 0; stage < STAGES; stage++)
-        printf(" %16s", tr_format_bytes((double)plan_stages_sum(p->bytes[stage]), text));
-    printf("\n%-22s %16s, of which the arena (activations and scratch) is ", "allocated",
+    printf("\nprecision = %s, micro-batch %lld\n", p->precision, (long long)p->micro_batch);
+    cmd_table_print(&table, rows, TR_COUNT(rows));
+    printf("%-22s %16s, of which the arena (activations and scratch) is ", "allocated",
            tr_format_bytes((double)p->memory.total, text));
     printf("%s\n", tr_format_bytes((double)p->memory.arena, text));
     printf("%-22s op %d of last: %s, %s\n", "peak of backward", p->peak_index, p->peak_op,
