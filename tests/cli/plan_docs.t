@@ -11,7 +11,8 @@ for config in gpt2_1558m gpt2_124m; do
     command=$(grep "^trainer plan configs/$config.ini --stages " docs/prediction.md)
     # shellcheck disable=SC2086
     "$TRAINER" ${command#trainer } 2>/dev/null | grep -E "$kept" | tr -s ' ' >"$work/is"
-    sed -n "/^memory per rank of configs\/$config/,/^\`\`\`/p" docs/prediction.md | grep -E "$kept" | tr -s ' ' >"$work/says"
+    sed -n "/^memory per rank of configs\/$config/,/^\`\`\`/p" docs/prediction.md |
+        grep -E "$kept" | tr -s ' ' >"$work/says"
     [ "$(wc -l <"$work/is")" = 18 ] && cmp -s "$work/is" "$work/says"
     ok $? "docs/prediction.md: the memory of $config"
 done

@@ -55,19 +55,29 @@ static int doctor_count(const doctor_t *d, doctor_verdict_t verdict) {
 
 static const char *const verdict_names[] = {"ok", "warning", "error"};
 
+static const tr_table_column_t columns[] = {
+    TR_COLUMN(doctor_rank_t, "rank", "rank", INT, rank, .width = 5),
+    TR_COLUMN(doctor_rank_t, "host", "node", CHARS, host, .is_left = true, .width = 12),
+    TR_COLUMN(doctor_rank_t, "node", NULL, INT, node),
+    TR_COLUMN(doctor_rank_t, "cores", "cores", CHARS, cores_text, .is_left = true, .width = 8),
+    TR_COLUMN(doctor_rank_t, "numa", "NUMA", CHARS, numa, .is_left = true),
+    TR_COLUMN(doctor_rank_t, "threads", "threads", INT, threads),
+    TR_COLUMN(doctor_rank_t, "gflops", "GFLOP/s", REAL, flops, .format = "%.1f", .scale = 1e-9,
+              .key_scale = 1e-9, .width = 9),
+    TR_COLUMN(doctor_rank_t, "gbs", "GB/s", REAL, bytes, .format = "%.1f", .scale = 1e-9,
+              .key_scale = 1e-9, .width = 8),
+    TR_COLUMN(doctor_rank_t, "device", "device", CHARS, device, .is_left = true),
+    TR_COLUMN(doctor_rank_t, "description", "", CHARS, description, .is_left = true),
+    TR_COLUMN(doctor_rank_t, "trainer", NULL, CHARS, trainer),
+    TR_COLUMN(doctor_rank_t, "mpi", NULL, CHARS, mpi),
+    TR_COLUMN(doctor_rank_t, "hdf5", NULL, CHARS, hdf5),
+    TR_COLUMN(doctor_rank_t, "onednn", NULL, CHARS, onednn),
+};
+static const tr_table_t table = TR_TABLE(columns, doctor_rank_t);
+
 static void doctor_print(const doctor_t *d) {
     const int errors = doctor_count(d, DOCTOR_ERROR), warnings = doctor_count(d, DOCTOR_WARNING);
-    if (d->ranks)
-        printf("%5s %-12s %-16s %-5s %7s %9s %8s  %s\n", "rank", "node", "cores", "NUMA", "threads",
-               "GFLOP/s", "GB/s", "device");
-    for (int r = 0; d->ranks && r < d->info->size; r++) {
-        const doctor_rank_t *rank = &d->ranks[r];
-        char cores[256];
-        tr_cores_format(&rank->cores, cores, sizeof cores);
-        printf("%5d %-12s %-16s %-5s %7d %9.1f %8.1f  %s: %s\n", rank->rank, rank->host, cores,
-               rank->numa[0] ? rank->numa : "-", rank->threads, rank->flops / 1e9,
-               rank->bytes / 1e9, rank->device, rank->description);
-    }
+    if (d->ranks) cmd_table_print(&table, d->ranks, (size_t)d->info->size);
     if (d->ranks) printf("\ndevice of rank 0\n");
     for (const char *line = d->ranks ? d->ranks[0].report : ""; *line;) {
         const int name = (int)strcspn(line, "\t"), whole = (int)strcspn(line, "\n");
@@ -90,8 +100,7 @@ static json_t *doctor_ranks_json(const doctor_t *d) {
     for (int r = 0; d->ranks && r < d->info->size; r++) {
         const doctor_rank_t *rank = &d->ranks[r];
         json_t *report = json_object();
-        char cores[256], name[128], value[512];
-        tr_cores_format(&rank->cores, cores, sizeof cores);
+        char name[128], value[512];
         for (const char *line = rank->report; *line;) {
             const int split = (int)strcspn(line, "\t"), whole = (int)strcspn(line, "\n");
             snprintf(name, sizeof name, "%.*s", split, line);
@@ -99,15 +108,9 @@ static json_t *doctor_ranks_json(const doctor_t *d) {
             json_object_set_new(report, name, json_string(value));
             line += whole + (line[whole] == '\n');
         }
-        json_array_append_new(
-            all,
-            json_pack("{s:i, s:s, s:i, s:s, s:s, s:i, s:f, s:f, s:s, s:s, s:s, s:s, s:s, s:s, "
-                      "s:o}",
-                      "rank", rank->rank, "host", rank->host, "node", rank->node, "cores", cores,
-                      "numa", rank->numa, "threads", rank->threads, "gflops", rank->flops / 1e9,
-                      "gbs", rank->bytes / 1e9, "device", rank->device, "description",
-                      rank->description, "trainer", rank->trainer, "mpi", rank->mpi, "hdf5",
-                      rank->hdf5, "onednn", rank->onednn, "report", report));
+        json_t *object = tr_table_object(&table, rank);
+        json_object_set_new(object, "report", report);
+        json_array_append_new(all, object);
     }
     return all;
 }

@@ -32,6 +32,7 @@ typedef struct {
     char trainer[64], mpi[128], hdf5[64], onednn[64];
     char report[2048]; /* of the device: lines "name\tvalue\n" */
     cpu_set_t cores;
+    char cores_text[256];  /* "0-3,8" */
     cpu_set_t near_cores;  /* of its GPU; none if it has none, or unknown */
     int siblings, visible; /* GPUs of its node, and those that it sees; 0: none, or unknown */
     int rank, node, local_rank, threads;

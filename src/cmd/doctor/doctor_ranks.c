@@ -67,6 +67,7 @@ tr_status_t doctor_gather_ranks(doctor_t *d) {
         mine->visible = place.visible;
     }
     (void)sched_getaffinity(0, sizeof mine->cores, &mine->cores);
+    tr_cores_format(&mine->cores, mine->cores_text, sizeof mine->cores_text);
     cmd_format_numa(&mine->cores, mine->numa, sizeof mine->numa);
     TR_TRY_GOTO(tr_world_barrier(d->world), done); /* all compute at the same time */
     if (ops->measure_peak &&
