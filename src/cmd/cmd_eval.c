@@ -1,6 +1,7 @@
 /* trainer eval RUN | CONFIG.ini CHECKPOINT: evaluates the weights of a checkpoint. */
 #include "open_trained.h"
 #include "base/json_text.h"
+#include "base/mem.h"
 #include "data/columns.h"
 #include "trainer/log.h"
 
@@ -24,17 +25,17 @@ typedef struct {
     cmd_trained_t t;
     tr_split_t split;
     tr_trained_scores_t scores;
-    tr_columns_t table; /* of a regression on an imported table; else empty */
-    bool is_selected;   /* the weights were selected on these samples */
-    int name_columns;   /* width of the first column of tables, at least NAME_COLUMNS */
+    tr_columns_t table;         /* of a regression on an imported table; else empty */
+    bool is_selected;           /* the weights were selected on these samples */
+    struct class_row *classes;  /* all of them, then their averages; NULL: no classes */
+    struct target_row *targets; /* all of them, then their mean; NULL: no targets */
+    int name_columns;           /* width of the first column of tables, at least NAME_COLUMNS */
 } eval_t;
 
 /* A language model has only a loss. */
 static bool eval_is_language(const eval_t *e) {
     return e->t.s->info.tokens > 0;
 }
-
-/* -- text -------------------------------------------------------------------------------------- */
 
 /* "3 cat", or "3" if the data set has no names or the names are the numbers. */
 static const char *eval_class_text(const eval_t *e, int64_t i, char text[64]) {
@@ -45,22 +46,92 @@ static const char *eval_class_text(const eval_t *e, int64_t i, char text[64]) {
     return text;
 }
 
-/* Counts code points; ignores wide and combining characters. */
-static int eval_columns(const char *text) {
-    int columns = 0;
-    for (; *text; text++) columns += ((unsigned char)*text & 0xC0) != 0x80;
-    return columns;
+/* -- rows -------------------------------------------------------------------------------------- */
+
+/* A class, or behind the classes an average of them. */
+typedef struct class_row {
+    char text[64];
+    int64_t index, support, predicted;
+    const char *name;
+    tr_class_score_t score;
+} class_row_t;
+enum { AVERAGES = 2 };
+
+static const tr_table_column_t class_columns[] = {
+    TR_COLUMN(class_row_t, NULL, "class", CHARS, text, .is_left = true, .width = NAME_COLUMNS),
+    TR_COLUMN(class_row_t, "class", NULL, INT64, index),
+    TR_COLUMN(class_row_t, "name", NULL, STRING, name, .is_optional = true),
+    TR_COLUMN(class_row_t, "precision", "precision", REAL, score.precision, .format = "%.4f"),
+    TR_COLUMN(class_row_t, "recall", "recall", REAL, score.recall, .format = "%.4f", .width = 8),
+    TR_COLUMN(class_row_t, "f1", "F1", REAL, score.f1, .format = "%.4f", .width = 8),
+    TR_COLUMN(class_row_t, "support", "support", INT64, support, .width = 8),
+    TR_COLUMN(class_row_t, "predicted", NULL, INT64, predicted),
+};
+static const tr_table_t class_table = TR_TABLE(class_columns, class_row_t);
+
+/* A target, or behind the targets their mean. */
+typedef struct target_row {
+    char text[64];
+    const char *name; /* NULL: its table gives none */
+    tr_target_score_t score;
+} target_row_t;
+
+static const tr_table_column_t target_columns[] = {
+    TR_COLUMN(target_row_t, NULL, "target", CHARS, text, .is_left = true, .width = NAME_COLUMNS),
+    TR_COLUMN(target_row_t, "name", NULL, STRING, name, .is_optional = true),
+    TR_COLUMN(target_row_t, "mse", "MSE", REAL, score.mse, .format = "%.6g", .missing = "nan",
+              .width = 11),
+    TR_COLUMN(target_row_t, "mae", "MAE", REAL, score.mae, .format = "%.6g", .missing = "nan",
+              .width = 11),
+    TR_COLUMN(target_row_t, "r2", "R2", REAL, score.r2, .format = "%.4f", .width = 8),
+};
+static const tr_table_t target_table = TR_TABLE(target_columns, target_row_t);
+
+static tr_status_t eval_fill_classes(eval_t *e) {
+    const tr_class_counts_t *c = e->scores.classes;
+    const char *const *names = tr_class_names(&e->t.s->info);
+    class_row_t *row = NULL;
+    TR_TRY(tr_alloc((size_t)(c->classes + AVERAGES) * sizeof *row, "scores of classes", &row));
+    e->classes = row;
+    for (int64_t i = 0; i < c->classes; i++, row++) {
+        *row = (class_row_t){.index = i,
+                             .support = c->support[i],
+                             .predicted = c->predicted[i],
+                             .name = names && i < e->t.s->info.classes ? names[i] : NULL,
+                             .score = tr_class_score(c, i)};
+        eval_class_text(e, i, row->text);
+    }
+    for (int weighted = 0; weighted < AVERAGES; weighted++, row++)
+        *row = (class_row_t){.text = "macro average",
+                             .support = (int64_t)e->scores.outcome.terms,
+                             .score = tr_class_mean(c, weighted)};
+    strcpy(row[-1].text, "weighted average");
+    return TR_OK;
 }
+
+static tr_status_t eval_fill_targets(eval_t *e) {
+    const tr_target_sums_t *t = e->scores.targets;
+    const bool has_names = e->table.has_header && e->table.targets.count == t->targets;
+    TR_TRY(
+        tr_alloc((size_t)(t->targets + 1) * sizeof *e->targets, "scores of targets", &e->targets));
+    for (int64_t k = 0; k <= t->targets; k++) {
+        const bool is_mean = k == t->targets;
+        target_row_t *row = &e->targets[k];
+        *row = (target_row_t){.name = has_names && !is_mean ? e->table.targets.name[k] : NULL,
+                              .score = is_mean ? tr_target_mean(t) : tr_target_score(t, k)};
+        if (row->name)
+            tr_snprintf(row->text, sizeof row->text, "%.*s", (int)tr_utf8_bytes(row->name, 60),
+                        row->name);
+        else
+            tr_snprintf(row->text, sizeof row->text, is_mean ? "mean" : "%lld", (long long)k);
+    }
+    return TR_OK;
+}
+
+/* -- text -------------------------------------------------------------------------------------- */
 
 static void eval_print_name(const eval_t *e, const char *text) {
-    printf("%s%*s", text, e->name_columns - eval_columns(text), "");
-}
-
-static void eval_print_score(const eval_t *e, const char *name, const tr_class_score_t *score,
-                             int64_t support) {
-    eval_print_name(e, name);
-    printf(" %9.4f %9.4f %9.4f %9lld\n", score->precision, score->recall, score->f1,
-           (long long)support);
+    printf("%s%*s", text, e->name_columns - tr_text_columns(text), "");
 }
 
 static void eval_print_matrix(const eval_t *e) {
@@ -89,24 +160,23 @@ static void eval_print_matrix(const eval_t *e) {
     printf("\n");
 }
 
-/* The scores of each class. Sets the width of names for this and the next table. */
-static void eval_print_classes(eval_t *e) {
-    const tr_class_counts_t *c = e->scores.classes;
-    const tr_class_score_t macro = tr_class_mean(c, false), weighted = tr_class_mean(c, true);
-    char text[64];
-    for (int64_t i = 0; i < c->classes; i++) {
-        const int columns = eval_columns(eval_class_text(e, i, text));
-        if (columns > e->name_columns) e->name_columns = columns;
+/* The classes, or those of them that occur or were predicted, and their averages. Sets the width of
+ * names for this and the next table. */
+static tr_status_t eval_print_classes(eval_t *e) {
+    const int64_t classes = e->scores.classes->classes;
+    class_row_t *shown = NULL;
+    size_t count = 0;
+    TR_TRY(tr_alloc((size_t)(classes + AVERAGES) * sizeof *shown, "table of classes", &shown));
+    for (int64_t i = 0; i < classes + AVERAGES; i++) {
+        const class_row_t *row = &e->classes[i];
+        if (row->support + row->predicted > 0) shown[count++] = *row;
+        if (i < classes && tr_text_columns(row->text) > e->name_columns)
+            e->name_columns = tr_text_columns(row->text);
     }
-    printf("\n%-*s %9s %9s %9s %9s\n", e->name_columns, "class", "precision", "recall", "F1",
-           "support");
-    for (int64_t i = 0; i < c->classes; i++) {
-        const tr_class_score_t score = tr_class_score(c, i);
-        if (c->support[i] + c->predicted[i] > 0)
-            eval_print_score(e, eval_class_text(e, i, text), &score, c->support[i]);
-    }
-    eval_print_score(e, "macro average", &macro, (int64_t)e->scores.outcome.terms);
-    eval_print_score(e, "weighted average", &weighted, (int64_t)e->scores.outcome.terms);
+    printf("\n");
+    cmd_table_print(&class_table, shown, count);
+    tr_free(&shown);
+    return TR_OK;
 }
 
 /* What is most often taken for what. */
@@ -127,36 +197,7 @@ static void eval_print_pairs(const eval_t *e) {
     }
 }
 
-/* The name of target `k` in its table; NULL: it has none. */
-static const char *eval_target_name(const eval_t *e, int64_t k) {
-    const bool has_names =
-        e->table.has_header && e->table.targets.count == e->scores.targets->targets;
-    return has_names ? e->table.targets.name[k] : NULL;
-}
-
-static void eval_print_targets(eval_t *e) {
-    const tr_target_sums_t *t = e->scores.targets;
-    for (int64_t k = 0; k < t->targets; k++) {
-        const int columns = eval_columns(eval_target_name(e, k) ? eval_target_name(e, k) : "");
-        if (columns > e->name_columns) e->name_columns = columns;
-    }
-    printf("\n%-*s %12s %12s %9s\n", e->name_columns, "target", "MSE", "MAE", "R2");
-    for (int64_t k = 0; k <= t->targets; k++) {
-        const bool is_mean = k == t->targets;
-        const tr_target_score_t score = is_mean ? tr_target_mean(t) : tr_target_score(t, k);
-        const char *name = is_mean ? "mean" : eval_target_name(e, k);
-        char number[32];
-        snprintf(number, sizeof number, "%lld", (long long)k);
-        eval_print_name(e, name ? name : number);
-        printf(" %12.6g %12.6g", fabs(score.mse), fabs(score.mae)); /* NaN without its sign */
-        if (isnan(score.r2))
-            printf(" %9s\n", "-");
-        else
-            printf(" %9.4f\n", score.r2);
-    }
-}
-
-static void eval_print(eval_t *e) {
+static tr_status_t eval_print(eval_t *e) {
     const tr_session_t *s = e->t.s;
     const tr_eval_outcome_t *o = &e->scores.outcome;
     printf("weights   %s", e->t.weights_path);
@@ -181,7 +222,7 @@ static void eval_print(eval_t *e) {
         if (*e->scores.classes->unclear > 0)
             printf("not finite: the outputs of %lld samples, counted as wrong\n",
                    (long long)*e->scores.classes->unclear);
-        eval_print_classes(e);
+        TR_TRY(eval_print_classes(e));
         if (e->scores.classes->classes <= MATRIX_CLASSES)
             eval_print_matrix(e);
         else
@@ -190,8 +231,10 @@ static void eval_print(eval_t *e) {
         if (s->preprocess->target.mean.count > 0)
             printf("          on normalised targets; the scores below are in the units of the "
                    "data\n");
-        eval_print_targets(e);
+        printf("\n");
+        cmd_table_print(&target_table, e->targets, (size_t)e->scores.targets->targets + 1);
     }
+    return TR_OK;
 }
 
 /* -- JSON -------------------------------------------------------------------------------------- */
@@ -201,26 +244,11 @@ static json_t *eval_score_json(const tr_class_score_t *score) {
                      "f1", score->f1);
 }
 
-static json_t *eval_target_json(const tr_target_score_t *score) {
-    return json_pack("{s:o, s:o, s:o}", "mse", tr_json_finite(score->mse), "mae",
-                     tr_json_finite(score->mae), "r2", tr_json_finite(score->r2));
-}
-
 static void eval_add_classes(const eval_t *e, json_t *out) {
     const tr_class_counts_t *c = e->scores.classes;
-    const char *const *names = tr_class_names(&e->t.s->info);
-    const tr_class_score_t macro = tr_class_mean(c, false), weighted = tr_class_mean(c, true);
-    json_t *classes = json_array(), *matrix = c->pairs ? json_array() : NULL;
-    for (int64_t i = 0; i < c->classes; i++) {
-        const tr_class_score_t score = tr_class_score(c, i);
-        json_t *o = eval_score_json(&score);
-        json_object_set_new(o, "class", json_integer(i));
-        if (names && i < e->t.s->info.classes)
-            json_object_set_new(o, "name", json_string(names[i]));
-        json_object_set_new(o, "support", json_integer(c->support[i]));
-        json_object_set_new(o, "predicted", json_integer(c->predicted[i]));
-        json_array_append_new(classes, o);
-        if (!matrix) continue;
+    const class_row_t *averages = &e->classes[c->classes];
+    json_t *matrix = c->pairs ? json_array() : NULL;
+    for (int64_t i = 0; i < c->classes && matrix; i++) {
         json_t *row = json_array();
         for (int64_t k = 0; k < c->classes; k++)
             json_array_append_new(row, json_integer(c->pairs[i * c->classes + k]));
@@ -232,9 +260,10 @@ static void eval_add_classes(const eval_t *e, json_t *out) {
         json_object_set_new(out, "topk_accuracy", tr_json_finite(e->scores.outcome.topk));
     }
     json_object_set_new(out, "not_finite", json_integer(*c->unclear));
-    json_object_set_new(out, "macro", eval_score_json(&macro));
-    json_object_set_new(out, "weighted", eval_score_json(&weighted));
-    json_object_set_new(out, "classes", classes);
+    json_object_set_new(out, "macro", eval_score_json(&averages[0].score));
+    json_object_set_new(out, "weighted", eval_score_json(&averages[1].score));
+    json_object_set_new(out, "classes",
+                        tr_table_json(&class_table, e->classes, (size_t)c->classes));
     if (matrix) json_object_set_new(out, "confusion", matrix);
 }
 
@@ -256,17 +285,9 @@ static tr_status_t eval_write_json(const eval_t *e, const char *path) {
     } else if (e->scores.classes) {
         eval_add_classes(e, o);
     } else {
-        const tr_target_score_t mean = tr_target_mean(e->scores.targets);
-        json_t *targets = json_array();
-        for (int64_t k = 0; k < e->scores.targets->targets; k++) {
-            const tr_target_score_t score = tr_target_score(e->scores.targets, k);
-            json_t *target = eval_target_json(&score);
-            if (eval_target_name(e, k))
-                json_object_set_new(target, "name", json_string(eval_target_name(e, k)));
-            json_array_append_new(targets, target);
-        }
-        json_object_set_new(o, "mean", eval_target_json(&mean));
-        json_object_set_new(o, "targets", targets);
+        const size_t targets = (size_t)e->scores.targets->targets;
+        json_object_set_new(o, "mean", tr_table_object(&target_table, &e->targets[targets]));
+        json_object_set_new(o, "targets", tr_table_json(&target_table, e->targets, targets));
     }
     return cmd_json_write(o, path);
 }
@@ -292,13 +313,17 @@ static tr_status_t eval_run(void *options) {
         e.is_selected = tr_trained_is_selected_on(&e.t, e.split);
         if (e.scores.targets && columns)
             status = tr_columns_from_json(columns, e.t.weights_path, &e.table);
-        if (status == TR_OK && !cmd_json_is_stdout(o->json)) eval_print(&e);
+        if (status == TR_OK && e.scores.classes) status = eval_fill_classes(&e);
+        if (status == TR_OK && e.scores.targets) status = eval_fill_targets(&e);
+        if (status == TR_OK && !cmd_json_is_stdout(o->json)) status = eval_print(&e);
         if (status == TR_OK && o->json) status = eval_write_json(&e, o->json);
     }
     status = tr_world_agree(e.t.world, status);
 done:
     tr_trained_scores_free(&e.scores);
     tr_columns_free(&e.table);
+    tr_free(&e.classes);
+    tr_free(&e.targets);
     return cmd_trained_close(&e.t, status);
 }
 

@@ -269,9 +269,9 @@ steps = 2
 INI
 call 0 import csv wide.csv wide.h5 &&
     call 0 wide.ini run.dir=wide &&
-    call 0 eval wide.ini wide data.test=wide.h5:train && grep -q '^class \{37\}precision' out &&
-    grep -q '^0 Kühl \{39\}[01]\.' out && grep -q '^1 a class with a name that is rather long \{4\}[01]\.' out &&
-    grep -q '^2 cat \{40\}[01]\.' out && grep -q '^3 dog \{40\}[01]\.' out
+    call 0 eval wide.ini wide data.test=wide.h5:train && grep -q '^class \{38\}precision' out &&
+    grep -q '^0 Kühl \{40\}[01]\.' out && grep -q '^1 a class with a name that is rather long \{5\}[01]\.' out &&
+    grep -q '^2 cat \{41\}[01]\.' out && grep -q '^3 dog \{41\}[01]\.' out
 ok $? "columns are aligned with long names"
 
 "$TRAINER" import synthetic images few.h5 --samples 30 --shape 8x8x1 >out 2>&1 &&
