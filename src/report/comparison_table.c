@@ -2,6 +2,7 @@
 #include "comparison_table.h"
 #include "html.h"
 #include "base/json_text.h"
+#include "base/table.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -143,13 +144,6 @@ static void cell_write(const table_t *t, int column, size_t group, tr_str_t *out
 
 /* -- terminal ---------------------------------------------------------------------------------- */
 
-/* Code points; wide and combining characters count as one. */
-static int text_columns(const char *text) {
-    int columns = 0;
-    for (; *text; text++) columns += ((unsigned char)*text & 0xC0) != 0x80;
-    return columns;
-}
-
 static int table_width(const table_t *t) {
     int width = 2;
     for (int i = 0; i < t->count; i++)
@@ -174,7 +168,7 @@ static void table_fit(table_t *t, int columns) {
 
 static void table_print_cell(const column_t *column, const char *text, bool is_last,
                              tr_str_t *out) {
-    int columns = text_columns(text);
+    int columns = tr_text_columns(text);
     const char *end = text + strlen(text);
     if (columns > column->width) { /* a name: its end, where numbers are */
         for (; columns > column->width - 2; columns--) do
@@ -220,29 +214,14 @@ static bool entry_failed(const tr_entry_t *e) {
     return e->state.kind == TR_RUN_FAILED && e->record->reason[0];
 }
 
-/* As lines of at most `columns`. */
-static void text_wrap(const char *text, int columns, tr_str_t *out) {
-    int at = 0;
-    while (*text) {
-        const size_t bytes = strcspn(text, " ");
-        if (at > 0 && columns > 0 && at + 1 + (int)bytes > columns)
-            tr_str_append(out, "\n"), at = 0;
-        if (at > 0) tr_str_append(out, " "), at++;
-        tr_str_append_bytes(out, text, bytes);
-        at += (int)bytes;
-        text += bytes + (text[bytes] == ' ');
-    }
-    tr_str_append(out, "\n");
-}
-
 void tr_comparison_print(const tr_comparison_t *c, int columns, tr_str_t *out) {
     table_t t = table_of(c);
     tr_str_t words = {0}, cell = {0};
-    for (int i = 0; i < t.count; i++) t.column[i].width = text_columns(t.column[i].title);
+    for (int i = 0; i < t.count; i++) t.column[i].width = tr_text_columns(t.column[i].title);
     for (size_t g = 0; g < c->groups.count; g++)
         for (int i = 0; i < t.count; i++) {
             cell_write(&t, i, g, &cell);
-            const int width = cell.text ? text_columns(cell.text) : 0;
+            const int width = cell.text ? tr_text_columns(cell.text) : 0;
             if (width > t.column[i].width) t.column[i].width = width;
             tr_str_free(&cell);
         }
@@ -270,13 +249,13 @@ void tr_comparison_print(const tr_comparison_t *c, int columns, tr_str_t *out) {
         }
     if (first[0] == ',') tr_str_append(&words, ".");
     tr_str_append(out, "\n");
-    if (words.text) text_wrap(words.text, columns, out);
+    if (words.text) tr_text_wrap(words.text, columns, out);
     tr_str_free(&words);
     for (size_t i = 0; i < c->entries.count; i++) {
         const tr_entry_t *e = &c->entries.data[i];
         if (!entry_failed(e)) continue;
         tr_str_printf(&words, "%s %s: %s", e->record->name, e->state.text, e->record->reason);
-        if (words.text) text_wrap(words.text, columns, out);
+        if (words.text) tr_text_wrap(words.text, columns, out);
         tr_str_free(&words);
     }
 }
