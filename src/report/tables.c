@@ -1,54 +1,61 @@
 /* scaling.csv and summary.json. */
 #include "losses.h"
 #include "base/json_text.h"
+#include "base/table.h"
 #include "tables.h"
 
 #include <math.h>
 #include <stdlib.h>
 
+/* What files say of a point. */
+typedef struct {
+    tr_point_t point;
+    const char *kind, *mode;
+    double comm; /* exposed communication, ms: measured, of a prediction predicted */
+    int repeats;
+} point_row_t;
+
+static point_row_t point_row(const tr_sweep_t *sweep, const tr_point_t *p) {
+    return (point_row_t){.point = *p,
+                         .kind = tr_kind_name(p->kind),
+                         .mode = tr_mode_name(sweep->mode),
+                         .comm = p->kind == TR_KIND_PREDICTED ? p->predicted_comm
+                                                              : p->times.comm_exposed,
+                         .repeats = (int)p->runs.count};
+}
+
+#define POINT(key, type, member, ...) TR_COLUMN(point_row_t, key, NULL, type, member, __VA_ARGS__)
+
 /* -- scaling.csv ------------------------------------------------------------------------------- */
 
-static const char columns[] =
-    "kind,mode,nodes,ranks,batch_global,step_ms_median,step_ms_p95,compute_ms,comm_exposed_ms,"
-    "data_stall_ms,checkpoint_ms,samples_per_sec,efficiency,speedup,predicted_step_ms,"
-    "predicted_efficiency\n";
-
-static void csv_append_count(tr_str_t *out, int64_t value) {
-    if (value)
-        tr_str_printf(out, ",%lld", (long long)value);
-    else
-        tr_str_append(out, ",");
-}
-
-static void csv_append_row(const tr_sweep_t *sweep, const tr_point_t *p, tr_str_t *out) {
-    const tr_step_times_t *t = &p->times;
-    const double comm = p->kind == TR_KIND_PREDICTED ? p->predicted_comm : t->comm_exposed;
-    const double numbers[] = {t->step,
-                              t->p95,
-                              t->compute,
-                              comm,
-                              t->data_stall,
-                              t->checkpoint,
-                              t->samples_per_sec,
-                              p->efficiency,
-                              p->speedup,
-                              p->predicted_step.expected,
-                              p->predicted_efficiency.expected};
-    tr_str_printf(out, "%s,%s", tr_kind_name(p->kind), tr_mode_name(sweep->mode));
-    csv_append_count(out, p->nodes);
-    csv_append_count(out, p->ranks);
-    csv_append_count(out, p->batch);
-    for (size_t i = 0; i < TR_COUNT(numbers); i++)
-        tr_str_printf(out, isfinite(numbers[i]) ? ",%.6g" : ",", numbers[i]);
-    tr_str_append(out, "\n");
-}
+static const tr_table_column_t csv_columns[] = {
+    POINT("kind", STRING, kind),
+    POINT("mode", STRING, mode),
+    POINT("nodes", INT64, point.nodes, .zero_is_missing = true),
+    POINT("ranks", INT64, point.ranks, .zero_is_missing = true),
+    POINT("batch_global", INT64, point.batch, .zero_is_missing = true),
+    POINT("step_ms_median", REAL, point.times.step),
+    POINT("step_ms_p95", REAL, point.times.p95),
+    POINT("compute_ms", REAL, point.times.compute),
+    POINT("comm_exposed_ms", REAL, comm),
+    POINT("data_stall_ms", REAL, point.times.data_stall),
+    POINT("checkpoint_ms", REAL, point.times.checkpoint),
+    POINT("samples_per_sec", REAL, point.times.samples_per_sec),
+    POINT("efficiency", REAL, point.efficiency),
+    POINT("speedup", REAL, point.speedup),
+    POINT("predicted_step_ms", REAL, point.predicted_step.expected),
+    POINT("predicted_efficiency", REAL, point.predicted_efficiency.expected),
+};
+static const tr_table_t csv_table = TR_TABLE(csv_columns, point_row_t);
 
 tr_status_t tr_tables_csv(const tr_study_t *study, tr_str_t *out) {
-    tr_str_append(out, columns);
+    tr_table_csv(&csv_table, NULL, 0, true, out);
     for (size_t i = 0; i < study->sweeps->count; i++) {
         const tr_sweep_t *sweep = &study->sweeps->data[i];
-        for (size_t p = 0; p < sweep->points.count; p++)
-            csv_append_row(sweep, &sweep->points.data[p], out);
+        for (size_t p = 0; p < sweep->points.count; p++) {
+            const point_row_t row = point_row(sweep, &sweep->points.data[p]);
+            tr_table_csv(&csv_table, &row, 1, false, out);
+        }
     }
     return out->status;
 }
@@ -93,27 +100,34 @@ static json_t *run_json(const tr_record_t *r) {
     return out;
 }
 
-static json_t *band_json(const tr_predicted_t *b) {
-    return json_pack("{s:o, s:o, s:o}", "low", tr_json_finite(b->low), "expected",
-                     tr_json_finite(b->expected), "high", tr_json_finite(b->high));
-}
+#define PREDICTED(key, member) POINT(key, REAL, point.member, .is_optional = true)
+static const tr_table_column_t point_columns[] = {
+    POINT("kind", STRING, kind),
+    POINT("nodes", INT64, point.nodes, .zero_is_missing = true),
+    POINT("ranks", INT64, point.ranks, .zero_is_missing = true),
+    POINT("batch_global", INT64, point.batch, .zero_is_missing = true),
+    POINT("micro_batch", INT64, point.micro_batch, .zero_is_missing = true),
+    POINT("repeats", INT, repeats),
+    POINT("step_ms_min", REAL, point.step_min),
+    POINT("step_ms_max", REAL, point.step_max),
+    POINT("efficiency", REAL, point.efficiency),
+    POINT("speedup", REAL, point.speedup),
+    PREDICTED("predicted_step_ms.low", predicted_step.low),
+    PREDICTED("predicted_step_ms.expected", predicted_step.expected),
+    PREDICTED("predicted_step_ms.high", predicted_step.high),
+    PREDICTED("predicted_efficiency.low", predicted_efficiency.low),
+    PREDICTED("predicted_efficiency.expected", predicted_efficiency.expected),
+    PREDICTED("predicted_efficiency.high", predicted_efficiency.high),
+    PREDICTED("predicted_comm_exposed_ms", predicted_comm),
+};
+static const tr_table_t point_table = TR_TABLE(point_columns, point_row_t);
 
 static json_t *point_json(const tr_sweep_t *sweep, const tr_point_t *p) {
+    const point_row_t row = point_row(sweep, p);
     tr_losses_t losses;
-    json_t *out = json_pack(
-        "{s:s, s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:o, s:o}", "kind", tr_kind_name(p->kind),
-        "nodes", json_count_or_null(p->nodes), "ranks", json_count_or_null(p->ranks),
-        "batch_global", json_count_or_null(p->batch), "micro_batch",
-        json_count_or_null(p->micro_batch), "repeats", (int)p->runs.count, "step_ms_min",
-        tr_json_finite(p->step_min), "step_ms_max", tr_json_finite(p->step_max), "efficiency",
-        tr_json_finite(p->efficiency), "speedup", tr_json_finite(p->speedup));
+    json_t *out = tr_table_object(&point_table, &row);
     json_object_update_new(out, times_json(&p->times));
     json_object_update_new(out, spread_json(&p->spread));
-    if (isfinite(p->predicted_step.expected)) {
-        json_object_set_new(out, "predicted_step_ms", band_json(&p->predicted_step));
-        json_object_set_new(out, "predicted_efficiency", band_json(&p->predicted_efficiency));
-        json_object_set_new(out, "predicted_comm_exposed_ms", tr_json_finite(p->predicted_comm));
-    }
     if (!tr_losses_of(sweep, p, &losses)) return out;
     json_t *by_cause = json_object();
     for (int c = 0; c < TR_CAUSES; c++)
