@@ -23,8 +23,9 @@ typedef enum { TR_LOG_ERROR, TR_LOG_WARN, TR_LOG_INFO, TR_LOG_DEBUG } tr_log_lev
  */
 typedef void (*tr_log_sink_fn)(void *self, tr_log_level_t level, const char *line);
 
-/* Lines above `level` are dropped. The default is TR_LOG_INFO. The progress line has that level. */
-void tr_log_set_level(tr_log_level_t level);
+/* Lines above `level` are dropped. The default is TR_LOG_INFO. The progress line has that level.
+ * Returns the level before. */
+tr_log_level_t tr_log_set_level(tr_log_level_t level);
 bool tr_log_shows(tr_log_level_t level);
 void tr_log_set_rank(int rank, int size, const char *host);
 void tr_log_set_sink(tr_log_sink_fn sink, void *self);

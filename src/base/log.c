@@ -40,8 +40,8 @@ static void *sink_self;
 static int files[MAX_FILES];
 static int file_count;
 
-void tr_log_set_level(tr_log_level_t level) {
-    atomic_store(&max_level, (int)level);
+tr_log_level_t tr_log_set_level(tr_log_level_t level) {
+    return (tr_log_level_t)atomic_exchange(&max_level, (int)level);
 }
 
 bool tr_log_shows(tr_log_level_t level) {

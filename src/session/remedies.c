@@ -1,5 +1,6 @@
 /* Plans of a training run with other keys. */
 #include "remedies.h"
+#include "trainer/log.h"
 #include "trainer/session.h"
 
 #include <stdio.h>
@@ -179,7 +180,9 @@ static tr_status_t remedies_add_all(remedies_t *r) {
 tr_status_t tr_remedies_plan(const tr_config_t *config, int size, tr_device_t *device,
                              tr_remedies_t *out) {
     remedies_t r = {.config = config, .size = size, .device = device, .out = out};
+    const tr_log_level_t level = tr_log_set_level(TR_LOG_ERROR); /* of what is only tried */
     const tr_status_t status = remedies_add_all(&r);
+    tr_log_set_level(level);
     tr_str_free(&r.used);
     return status;
 }

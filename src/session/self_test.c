@@ -77,11 +77,10 @@ static tr_status_t self_test_compare(tr_session_t *s, tr_device_t *reference,
     return TR_OK;
 }
 
-/* The session's programs on the device, for two samples at most, and for one rank. */
+/* The session's programs on the device, for few samples, and for one rank. */
 static tr_status_t self_test_open(const tr_session_t *s, tr_device_t *device, tr_session_t **out) {
     tr_session_params_t params = s->params;
-    tr_log_level_t level = TR_LOG_DEBUG;
-    while (level > TR_LOG_ERROR && !tr_log_shows(level)) level--;
+    const int64_t batch = s->data.batch_size;
     params.device = device;
     params.rank = 0;
     params.size = 1;
@@ -89,9 +88,12 @@ static tr_status_t self_test_open(const tr_session_t *s, tr_device_t *device, tr
     params.inputs = &s->info; /* no data are read */
     params.trained_preprocess = s->preprocess;
     params.order = NULL;
-    params.micro_batch = s->data.batch_size % 2 == 0 ? 2 : 1;
+    /* one sample alone is no batch for batch normalisation */
+    for (params.micro_batch = 2; params.micro_batch < batch && batch % params.micro_batch != 0;)
+        params.micro_batch++;
+    if (params.micro_batch > batch) params.micro_batch = batch;
     params.precision = (tr_precision_t)s->main.precision;
-    tr_log_set_level(TR_LOG_ERROR); /* the session itself will say it */
+    const tr_log_level_t level = tr_log_set_level(TR_LOG_ERROR); /* the session itself says it */
     const tr_status_t status = tr_session_create(s->config, NULL, &params, out);
     tr_log_set_level(level);
     return status;

@@ -32,10 +32,10 @@ every = 3
 INI
 call 0 net.ini run.dir=run && [ -e run/checkpoints/step-00000003 ] && [ -e run/checkpoints/step-00000006 ]
 ok $? "a run to evaluate"
-ok_keys summary run/summary.json
-ok_keys metrics run/metrics.jsonl
+ok_keys summary run/summary.json "$at_times"
+ok_keys metrics run/metrics.jsonl "$at_times"
 ok_keys sessions run/sessions.jsonl
-ok_keys checkpoint run/checkpoints/step-00000006/state.json config
+ok_keys checkpoint run/checkpoints/step-00000006/state.json
 
 call 0 eval net.ini run/checkpoints/step-00000006 --json one.json && cp out one && names out '^weights' step-00000006 6
 ok $? "eval of a checkpoint"

@@ -29,7 +29,7 @@ grep -Eq '^CPU or GPU: CPU: .* 2 x (t4|h100) ' out
 ok $? "a short run needs no GPU"
 plan 0 --gpu h100 --price 3.50 --ranks 2 --json g.json && grep -Eq '^h100 +2 +3.50 ' out && grep -q '^CPU or GPU: ' out
 ok $? "beside the plan of a GPU"
-ok_keys plan_gpu g.json config
+ok_keys plan_gpu g.json
 # 3.2e9 samples with products of 4000 x 4000: days on a CPU
 plan 0 --price h100=3.50 train.steps=100000000 model.layers="flatten, linear 4000, relu, linear 4000, relu, linear 4" &&
     grep -Eq '^CPU or GPU: GPU: ' out

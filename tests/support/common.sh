@@ -95,8 +95,9 @@ json() {
 a, b = [json.load(open(f)) for f in (sys.argv[1:] * 2)[:2]]
 sys.exit(0 if $1 else 1)" "${@:2}"
 }
-# ok_keys NAME FILE [NAMES]: the keys of FILE are those that tests/golden/keys/NAME lists. NAMES: see json_keys.py.
+# ok_keys NAME FILE [LEFT_OUT]: the keys of FILE are those that tests/golden/keys/NAME lists. LEFT_OUT: json_keys.py.
 # KEYS=write: lists them anew, after a change that is meant.
+at_times='mfu|tflops|(cpu|gpu|rss|compute|data_stall|wait|slowest|mem)_.*' # of a run: by intervals of time
 ok_keys() {
     local listed=$TRAINER_ROOT/tests/golden/keys/$1
     command -v python3 >/dev/null || { skip "the keys of $1" "no python3"; return; }

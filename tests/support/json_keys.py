@@ -1,5 +1,6 @@
 """The keys of JSON files, one path a line, sorted: "rows[].step_sec". Lines of JSON (.jsonl) count together. A second argument
-is a regular expression: what an object holds below a path that it matches whole is not listed, for keys that are names of data."""
+is a regular expression: a path that it matches whole is not listed, nor what is below it: names of data, what depends on times.
+"""
 import json
 import re
 import sys
@@ -9,11 +10,12 @@ def paths(value, path, names):
     if isinstance(value, list):
         for item in value:
             yield from paths(item, path + "[]", names)
-    elif isinstance(value, dict) and not re.fullmatch(names, path):
+    elif isinstance(value, dict):
         for key, item in value.items():
             below = f"{path}.{key}" if path else key
-            yield below
-            yield from paths(item, below, names)
+            if not re.fullmatch(names, below):
+                yield below
+                yield from paths(item, below, names)
 
 
 text = open(sys.argv[1], encoding="utf-8").read()

@@ -27,9 +27,9 @@ run 3 net.ini run.dir=plain train.valid_every=4 checkpoint.every=4 data.valid_fr
     run 3 net.ini run.dir=traced train.valid_every=4 checkpoint.every=4 data.valid_fraction=0.2 profile.steps=4:12 &&
     names out "4 & 12 & 80 %" && [ "$(state plain)" = "$(state traced)" ] && [ ! -e plain/profile ]
 ok $? "a profile changes no bit, and the log has it"
-ok_keys profile traced/profile/profile.json 'advice\[\]'
-ok_keys summary_ranks traced/summary.json
-ok_keys metrics_ranks traced/metrics.jsonl
+ok_keys profile traced/profile/profile.json 'advice\[\]\..*'
+ok_keys summary_ranks traced/summary.json "$at_times"
+ok_keys metrics_ranks traced/metrics.jsonl "$at_times"
 timelines traced/profile 3 4 12
 ok $? "three timelines: tracks, steps and buckets agree"
 grep -q '"cat":"snapshot"' traced/profile/trace-r0000.json &&
