@@ -171,8 +171,7 @@ typedef struct {
                               double *dst);
     /*
      * For data sets with has_missing: missing values of x become `mean`, one number for all
-     * channels, or one per channel; none: 0. Copied. Called once, before the samples of a run are
-     * read.
+     * channels, or one per channel; none: 0. Copied. Not while samples are read.
      */
     tr_status_t (*set_fill)(tr_dataset_t *dataset, const tr_floats_t *mean);
     /* Optional: opens the inputs only (prediction). NULL: `open` is used. */

@@ -213,20 +213,25 @@ static tr_status_t remove_tree(const char *path, bool *out_left) {
     if (unlink(path) == 0 || errno == ENOENT) return TR_OK;
     if (errno == EBUSY && is_held_file(path)) return *out_left = true, TR_OK;
     if (errno != EISDIR && errno != EPERM) return tr_io_fail("remove", path, errno);
-    DIR *d = opendir(path);
-    if (!d) return tr_io_fail("open", path, errno);
-    tr_status_t status = TR_OK;
-    for (struct dirent *e; status == TR_OK && (e = readdir(d));) {
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
-        char inner[4096];
-        status = tr_path_join(path, e->d_name, inner);
-        if (status == TR_OK) status = remove_tree(inner, &has_left);
+    /* A file that NFS renames during a pass is seen in the next one. */
+    for (int pass = 0; pass < 2 && !has_left; pass++) {
+        DIR *d = opendir(path);
+        if (!d) return tr_io_fail("open", path, errno);
+        tr_status_t status = TR_OK;
+        for (struct dirent *e; status == TR_OK && (e = readdir(d));) {
+            if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
+            char inner[4096];
+            status = tr_path_join(path, e->d_name, inner);
+            if (status == TR_OK) status = remove_tree(inner, &has_left);
+        }
+        closedir(d);
+        TR_TRY(status);
+        if (has_left) break;
+        if (rmdir(path) == 0 || errno == ENOENT) return TR_OK;
+        if (errno != ENOTEMPTY || pass == 1) return tr_io_fail("remove", path, errno);
     }
-    closedir(d);
-    TR_TRY(status);
-    *out_left = *out_left || has_left;
-    return has_left || rmdir(path) == 0 || errno == ENOENT ? TR_OK
-                                                           : tr_io_fail("remove", path, errno);
+    *out_left = true;
+    return TR_OK;
 }
 
 tr_status_t tr_remove_tree(const char *path) {

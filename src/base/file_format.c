@@ -92,10 +92,12 @@ static const struct {
       "In Python: h5py.File('OUT.h5', 'w')['x'] = numpy.load(@)"}},
 };
 
-/* The magic numbers of bzip2 and of Arrow streams are short: what follows them is examined, too. */
+/* The magic numbers of bzip2 and Parquet, which are text, and of Arrow streams are short: what
+ * follows them is examined, too. */
 static bool format_goes_on(const char *magic, const unsigned char *b, size_t count) {
     if (*magic == 'B')
         return count >= 10 && b[3] >= '1' && b[3] <= '9' && !memcmp(b + 4, "1AY&SY", 6);
+    if (strcmp(magic, "PAR1") == 0) return count < 5 || b[4] < ' ';
     if (magic[0] == '\xff' && magic[1] == '\xff')
         return count >= 12 && b[4] % 8 == 0 && b[6] == 0 && b[7] == 0 && b[8] == 16;
     return true;

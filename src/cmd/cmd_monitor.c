@@ -110,12 +110,14 @@ static const tr_table_t table = TR_TABLE(columns, monitor_row_t);
 static int monitor_take(monitor_row_t rows[MOST_ROWS], cpu_ticks_t *before) {
     tr_gpu_sample_t samples[MOST_ROWS];
     const int count = monitor_sample(samples, before);
+    char now[32];
+    tr_clock_iso8601(now);
     for (int i = 0; i < count; i++) {
         monitor_row_t *row = &rows[i];
         const bool is_gpu = samples[i].index != NO_GPU;
         *row = (monitor_row_t){.sample = samples[i],
                                .free_bytes = samples[i].total_bytes - samples[i].used_bytes};
-        tr_clock_iso8601(row->time);
+        strcpy(row->time, now);
         tr_snprintf(row->index, sizeof row->index, is_gpu ? "%d" : "cpu", samples[i].index);
         tr_snprintf(row->place, sizeof row->place, is_gpu ? "gpu %d" : "cpu", samples[i].index);
     }

@@ -54,7 +54,7 @@ static bool is_of_rank(const char *entry) {
     tr_snprintf(name, sizeof name, " %.*s ", length, entry);
     /* others: MPIRANK, MPI_RANKID, MPI_LOCALRANKID, MPIRUN_RANK */
     const char *mpi = strstr(name, "MPI");
-    return strstr(names, name) || (mpi && strstr(mpi, "RANK"));
+    return strstr(names, name) || (mpi && (strstr(mpi, "RANK ") || strstr(mpi, "RANKID ")));
 }
 
 bool tr_launch_exists(void) {
@@ -65,11 +65,12 @@ bool tr_launch_exists(void) {
 
 void tr_launch_leave(void) {
     for (char **entry = environ; entry && *entry;) {
-        char name[64];
+        char name[256];
+        const int length = (int)strcspn(*entry, "=");
         const bool is_launcher = is_of_rank(*entry) || strncmp(*entry, "SLURM_STEP", 10) == 0 ||
                                  strncmp(*entry, "SLURM_PROCID=", 13) == 0;
-        tr_snprintf(name, sizeof name, "%.*s", (int)strcspn(*entry, "="), *entry);
-        if (!is_launcher || unsetenv(name) != 0) entry++;
+        tr_snprintf(name, sizeof name, "%.*s", length, *entry);
+        if (!is_launcher || length >= (int)sizeof name || unsetenv(name) != 0) entry++;
     }
 }
 

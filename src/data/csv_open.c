@@ -22,7 +22,7 @@ static tr_status_t csv_check_begin(const char *path, const char *begin, size_t c
         return TR_FAIL(
             TR_ERR_DATA,
             "'%s', line 1: found '%.5s', which tells spreadsheet programs the delimiter; "
-            "expected the names of the columns. Remove the line (tail -n +2 %s "
+            "expected the names of the columns. Remove the line (tail -n +2 '%s' "
             ">table.csv), and give --delimiter '%c'.",
             path, text, path, text[4]);
     return TR_OK;

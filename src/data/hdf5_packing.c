@@ -69,11 +69,11 @@ static bool packing_integers(tr_dtype_t dtype, double *out_least, double *out_mo
 
 /* The number as a value of the array has it; false: none has. The attribute may be of the signed
  * type of an array that is read as unsigned, and of another precision than its floats. */
-static bool packing_stored(const h5_array_t *a, double number, double *out) {
+static bool packing_stored(const h5_array_t *a, const h5_packing_t *p, double number, double *out) {
     double least, most;
     *out = a->dtype == TR_F16 ? (double)tr_float_of_f16(tr_f16_of_float((float)number)) : number;
     if (!packing_integers(a->dtype, &least, &most)) return true;
-    if (number < 0 && least == 0) *out += most + 1;
+    if (number < 0 && p->wraps) *out += most + 1;
     return *out >= least && *out <= most && *out == floor(*out);
 }
 
@@ -82,7 +82,7 @@ static void packing_add_holes(const h5_array_t *a, const numbers_t *numbers, h5_
         double hole;
         if (isnan(numbers->value[i]))
             p->nan_is_hole = tr_dtype_is_float(a->dtype);
-        else if (packing_stored(a, numbers->value[i], &hole))
+        else if (packing_stored(a, p, numbers->value[i], &hole))
             p->hole[p->holes++] = hole;
     }
 }
@@ -94,7 +94,7 @@ static void packing_set_range(const h5_array_t *a, const numbers_t *numbers, int
     double value, least, most;
     const bool are_integers = packing_integers(a->dtype, &least, &most);
     if (numbers->count <= index || (are_integers && p->scales && numbers->are_floats)) return;
-    if (!packing_stored(a, numbers->value[index], &value) || isnan(value)) return;
+    if (!packing_stored(a, p, numbers->value[index], &value) || isnan(value)) return;
     *limit = value;
     p->has_range = true;
 }
@@ -136,8 +136,10 @@ tr_status_t tr_h5_packing_read(h5_array_t *a, h5_packing_t *out) {
                        "finite values that differ: correct or delete them.",
                        a->file->path, a->name, p->scale, p->offset);
     p->scales = p->scale != 1 || p->offset != 0;
-    if (packing_integers(a->dtype, &least, &most) && least < 0 && packing_is_true(a, "_Unsigned"))
+    if (packing_integers(a->dtype, &least, &most) && least < 0 && packing_is_true(a, "_Unsigned")) {
         a->dtype = as_unsigned[a->dtype];
+        p->wraps = true;
+    }
     packing_add_holes(a, &fill, p);
     packing_add_holes(a, &missing, p);
     TR_TRY(packing_read_range(a, p));

@@ -69,12 +69,17 @@ tr_dtype_t tr_h5_part_travels_as(const h5_part_t *part) {
 }
 
 /* How the values of an open array are decoded. */
-static tr_status_t find_packing(h5_array_t *array, const h5_wanted_t *wanted, h5_packing_t *out) {
+static tr_status_t find_packing(h5_array_t *array, const h5_wanted_t *wanted, bool is_first,
+                                h5_packing_t *out) {
     const tr_dtype_t stored = array->dtype;
-    TR_TRY(tr_h5_packing_read(array, out));
-    if (!wanted->stored || (!out->scales && !out->has_holes && array->dtype == stored))
-        return TR_OK;
-    TR_WARN("%s: /%s declares missing or packed values (_FillValue, scale_factor, ...), which the "
+    const tr_status_t status = tr_h5_packing_read(array, out);
+    if (!wanted->stored) return status;
+    if (status != TR_OK && status != TR_ERR_DATA) return status;
+    if (status == TR_OK && !out->scales && !out->has_holes && array->dtype == stored) return TR_OK;
+    if (status != TR_OK) tr_error_clear();
+    if (is_first)
+        TR_WARN(
+            "%s: /%s declares missing or packed values (_FillValue, scale_factor, ...), which the "
             "release that trained these weights did not decode: its values are used as stored. "
             "Train anew to use the decoded ones",
             array->file->path, array->name);
@@ -92,13 +97,14 @@ static tr_status_t open_arrays(h5_part_t *part, const h5_wanted_t *wanted, bool 
     if (status != TR_OK || !*out_found) return status;
     TR_TRY(tr_h5_array_open(&part->file, part->names.x, &part->x));
     TR_TRY(tr_h5_refuse_unallocated(&part->x));
-    if (!part->names.is_tokens) TR_TRY(find_packing(&part->x, wanted, &part->x_packing));
+    if (!part->names.is_tokens)
+        TR_TRY(find_packing(&part->x, wanted, part->first == 0, &part->x_packing));
     if (!part->names.y[0]) return TR_OK;
     part->has_y = true;
     TR_TRY(
         tr_h5_array_open(part->y_file.path ? &part->y_file : &part->file, part->names.y, &part->y));
     TR_TRY(tr_h5_refuse_unallocated(&part->y));
-    TR_TRY(find_packing(&part->y, wanted, &part->y_packing));
+    TR_TRY(find_packing(&part->y, wanted, part->first == 0, &part->y_packing));
     if (part->y.rows == part->x.rows) return TR_OK;
     char remedy[512];
     tr_h5_foreign_rows(part, remedy);

@@ -136,7 +136,10 @@ tr_status_t tr_pictures_below(const char *folder, int32_t label, tr_pictures_t *
     struct stat found;
     tr_snprintf(w.path, sizeof w.path, "%s", folder);
     for (int i = 0; i < ABOVE && strlen(w.path) + 4 < sizeof w.path; i++) {
-        if (stat(w.path, &found) != 0) return tr_io_fail("read the folder", w.path, errno);
+        if (stat(w.path, &found) != 0) { /* folders above need not be readable */
+            if (i > 0) break;
+            return tr_io_fail("read the folder", w.path, errno);
+        }
         place[i] = (place_t){NULL, found.st_dev, found.st_ino};
         if (i > 0) place[i - 1].above = &place[i];
         strcat(w.path, "/..");
@@ -173,8 +176,9 @@ tr_status_t tr_pictures_skip_corrupt(const char *where, tr_pictures_t *pictures)
             picture[kept++] = picture[i];
             continue;
         }
-        /* a build without the library, or too little memory: not the file's fault */
-        if (status == TR_OK && (found[i] == TR_ERR_CONFIG || found[i] == TR_ERR_MEMORY))
+        /* a build without the library, too little memory, the disk: not the file's fault */
+        if (status == TR_OK && (found[i] == TR_ERR_CONFIG || found[i] == TR_ERR_MEMORY ||
+                                found[i] == TR_ERR_IO))
             status = TR_FAIL(found[i], "'%s' could not be read.", picture[i].path);
         if (bad++ < SAID)
             tr_str_printf(&names, "%s'%s'", names.length ? ", " : "", picture[i].path);

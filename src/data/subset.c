@@ -81,7 +81,7 @@ static tr_status_t read_part_exact(tr_dataset_t *dataset, int field, int64_t fir
 
 static tr_status_t fill_part(tr_dataset_t *dataset, const tr_floats_t *mean) {
     const subset_t *self = (const subset_t *)dataset;
-    return self->whole->ops->set_fill(self->whole, mean);
+    return self->whole->ops->set_fill ? self->whole->ops->set_fill(self->whole, mean) : TR_OK;
 }
 
 static void expect_part(tr_dataset_t *dataset, int64_t first, int64_t count) {

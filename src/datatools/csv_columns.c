@@ -86,7 +86,7 @@ static void columns_say_date(const csv_columns_t *columns, int at, const char *p
                 tr_str_append_bytes(out, p, 1);
         tr_str_append(out, "\" : ");
     }
-    tr_str_printf(out, "d[1] OFS d[2]%s } 1' %s >table.csv` makes the columns %s of it",
+    tr_str_printf(out, "d[1] OFS d[2]%s } 1' '%s' >table.csv` makes the columns %s of it",
                   is_triple ? " OFS d[3]" : "", columns->table->path, parts);
 }
 

@@ -74,10 +74,12 @@ tr_status_t tr_csv_header_find(const tr_csv_table_t *table, const tr_import_para
     const tr_status_t status = header_scan(&again, label, field[label], &labels, &recurs);
     const bool are_shared = labels.texts == 0 || (int64_t)labels.names.count < labels.rows;
     *out = status == TR_OK && !recurs && (is_named || (labels.rows > 1 && are_shared));
-    if (*out)
-        TR_INFO("line %lld is read as the names of the columns, because no other row has its label "
-                "'%s'; --header no reads it as data",
-                (long long)tr_csv_line(table->csv), field[label]);
+    const char *const said = "line %lld is read as the names of the columns, because no other row "
+                             "has its label '%s'; --header no reads it as data";
+    if (*out && is_named)
+        TR_INFO(said, (long long)tr_csv_line(table->csv), field[label]);
+    else if (*out)
+        TR_WARN(said, (long long)tr_csv_line(table->csv), field[label]);
     tr_csv_labels_free(&labels);
     tr_csv_close(&again.csv);
     return status;

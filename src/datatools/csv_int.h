@@ -25,6 +25,7 @@ tr_status_t tr_csv_header_find(const tr_csv_table_t *table, const tr_import_para
 typedef struct {
     int column;            /* -1: no labels */
     bool regression;       /* the labels must be regression targets */
+    bool is_chosen;        /* by --label: dates and times such as 2:1 are classes */
     bool numbers, whole;   /* so far: all are numbers; all are integers >= 0 */
     bool is_signed;        /* so far: integers; after tr_csv_labels_end: classes, some below 0 */
     double largest;        /* largest integer >= 0 */

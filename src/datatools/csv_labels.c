@@ -144,12 +144,13 @@ tr_status_t tr_csv_labels_end(csv_labels_t *l, const tr_csv_table_t *t) {
                        "correct the label or remove the row.",
                        t->path, (long long)l->text_line, l->column + 1,
                        (int)tr_utf8_bytes(l->text, 40), l->text);
-    if (l->text && tr_csv_is_date(l->text, &parts))
-        return TR_FAIL(TR_ERR_DATA,
-                       "'%s', line %lld: expected a label in column %d, found the date or time "
-                       "'%.*s': choose another column with --label.",
-                       t->path, (long long)l->text_line, l->column + 1,
-                       (int)tr_utf8_bytes(l->text, 40), l->text);
+    if (l->text && !l->is_chosen && tr_csv_is_date(l->text, &parts))
+        return TR_FAIL(
+            TR_ERR_DATA,
+            "'%s', line %lld: expected a label in column %d, found the date or time "
+            "'%.*s': choose another column with --label, or this one, if these are classes.",
+            t->path, (long long)l->text_line, l->column + 1, (int)tr_utf8_bytes(l->text, 40),
+            l->text);
     if (l->regression && !l->numbers)
         return TR_FAIL(
             TR_ERR_DATA,

@@ -16,7 +16,7 @@ static tr_status_t folders_read(const char *folder, tr_entries_t *out) {
     TR_TRY(tr_entries_read(folder, out));
     for (int i = 0; i < out->count; i++) {
         struct dirent *entry = out->entry[i];
-        if (tr_left_out_kind(entry->d_name) != TR_LEFT_HIDDEN &&
+        if (entry->d_type != DT_REG && tr_left_out_kind(entry->d_name) != TR_LEFT_HIDDEN &&
             tr_path_join(folder, entry->d_name, path) == TR_OK && tr_is_folder(path))
             out->entry[kept++] = entry;
         else

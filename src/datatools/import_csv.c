@@ -149,6 +149,7 @@ static tr_status_t csv_choose_roles(import_t *m, char *const *field) {
     if (m->target.count == 1) label = m->target.data[0];
     if (m->target.count == 1) m->target.count = 0;
     tr_csv_labels_begin(&m->labels, label, label >= 0 && (p->regression || p->target));
+    m->labels.is_chosen = has_label && p->label;
     TR_TRY(csv_each_column(m, field, "--ordinal", p->ordinal, csv_take_category));
     TR_TRY(csv_each_column(m, field, "--one-hot", p->one_hot, csv_take_category));
     if (label >= 0)

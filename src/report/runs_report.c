@@ -31,7 +31,7 @@ static tr_status_t report_write(const tr_runs_report_settings_t *settings,
     for (size_t i = 0; i < sweeps.count; i++) {
         has_scaling |= sweeps.data[i].mode != TR_MODE_NONE;
         tr_losses_doubt(&sweeps.data[i], &text);
-        if (text.length > 0) TR_WARN("%s", text.text);
+        if (text.length > 0 && !is_running) TR_WARN("%s", text.text);
         tr_str_free(&text);
     }
     if (count > 1 && !has_scaling) {

@@ -191,14 +191,21 @@ static tr_status_t session_share_preprocess(tr_session_t *s) {
     return tr_world_agree(s->world, status);
 }
 
+tr_status_t tr_session_set_fill(const tr_session_t *s, const tr_floats_t *mean) {
+    for (int split = 0; split < 3; split++) {
+        tr_dataset_t *d = s->dataset[split];
+        if (d && d->info.has_missing && d->ops->set_fill) TR_TRY(d->ops->set_fill(d, mean));
+    }
+    return TR_OK;
+}
+
 /* Missing values become the mean, which is 0 after normalisation. */
 static tr_status_t session_fill_missing(const tr_session_t *s) {
     const tr_floats_t *mean = &s->preprocess->input.mean;
+    TR_TRY(tr_session_set_fill(s, mean));
     for (int split = 0; split < 3; split++) {
-        tr_dataset_t *d = s->dataset[split];
-        if (!d || !d->info.has_missing || !d->ops->set_fill) continue;
-        TR_TRY(d->ops->set_fill(d, mean));
-        if (mean->count == 0)
+        const tr_dataset_t *d = s->dataset[split];
+        if (d && d->info.has_missing && mean->count == 0)
             TR_WARN("%s: values that are declared missing become 0, because the inputs are not "
                     "normalised: set data.mean and data.std in training",
                     d->info.description);

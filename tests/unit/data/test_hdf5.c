@@ -1705,6 +1705,23 @@ static void put_packed_file(const char *name, const int16_t *x, double scale, do
     H5Fclose(file);
 }
 
+/* A number that no value of the type has declares none. */
+static void attributes_beyond_the_type_are_not_used(void **state) {
+    snprintf(path, sizeof path, "%s/beyond.h5", folder);
+    hid_t file = create(0, false);
+    put(file, "x", 2, (hsize_t[]){2, 2}, H5T_STD_U8LE, H5T_NATIVE_UINT8,
+        (uint8_t[]){0, 255, 7, 200}, contiguous);
+    hid_t id = H5Dopen2(file, "x", H5P_DEFAULT);
+    put_attribute(id, "missing_value", H5T_NATIVE_INT16, 0, &(int16_t){-1});
+    put_attribute(id, "valid_range", H5T_NATIVE_INT16, 2, (int16_t[]){-1, 255});
+    H5Dclose(id);
+    H5Fclose(file);
+    tr_dataset_t *set = open_with(test_settings(), TR_SPLIT_TRAIN);
+    assert_false(set->info.has_missing);
+    check_reads(set, 2, (uint8_t[]){0, 255, 7, 200}, NULL);
+    tr_dataset_close(&set);
+}
+
 /* Channel 0 is 268, 10200, channel 1 is 274, 280, 225. */
 static void packed_values_are_decoded_by_each_file(void **state) {
     const float expected[] = {268, 274, 5234, 280, 10200, (float)(779.0 / 3), 5234, 225};
@@ -1784,6 +1801,7 @@ static void packed_targets_are_decoded_and_missing_ones_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(missing_values_become_the_mean),
+        cmocka_unit_test(attributes_beyond_the_type_are_not_used),
         cmocka_unit_test(missing_integers_become_the_rounded_mean),
         cmocka_unit_test(packed_values_are_decoded_by_each_file),
         cmocka_unit_test(packed_targets_are_decoded_and_missing_ones_refused),
