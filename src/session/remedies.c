@@ -113,6 +113,9 @@ static tr_status_t remedies_add_batch(remedies_t *r) {
     const size_t first = r->out->rows.count; /* the smaller batch changes the run: not used */
     TR_TRY(
         remedies_add(r, "micro-batches of 1, their gradients accumulated", "data.micro_batch=1"));
+    if (r->out->rows.count == first) /* batch normalisation wants more than one value */
+        TR_TRY(remedies_add(r, "micro-batches of 2, their gradients accumulated",
+                            "data.micro_batch=2"));
     return remedies_use(r, first);
 }
 

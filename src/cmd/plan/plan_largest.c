@@ -68,7 +68,8 @@ static tr_status_t plan_largest_bytes(largest_search_t *s, int64_t units, size_t
 /* Doubles until it does not fit, then halves the interval. */
 static tr_status_t plan_largest_search(largest_search_t *s, largest_row_t *out) {
     const size_t limit = (size_t)s->o->memory;
-    int64_t fits = 0, too_large = 1;
+    /* batch normalisation may refuse a micro-batch of 1 */
+    int64_t fits = 0, too_large = s->o->largest == PLAN_MICRO_BATCH ? 2 : 1;
     size_t bytes;
     char needs[32], has[32];
     for (s->most = MOST_UNITS;; too_large = 2 * fits < s->most ? 2 * fits : s->most) {
