@@ -16,6 +16,7 @@
 typedef struct {
     int fd;             /* of its connection, until the reply is complete; -1: none */
     bool takes_interim; /* HTTP/1.1, and nothing of the reply has been sent: for tr_http_probe */
+    bool is_streamed;   /* the reply is sent while it is made: a write shows whether it is read */
 } tr_http_peer_t;
 
 typedef struct {

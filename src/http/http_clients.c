@@ -108,7 +108,10 @@ void tr_http_clients_reap(tr_http_clients_t *c) {
 tr_http_presence_t tr_http_presence(const tr_http_peer_t *peer) {
     struct pollfd polled = {.fd = peer->fd, .events = POLLRDHUP};
     if (peer->fd < 0 || poll(&polled, 1, 0) <= 0) return TR_HTTP_IS_THERE;
-    return polled.revents & (POLLHUP | POLLERR | POLLNVAL) ? TR_HTTP_HAS_LEFT : TR_HTTP_IS_SILENT;
+    /* Nothing can ask a client of HTTP/1.0, as proxies are, whether it still reads. */
+    const bool may_read = peer->takes_interim || peer->is_streamed;
+    return !may_read || polled.revents & (POLLHUP | POLLERR | POLLNVAL) ? TR_HTTP_HAS_LEFT
+                                                                        : TR_HTTP_IS_SILENT;
 }
 
 void tr_http_probe(const tr_http_peer_t *peer) {

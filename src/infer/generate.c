@@ -209,7 +209,6 @@ static void row_slide(row_t *row) {
     row->length = 0;
 }
 
-/* Takes the scores of tokens without text out of `scores`, which changes. */
 /* thread: whose scratch memory is used. */
 static choice_t row_choose(const tr_generator_t *n, const row_t *row, const float *scores,
                            int thread) {

@@ -75,6 +75,11 @@ static tr_status_t session_open_split(tr_session_t *s, tr_split_t split) {
     return match == TR_ERR_DATA ? match : tr_error_set(&error);
 }
 
+static bool text_is_number(const char *text, double number) {
+    double value;
+    return tr_parse_float(text, &value) && value == number;
+}
+
 /* Refuses keys that would have no effect, because they are for another loss. A run of an earlier
  * version that has them goes on. */
 static tr_status_t session_check_unused(const tr_session_t *s) {
@@ -93,12 +98,12 @@ static tr_status_t session_check_unused(const tr_session_t *s) {
         {"model.class_weights", "cross_entropy", *m->class_weights, is_cross && !is_gpt},
         {"model.topk", "cross_entropy", m->topk > 1, is_cross && !is_gpt},
         {"model.huber_delta", "huber", m->huber_delta != 1, m->loss == TR_LOSS_HUBER && !is_gpt},
-        {"data.target_mean", "numbers to predict", !tr_data_is_auto(mean) && strcmp(mean, "0") != 0,
+        {"data.target_mean", "numbers to predict", !tr_data_is_auto(mean) && !text_is_number(mean, 0),
          !has_classes},
-        {"data.target_std", "numbers to predict", !tr_data_is_auto(std) && strcmp(std, "1") != 0,
+        {"data.target_std", "numbers to predict", !tr_data_is_auto(std) && !text_is_number(std, 1),
          !has_classes},
     };
-    if (!s->params.training || s->params.trained_preprocess) return TR_OK;
+    if (!s->params.training || s->params.plans_only || s->params.trained_preprocess) return TR_OK;
     for (size_t i = 0; i < TR_COUNT(keys); i++)
         if (keys[i].is_set && !keys[i].is_used)
             return TR_FAIL(

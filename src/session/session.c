@@ -132,10 +132,10 @@ static int64_t session_samples(const tr_session_t *s, tr_split_t split) {
     return is_part && wanted < samples ? wanted : samples;
 }
 
-tr_status_t tr_session_checksum(tr_session_t *s) {
+tr_status_t tr_session_checksum(tr_session_t *s, tr_split_t last) {
     const tr_floats_t none = {0}; /* what missing values become is no content */
     TR_TRY(tr_session_set_fill(s, &none));
-    for (int split = 0; split < 3; split++)
+    for (int split = 0; split <= (int)last; split++)
         if (s->dataset[split])
             s->checksum[split] =
                 tr_dataset_checksum(s->dataset[split], session_samples(s, (tr_split_t)split));
@@ -146,7 +146,7 @@ uint64_t tr_config_data_checksum(const tr_config_t *config) {
     tr_session_t s = {.config = config, .params = {.training = true, .size = 1}};
     uint64_t sum = 1;
     session_read_settings(&s);
-    bool is_known = tr_session_open_data(&s) == TR_OK && tr_session_checksum(&s) == TR_OK;
+    bool is_known = tr_session_open_data(&s) == TR_OK && tr_session_checksum(&s, TR_SPLIT_TEST) == TR_OK;
     for (int split = 0; split < 3; split++) {
         if (s.dataset[split] && s.checksum[split] == 0) is_known = false;
         sum = (sum ^ s.checksum[split]) * 0x9E3779B97F4A7C15u;

@@ -221,9 +221,9 @@ tr_status_t tr_session_start(tr_session_t *s, tr_collectives_t *collectives);
 tr_status_t tr_session_reset(tr_session_t *s);
 void tr_session_destroy(tr_session_t **s);
 
-/* Sets s->checksum of the data sets that are open, in less than 50 ms for usual files. Not
+/* Sets s->checksum of the data sets up to the split `last`, in less than 50 ms for usual files. Not
  * collective: rank 0 calls it. */
-tr_status_t tr_session_checksum(tr_session_t *s);
+tr_status_t tr_session_checksum(tr_session_t *s, tr_split_t last);
 /* One checksum of all data that a training with `config` opens; 0: unknown. Not collective. */
 uint64_t tr_config_data_checksum(const tr_config_t *config);
 

@@ -161,7 +161,6 @@ tr_status_t tr_train_step_begin(tr_train_step_t *t, int64_t step, double lr, boo
                                 bool may_save, tr_step_outcome_t *out) {
     const tr_session_t *s = t->s;
     *out = (tr_step_outcome_t){.step = -1};
-    if (s->device->immediate) TR_TRY(tr_flight_release(t->flight, 0));
     t->begun = step_times(t);
     tr_trace_set_step(step + 1);
     t->span = tr_device_trace_begin(s->device, tr_graph_stream(s->g));

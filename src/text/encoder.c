@@ -64,6 +64,8 @@ static const char *encoder_find_special(const tr_encoder_t *e, size_t at, tr_add
         if (!e->begins[(unsigned char)*found]) continue;
         for (size_t i = 0; i <= e->tokenizer->added.count; i++) {
             const tr_added_token_t token = encoder_special(e, i);
+            if (token.text[0] != found[0]) continue;
+            if (token.text[1] && token.text[1] != found[1]) continue; /* most of them */
             const size_t bytes = strlen(token.text);
             if (bytes <= longest || bytes > (size_t)(end - found) ||
                 memcmp(found, token.text, bytes) != 0)

@@ -19,12 +19,12 @@ static tr_status_t folder_open_file(const char *folder, const char *name, char p
                    path, strerror(errno));
 }
 
-static tr_status_t folder_read_json(const char *folder, const char *name, char path[4096],
-                                    json_t **out) {
+static tr_status_t folder_read_json(const char *folder, const char *name, size_t flags,
+                                    char path[4096], json_t **out) {
     FILE *file;
     json_error_t error;
     TR_TRY(folder_open_file(folder, name, path, &file));
-    *out = json_loadf(file, JSON_REJECT_DUPLICATES, &error);
+    *out = json_loadf(file, JSON_REJECT_DUPLICATES | flags, &error);
     fclose(file);
     if (*out) return TR_OK;
     return TR_FAIL(TR_ERR_DATA, "%s: line %d, column %d: %s.", path, error.line, error.column,
@@ -104,7 +104,9 @@ static tr_status_t folder_read_added(const char *folder, tr_gpt2_folder_t *out) 
         json_t *file = NULL, *item;
         size_t k;
         if (!tr_exists_in(folder, names[i], path)) continue;
-        TR_TRY(folder_read_json(folder, names[i], path, &file));
+        /* transformers writes model_max_length = 1e30 as an integer; ids there are keys */
+        TR_TRY(folder_read_json(folder, names[i], i == 1 ? JSON_DECODE_INT_AS_REAL : 0, path,
+                                &file));
         json_array_foreach(json_object_get(file, "added_tokens"), k, item)
             folder_add(out, json_incref(item));
         folder_add_all(out, i == 2 ? file : json_object_get(file, "added_tokens_decoder"));
@@ -122,12 +124,12 @@ tr_status_t tr_gpt2_folder_read(const char *folder, tr_gpt2_folder_t *out) {
     out->added_from = folder;
     out->merges_from = out->path[1];
     if (!tr_exists_in(folder, "vocab.json", path) && tr_exists_in(folder, "tokenizer.json", path)) {
-        TR_TRY(folder_read_json(folder, "tokenizer.json", out->path[0], &file));
+        TR_TRY(folder_read_json(folder, "tokenizer.json", 0, out->path[0], &file));
         const tr_status_t status = folder_take_model(json_object_get(file, "model"), out);
         json_decref(file);
         TR_TRY(status);
     } else {
-        TR_TRY(folder_read_json(folder, "vocab.json", out->path[0], &out->vocab));
+        TR_TRY(folder_read_json(folder, "vocab.json", 0, out->path[0], &out->vocab));
         TR_TRY(folder_read_merges(folder, out->path[1], out->merges));
     }
     return folder_read_added(folder, out);

@@ -76,8 +76,10 @@ static void tokenizer_write_ends(const tr_tokenizer_t *tokenizer, json_t *object
 
 static tr_status_t tokenizer_read_ends(const json_t *object, tr_tokenizer_t *tokenizer) {
     const json_t *ids = json_object_get(object, ENDS);
-    for (size_t i = 0; i < json_array_size(ids); i++)
-        TR_TRY(tr_vec_push(&tokenizer->ends, (int32_t)json_integer_value(json_array_get(ids, i))));
+    for (size_t i = 0; i < json_array_size(ids); i++) {
+        const int32_t id = (int32_t)json_integer_value(json_array_get(ids, i));
+        if (tr_tokenizer_has(tokenizer, id)) TR_TRY(tr_vec_push(&tokenizer->ends, id));
+    }
     return TR_OK;
 }
 

@@ -106,7 +106,10 @@ static tr_status_t loop_fail_of_input(const loop_t *l, const char *head) {
 static tr_status_t loop_fail_of_op(const loop_t *l, const char *head, const char *remedy) {
     const tr_session_t *s = l->s;
     int op = -1;
-    TR_TRY(tr_train_step_find_nonfinite(l->train_step, l->state.step, &op));
+    if (tr_train_step_find_nonfinite(l->train_step, l->state.step, &op) != TR_OK) {
+        tr_error_clear(); /* the search needs memory, threads and the data once more */
+        return TR_FAIL(TR_ERR_STOP, "%s. %s", head, remedy);
+    }
     if (op < 0) return TR_OK;
     const tr_op_t *found = tr_program_op(s->g, s->last, op);
     return TR_FAIL(TR_ERR_STOP,

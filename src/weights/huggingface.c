@@ -153,8 +153,10 @@ tr_status_t tr_hf_check_sizes(const tr_config_t *config, const char *dir) {
 
 /* -- the tokenizer ----------------------------------------------------------------------------- */
 
-/* What ends a text: eos_token_id, a number or a list. generation_config.json overrides config.json. */
-static tr_status_t hf_read_ends(const char *dir, const json_t *config, tr_ids_t *out) {
+/* What ends a text: eos_token_id, a number or a list. generation_config.json overrides config.json.
+ * An id that is no token is the default of GPT2Config, 50256, beside a smaller vocabulary. */
+static tr_status_t hf_read_ends(const char *dir, const json_t *config,
+                                const tr_tokenizer_t *tokenizer, tr_ids_t *out) {
     char path[4096];
     json_t *generation = NULL;
     if (tr_exists_in(dir, "generation_config.json", path)) TR_TRY(hf_read_json(path, &generation));
@@ -164,11 +166,12 @@ static tr_status_t hf_read_ends(const char *dir, const json_t *config, tr_ids_t 
     tr_status_t status = TR_OK;
     for (size_t i = 0; i < count && status == TR_OK; i++) {
         const json_t *id = json_is_array(ends) ? json_array_get(ends, i) : ends;
-        status =
-            json_is_integer(id) && json_integer_value(id) == (int32_t)json_integer_value(id)
-                ? tr_vec_push(out, (int32_t)json_integer_value(id))
-                : TR_FAIL(TR_ERR_DATA,
-                          "%s: eos_token_id: expected the id of a token, or a list of them", dir);
+        const int32_t number = (int32_t)json_integer_value(id);
+        if (!json_is_integer(id) || json_integer_value(id) != number)
+            status = TR_FAIL(TR_ERR_DATA,
+                             "%s: eos_token_id: expected the id of a token, or a list of them", dir);
+        else if (tr_tokenizer_has(tokenizer, number))
+            status = tr_vec_push(out, number);
     }
     json_decref(generation);
     return status;
@@ -185,7 +188,7 @@ static tr_status_t hf_open_tokenizer(const char *dir, const json_t *config, tr_t
     tr_str_printf(&spec, "gpt2:%s", dir);
     tr_status_t status = spec.status ? spec.status : tr_tokenizer_create(spec.text, out);
     tr_str_free(&spec);
-    if (status == TR_OK) status = hf_read_ends(dir, config, &(*out)->ends);
+    if (status == TR_OK) status = hf_read_ends(dir, config, *out, &(*out)->ends);
     return status;
 }
 

@@ -58,11 +58,12 @@ make("headless", config=separate)
 make("ends", config={"eos_token_id": [205, 170]})
 make("generation", config={"eos_token_id": 5}, generation_config={"eos_token_id": 170})
 make("wrong_ends", config={"eos_token_id": "<|endoftext|>"})
+make("no_token", config={"eos_token_id": 50256})
 make("padded", tokens=257)
 named = {"<|im_start|>": 257, "<|im_end|>": 258}
 kept = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": False, "special": True}
 make("decoder", tokens=257, config={"eos_token_id": [258, 56]}, tokenizer_config={
-    "tokenizer_class": "GPT2Tokenizer",
+    "tokenizer_class": "GPT2Tokenizer", "model_max_length": 1000000000000000019884624838656,
     "added_tokens_decoder": {str(i): {"content": t, **kept} for t, i in named.items()}})
 make("older", tokens=257, added_tokens=named)
 vocab = json.load(open("older/vocab.json"))
@@ -98,6 +99,11 @@ ok $? "a separate one is refused"
     [ "$(tokens generation 'The run' 8)" = '32 51 end of text' ] &&
     call 65 generate wrong_ends --prompt a && names err 'wrong_ends & eos_token_id'
 ok $? "eos_token_id, a number or a list; generation_config.json overrides"
+for folder in equal no_token; do
+    call 0 generate $folder --prompt a --tokens 400 --temperature 1 --seed 1 --json $folder.json threads=1 || break
+done
+json 'a["texts"] == b["texts"] and a["texts"][0]["stop"] == "end of text"' equal.json no_token.json
+ok $? "an eos_token_id that no token has: the text ends at the end-of-text token"
 
 [ "$(tokens padded 'The run' 40)" = '32 32 171 32 32 126 108 32 73 34 156 118 214 32 32 32 32 214 73 214 32 29 205 '\
 '118 32 88 32 164 205 96 32 214 126 177 32 32 32 164 32 215 length' ] &&
