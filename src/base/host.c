@@ -93,8 +93,7 @@ static double total_memory(void) {
 
 size_t tr_host_memory_bytes(void) {
     struct rlimit space; /* ulimit -v */
-    const bool is_limited =
-        getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY;
+    const bool is_limited = getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY;
     return (size_t)fmin(fmin(total_memory(), least_limit("memory", memory_limit)),
                         is_limited ? (double)space.rlim_cur : INFINITY);
 }

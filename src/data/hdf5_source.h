@@ -80,7 +80,7 @@ typedef struct {
     double hole[H5_HOLES_MAX];
     int holes;
     bool nan_is_hole, has_range;
-    bool wraps; /* the values are read as unsigned, the attributes are signed (_Unsigned) */
+    bool wraps;         /* the values are read as unsigned, the attributes are signed (_Unsigned) */
     double least, most; /* has_range: values outside are missing */
 } h5_packing_t;
 /* Reads the attributes of the array; _Unsigned changes array->dtype. TR_ERR_DATA if one has no

@@ -177,8 +177,8 @@ tr_status_t tr_pictures_skip_corrupt(const char *where, tr_pictures_t *pictures)
             continue;
         }
         /* a build without the library, too little memory, the disk: not the file's fault */
-        if (status == TR_OK && (found[i] == TR_ERR_CONFIG || found[i] == TR_ERR_MEMORY ||
-                                found[i] == TR_ERR_IO))
+        if (status == TR_OK &&
+            (found[i] == TR_ERR_CONFIG || found[i] == TR_ERR_MEMORY || found[i] == TR_ERR_IO))
             status = TR_FAIL(found[i], "'%s' could not be read.", picture[i].path);
         if (bad++ < SAID)
             tr_str_printf(&names, "%s'%s'", names.length ? ", " : "", picture[i].path);

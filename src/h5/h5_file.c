@@ -134,11 +134,12 @@ static tr_status_t file_open_library(const char *key, const char *path, hid_t *o
     if (*out >= 0) return TR_OK;
     if (H5Fis_hdf5(path) == 0) return file_fail_other(key, path);
     if (strstr(reason, "h5clear"))
-        return TR_FAIL(TR_ERR_DATA,
-                       "%s: '%s' is being written, or its writer ended without closing it. Wait "
-                       "for the writer; if there is none, `h5clear -s '%s'` makes the file readable, "
-                       "with what was flushed to it (HDF5: %s).",
-                       key, path, path, reason);
+        return TR_FAIL(
+            TR_ERR_DATA,
+            "%s: '%s' is being written, or its writer ended without closing it. Wait "
+            "for the writer; if there is none, `h5clear -s '%s'` makes the file readable, "
+            "with what was flushed to it (HDF5: %s).",
+            key, path, path, reason);
     if (strstr(reason, "Too many open files"))
         return TR_FAIL(
             TR_ERR_IO,

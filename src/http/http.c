@@ -302,7 +302,8 @@ static enum MHD_Result http_on_request(void *self, struct MHD_Connection *connec
     tr_http_clients_mark(&h->clients, fd, TR_HTTP_WAITS);
     request_answer(h, r, request_path(url, host),
                    h->mhd.lookup_connection_value(connection, MHD_HEADER_KIND, "Content-Type"),
-                   (tr_http_peer_t){.fd = fd, .takes_interim = strcmp(version, "HTTP/1.1") == 0}, &reply);
+                   (tr_http_peer_t){.fd = fd, .takes_interim = strcmp(version, "HTTP/1.1") == 0},
+                   &reply);
     tr_str_free(&r->body);
     const enum MHD_Result result = http_reply(h, connection, &reply);
     tr_str_free(&reply.body);

@@ -84,7 +84,8 @@ static void answer_completions(const tr_api_model_t *m, const tr_http_request_t 
     if (status != TR_OK) {
         refuse(reply, status, why);
     } else if (c->stream) {
-        tr_job_open(&c->generation.job, (tr_http_peer_t){.fd = request->client.fd, .is_streamed = true});
+        tr_job_open(&c->generation.job,
+                    (tr_http_peer_t){.fd = request->client.fd, .is_streamed = true});
         c->engine = m->engine;
         reply->status = tr_queue_push(&m->engine->queue, &c->generation.job);
         if (reply->status == 200) {

@@ -98,8 +98,8 @@ static tr_status_t session_check_unused(const tr_session_t *s) {
         {"model.class_weights", "cross_entropy", *m->class_weights, is_cross && !is_gpt},
         {"model.topk", "cross_entropy", m->topk > 1, is_cross && !is_gpt},
         {"model.huber_delta", "huber", m->huber_delta != 1, m->loss == TR_LOSS_HUBER && !is_gpt},
-        {"data.target_mean", "numbers to predict", !tr_data_is_auto(mean) && !text_is_number(mean, 0),
-         !has_classes},
+        {"data.target_mean", "numbers to predict",
+         !tr_data_is_auto(mean) && !text_is_number(mean, 0), !has_classes},
         {"data.target_std", "numbers to predict", !tr_data_is_auto(std) && !text_is_number(std, 1),
          !has_classes},
     };

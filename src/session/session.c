@@ -146,7 +146,8 @@ uint64_t tr_config_data_checksum(const tr_config_t *config) {
     tr_session_t s = {.config = config, .params = {.training = true, .size = 1}};
     uint64_t sum = 1;
     session_read_settings(&s);
-    bool is_known = tr_session_open_data(&s) == TR_OK && tr_session_checksum(&s, TR_SPLIT_TEST) == TR_OK;
+    bool is_known =
+        tr_session_open_data(&s) == TR_OK && tr_session_checksum(&s, TR_SPLIT_TEST) == TR_OK;
     for (int split = 0; split < 3; split++) {
         if (s.dataset[split] && s.checksum[split] == 0) is_known = false;
         sum = (sum ^ s.checksum[split]) * 0x9E3779B97F4A7C15u;

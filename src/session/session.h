@@ -105,7 +105,7 @@ typedef struct {
     const char *gpu;
     tr_device_t *device; /* open, and borrowed; NULL: the session opens its own */
     tr_split_t split;    /* without training: the split to open */
-    bool or_valid;       /* where there is no TR_SPLIT_TEST: TR_SPLIT_VALID, and split is set to it */
+    bool or_valid; /* where there is no TR_SPLIT_TEST: TR_SPLIT_VALID, and split is set to it */
     /* prediction of samples without a data set: describes their fields; no data are opened. NULL:
      * the fields of the split. Borrowed during tr_session_create. */
     const tr_dataset_info_t *inputs;

@@ -105,8 +105,8 @@ static tr_status_t folder_read_added(const char *folder, tr_gpt2_folder_t *out) 
         size_t k;
         if (!tr_exists_in(folder, names[i], path)) continue;
         /* transformers writes model_max_length = 1e30 as an integer; ids there are keys */
-        TR_TRY(folder_read_json(folder, names[i], i == 1 ? JSON_DECODE_INT_AS_REAL : 0, path,
-                                &file));
+        TR_TRY(
+            folder_read_json(folder, names[i], i == 1 ? JSON_DECODE_INT_AS_REAL : 0, path, &file));
         json_array_foreach(json_object_get(file, "added_tokens"), k, item)
             folder_add(out, json_incref(item));
         folder_add_all(out, i == 2 ? file : json_object_get(file, "added_tokens_decoder"));

@@ -135,10 +135,11 @@ static tr_status_t loop_fail_nonfinite(loop_t *l, const tr_step_outcome_t *o) {
     TR_TRY(tr_world_agree(l->world, loop_fail_of_input(l, head)));
     TR_TRY(tr_world_agree(l->world, loop_fail_of_op(l, head, remedy)));
     return tr_world_agree(
-        l->world, TR_FAIL(TR_ERR_STOP,
-                          "%s, although every output of an op is: the sum over all micro-batches is too "
-                          "large. %s",
-                          head, remedy));
+        l->world,
+        TR_FAIL(TR_ERR_STOP,
+                "%s, although every output of an op is: the sum over all micro-batches is too "
+                "large. %s",
+                head, remedy));
 }
 
 /* -- going on ---------------------------------------------------------------------------------- */

@@ -168,8 +168,9 @@ static tr_status_t hf_read_ends(const char *dir, const json_t *config,
         const json_t *id = json_is_array(ends) ? json_array_get(ends, i) : ends;
         const int32_t number = (int32_t)json_integer_value(id);
         if (!json_is_integer(id) || json_integer_value(id) != number)
-            status = TR_FAIL(TR_ERR_DATA,
-                             "%s: eos_token_id: expected the id of a token, or a list of them", dir);
+            status =
+                TR_FAIL(TR_ERR_DATA,
+                        "%s: eos_token_id: expected the id of a token, or a list of them", dir);
         else if (tr_tokenizer_has(tokenizer, number))
             status = tr_vec_push(out, number);
     }

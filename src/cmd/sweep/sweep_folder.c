@@ -199,9 +199,8 @@ tr_status_t sweep_save(sweep_t *sweep) {
         const sweep_member_t *member = &sweep->members.data[i];
         char data[32];
         tr_snprintf(data, sizeof data, "%016llx", (unsigned long long)member->data);
-        json_array_append_new(members,
-                              json_pack("{s:O, s:s*}", "settings", member->settings, "data",
-                                        member->data ? data : NULL));
+        json_array_append_new(members, json_pack("{s:O, s:s*}", "settings", member->settings,
+                                                 "data", member->data ? data : NULL));
     }
     json_t *file = json_pack("{s:s, s:o, s:o}", "config", sweep->config_path, "values", values,
                              "members", members);
