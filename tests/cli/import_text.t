@@ -48,7 +48,7 @@ ok $? "NUL bytes in text, and bytes that are not UTF-8 with chars"
 printf '\357\273\277hi\n' >mark.txt; printf '\357\273\277{"text": "abc"}\n' >mark.jsonl
 printf '\377\376h\0i\0' >wide.txt; printf '\50\265\57\375rest' >t.zst; printf '\3757zXZ\0rest' >t.xz
 printf 'BZh91AY&SYrest' >t.bz2; printf 'PK\3\4rest' >t.zip
-printf 'PAR1rest' >t.parquet; printf 'ARROW1\0\0rest' >t.arrow
+printf 'PAR1\25rest' >t.parquet; printf 'ARROW1\0\0rest' >t.arrow
 # refused KIND NAMES FILE: the message has the command that converts it
 refused() { call 65 import "$1" "$3" o.h5 --force --tokenizer bytes && names err "'$3' & $2"; }
 all_refused() {
