@@ -37,6 +37,7 @@ double tr_record_figure(const tr_record_t *r, const char *key, double *out_step)
     (void)figure_direction(key, &is_up);
     json_array_foreach(r->validation, i, line) {
         const double value = tr_json_number(line, key);
+        if (json_is_true(json_object_get(line, "begins_anew"))) best = *out_step = NAN;
         if (!isfinite(value) || (is_up ? value <= best : value >= best)) continue;
         best = value;
         *out_step = tr_json_number(line, "step");

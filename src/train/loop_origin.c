@@ -181,8 +181,9 @@ static bool loop_is_validated_anew(const loop_t *l) {
     if (checkpoint->step >= l->s->total_steps ||
         !tr_state_has_other_data(l->s, checkpoint->state_json, TR_SPLIT_VALID))
         return false;
-    TR_INFO("the validation samples are not those of the checkpoint: the best checkpoint and "
-            "train.patience begin anew");
+    TR_WARN("the validation samples are not those of the checkpoint: the best checkpoint and "
+            "train.patience begin anew. The next validation replaces the best checkpoint so far; "
+            "copy it, or use another run.dir, to keep it");
     return true;
 }
 

@@ -321,7 +321,7 @@ void tr_metrics_epoch(tr_metrics_t *r, int64_t steps_done) {
 }
 
 tr_status_t tr_metrics_valid(tr_metrics_t *r, int64_t steps_done, const tr_eval_outcome_t *v,
-                             double seconds, bool is_best, bool ends_epoch) {
+                             double seconds, bool is_best, bool begins_anew, bool ends_epoch) {
     const tr_metrics_sums_t train = r->unvalidated;
     char took[32];
     r->valid_terms = v->terms;
@@ -338,6 +338,7 @@ tr_status_t tr_metrics_valid(tr_metrics_t *r, int64_t steps_done, const tr_eval_
                              tr_json_finite(v->loss), "valid_accuracy", tr_json_finite(v->accuracy),
                              "valid_sec", tr_json_measured(seconds), "best", is_best);
     json_object_set_new(line, "train_loss", tr_json_finite(train.loss / train.counted));
+    if (begins_anew) json_object_set_new(line, "begins_anew", json_true());
     if (!isnan(v->r2)) json_object_set_new(line, "valid_r2", tr_json_finite(v->r2));
     add_perplexity(r->s, "valid_perplexity", v->loss, line);
     tr_recorder_line(r->recorder, line);

@@ -76,9 +76,10 @@ void tr_metrics_close(tr_metrics_t *r);
 size_t tr_metrics_peak_bytes(void);
 /* After step `step` (counted from 0). */
 tr_status_t tr_metrics_step(tr_metrics_t *r, int64_t step, double lr, const tr_step_outcome_t *o);
-/* Logs the line of a validation, unless ends_epoch: then it is in the line of the epoch. */
+/* Logs the line of a validation, unless ends_epoch: then it is in the line of the epoch.
+ * begins_anew: the validations before it were on other samples, and do not compare. */
 tr_status_t tr_metrics_valid(tr_metrics_t *r, int64_t steps_done, const tr_eval_outcome_t *v,
-                             double seconds, bool is_best, bool ends_epoch);
+                             double seconds, bool is_best, bool begins_anew, bool ends_epoch);
 /* Logs one line for the epoch that ends with `steps_done`. */
 void tr_metrics_epoch(tr_metrics_t *r, int64_t steps_done);
 /* The test of the weights of a step. */

@@ -281,6 +281,9 @@ call 0 easy.ini run.dir=hard $data train.steps=200 data.valid=hard.h5:train &&
     [ "$(find hard/checkpoints -name 'step-*' | wc -l)" -le 2 ] &&
     awk -v loss="$(number best_valid_loss)" 'BEGIN { exit loss < 0.5 }'
 ok $? "other validation data: the best and train.patience begin anew, and the earlier best is not kept"
+call 0 compare hard --json c.json &&
+    json 'a["groups"][0]["runs"][0]["at_step"] == b["best_step"]' c.json hard/summary.json
+ok $? "compare takes the best of the present validation data"
 call 0 easy.ini run.dir=copy $data train.steps=50 train.valid_samples=90 && once err train.patience
 ok $? "a part of them, too"
 call 0 easy.ini run.dir=copy $data train.steps=60 data.train=hard.h5 &&
