@@ -88,8 +88,6 @@ static tr_status_t loop_validate(loop_t *l, bool *out_is_best) {
     tr_eval_outcome_t v;
     /* Before data are read for the first time, because an error in them may end all ranks. */
     if (isinf(l->state.best_loss)) TR_TRY(tr_loop_save_first(l));
-    /* of a resumed run: on other samples than the validations before it */
-    const bool begins_anew = l->start.first_step > 1 && isinf(l->state.best_loss);
     const double start = tr_clock_sec(), traced = tr_trace_begin();
     tr_watchdog_phase(l->world, TR_PHASE_EVALUATION, l->state.step);
     TR_TRY(tr_session_evaluate(l->s, TR_SPLIT_VALID, NULL, NULL, tr_signals_pending, &v));
@@ -99,6 +97,8 @@ static tr_status_t loop_validate(loop_t *l, bool *out_is_best) {
     *out_is_best = tr_loop_state_validated(&l->state, v.loss, v.accuracy,
                                            l->saving.settings.best_by == TR_BEST_BY_ACCURACY);
     if (*out_is_best) l->state.best_r2 = v.r2;
+    const bool begins_anew = l->state.begins_anew;
+    l->state.begins_anew = false;
     return tr_metrics_valid(&l->metrics, l->state.step, &v, tr_clock_sec() - start, *out_is_best,
                             begins_anew, loop_ends_epoch(l));
 }

@@ -203,7 +203,11 @@ static void loop_continue_counts(loop_t *l) {
     to->step = to->saved_step = l->origin.checkpoint->step;
     l->skipped = json_integer_value(json_object_get(state, "skipped"));
     if (l->origin.is_own || tr_run_has(l->run, main.resume)) {
-        if (loop_is_validated_anew(l)) best = best_accuracy = best_r2 = best_step = stale = NULL;
+        to->begins_anew = json_is_true(json_object_get(state, "valid_begins_anew"));
+        if (loop_is_validated_anew(l)) {
+            best = best_accuracy = best_r2 = best_step = stale = NULL;
+            to->begins_anew = true;
+        }
         if (json_is_number(best)) to->best_loss = json_number_value(best);
         if (json_is_number(best_accuracy)) to->best_accuracy = json_number_value(best_accuracy);
         if (json_is_number(best_r2)) to->best_r2 = json_number_value(best_r2);

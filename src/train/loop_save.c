@@ -52,6 +52,7 @@ tr_status_t tr_loop_describe_state(loop_t *l) {
     json_object_set_new(state, "best_valid_accuracy", tr_json_finite(l->state.best_accuracy));
     json_object_set_new(state, "best_valid_r2", tr_json_finite(l->state.best_r2));
     json_object_set_new(state, "stale_validations", json_integer(l->state.stale));
+    if (l->state.begins_anew) json_object_set_new(state, "valid_begins_anew", json_true());
     json_object_set_new(state, "best_step",
                         l->state.best_step >= 0 ? json_integer(l->state.best_step) : json_null());
     json_object_set_new(state, "valid_pending", json_boolean(l->state.valid_pending));

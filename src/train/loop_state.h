@@ -41,6 +41,7 @@ typedef struct {
     double best_loss, best_accuracy, best_r2; /* the caller sets best_r2 */
     int64_t best_step;
     int64_t stale; /* validations since the last better one; a tie that was broken is none */
+    bool begins_anew; /* the next validation is on other samples than those before it */
 } tr_loop_state_t;
 
 /* No step, no checkpoint, no validation. */
