@@ -69,19 +69,20 @@ static tr_status_t sync_parent(const char *path) {
 }
 
 /* With all parents. It is not an error if one exists, or if another process creates it at the same
- * time. *out_new: dir itself was created. */
+ * time. *out_new: dir itself was created, by this process. */
 static tr_status_t make_dirs(const char *dir, bool *out_new) {
     char *path = NULL;
     tr_status_t status = TR_OK;
     *out_new = false;
     TR_TRY(tr_strdup(dir, &path));
+    for (size_t end = strlen(path); end > 1 && path[end - 1] == '/';) path[--end] = '\0';
     for (char *c = path + 1; status == TR_OK; c++) {
         if (*c != '/' && *c != '\0') continue;
         char end = *c;
         *c = '\0';
         struct stat info;
         const bool made = mkdir(path, 0777) == 0;
-        *out_new |= made; /* in a new parent all is new */
+        *out_new = made;
         if (!made && (errno != EEXIST || stat(path, &info) != 0))
             status = tr_io_fail("create the run folder", path, errno);
         else if (made)

@@ -252,6 +252,35 @@ static void test_own_folder(void **state) {
     assert_int_equal(chdir(there), 0);
 }
 
+/* Runs that start in the same second, where there are no runs yet: each gets a folder of its own. */
+static void test_own_folders_at_once(void **state) {
+    enum { ROUNDS = 10, RUNS = 6 };
+    char there[4096];
+    assert_non_null(getcwd(there, sizeof there));
+    for (int round = 0; round < ROUNDS; round++) {
+        char name[32];
+        int go[2], failed = 0, status;
+        snprintf(name, sizeof name, "at_once%d", round);
+        assert_int_equal(mkdir(in_base(name), 0777), 0);
+        assert_int_equal(chdir(in_base(name)), 0);
+        assert_int_equal(pipe(go), 0);
+        for (int i = 0; i < RUNS; i++) {
+            if (fork() > 0) continue;
+            tr_run_t *run = NULL;
+            char byte;
+            close(go[1]);
+            (void)!read(go[0], &byte, 1); /* until all are there */
+            status = tr_run_open(&(tr_run_settings_t){.dir = "", .name = ""}, "net.ini", NULL, &run);
+            _exit(status);
+        }
+        close(go[0]);
+        close(go[1]);
+        for (int i = 0; i < RUNS; i++) failed += wait(&status) < 0 || status != 0;
+        assert_int_equal(failed, 0);
+    }
+    assert_int_equal(chdir(there), 0);
+}
+
 static void test_nothing_is_left_allocated(void **state) {
     assert_int_equal(tr_mem_stats().live, 0);
 }
@@ -267,6 +296,7 @@ int main(void) {
         cmocka_unit_test(test_folders_that_cannot_be),
         cmocka_unit_test(test_a_run_that_never_began),
         cmocka_unit_test(test_own_folder),
+        cmocka_unit_test(test_own_folders_at_once),
         cmocka_unit_test(test_nothing_is_left_allocated),
     };
     return cmocka_run_group_tests(tests, make_base, remove_base);
