@@ -82,13 +82,22 @@ static void verdict_compose(int code, const char *reason, const char *node, bool
     if (code == TR_ERR_RETRY) put_line(text, "reason ", reason);
 }
 
-static bool verdict_is_provisional(void) {
-    char text[sizeof provisional_lines - 1];
-    const int fd = open(target, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+static bool verdict_begins(const char *path, const char *lines) {
+    char text[sizeof provisional_lines];
+    const size_t length = strlen(lines);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return false;
-    const ssize_t bytes = read(fd, text, sizeof text);
+    const ssize_t bytes = read(fd, text, length);
     close(fd);
-    return bytes == sizeof text && memcmp(text, provisional_lines, sizeof text) == 0;
+    return bytes == (ssize_t)length && memcmp(text, lines, length) == 0;
+}
+
+static bool verdict_is_provisional(void) {
+    return verdict_begins(target, provisional_lines);
+}
+
+bool tr_verdict_is_done(const char *path) {
+    return verdict_begins(path, "done\n");
 }
 
 /* link does not replace the verdict of another rank, as rename would. Some file systems have no

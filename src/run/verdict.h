@@ -18,9 +18,12 @@
 #define TR_RUN_VERDICT_H
 
 #include "trainer/status.h"
+#include <stdbool.h>
 
 /* Sets the file for this process; `path` is copied. "" or NULL: no verdict is written. */
 void tr_verdict_open(const char *path);
+/* Whether the file is the verdict of a complete run. */
+bool tr_verdict_is_done(const char *path);
 /* Removes the verdict of an earlier session. TR_ERR_IO, TR_ERR_PERMISSION if it cannot be
  * removed. */
 tr_status_t tr_verdict_clear(void);

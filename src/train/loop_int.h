@@ -94,6 +94,11 @@ static inline bool tr_loop_is_root(const loop_t *l) {
 tr_status_t tr_loop_open_origin(loop_t *l);
 /* Gives the run folder and the facts about the resumed checkpoint to every rank. Collective. */
 tr_status_t tr_loop_share_origin(loop_t *l);
+/* Every rank sets the file of the verdict in the run folder, because any of them may be lost; that of
+ * an earlier start is removed. A run that is done stays so until it has begun again: its verdict is
+ * kept by the call at the start, and goes by that with `is_begun`. run.verdict was set before.
+ * Collective. */
+tr_status_t tr_loop_open_verdict(loop_t *l, bool is_begun);
 /* Starts the session, and loads its state from the origin or draws it. Collective. */
 tr_status_t tr_loop_begin_state(loop_t *l);
 void tr_loop_close_origin(loop_t *l);

@@ -77,22 +77,26 @@ tr_status_t tr_loop_open_origin(loop_t *l) {
 
 /* -- what every rank knows --------------------------------------------------------------------- */
 
+tr_status_t tr_loop_open_verdict(loop_t *l, bool is_begun) {
+    tr_run_settings_t run;
+    char path[4096];
+    tr_config_read(l->config, &tr_run_config, &run);
+    if (run.verdict[0] || snprintf(path, sizeof path, "%s/verdict", l->run_dir) >= (int)sizeof path)
+        return TR_OK;
+    bool is_done = tr_loop_is_root(l) && tr_verdict_is_done(path);
+    TR_TRY(tr_world_broadcast(l->world, &is_done, sizeof is_done, 0));
+    if (is_done != is_begun) return TR_OK;
+    tr_verdict_open(path);
+    return tr_world_agree(l->world, tr_loop_is_root(l) ? tr_verdict_clear() : TR_OK);
+}
+
 tr_status_t tr_loop_share_origin(loop_t *l) {
     loop_origin_t *origin = &l->origin;
-    tr_run_settings_t run;
-    char *state = NULL, *path = NULL, verdict[4096];
+    char *state = NULL, *path = NULL;
     tr_status_t status = TR_OK;
     TR_TRY(tr_world_broadcast_text(l->world, &l->run_dir, 0));
     TR_TRY(tr_world_broadcast(l->world, &l->start.number, sizeof l->start.number, 0));
-    /* Every rank sets the file of the verdict, because any of them may be lost. run.verdict was set
-     * at the start. */
-    tr_config_read(l->config, &tr_run_config, &run);
-    if (!run.verdict[0]) {
-        if (snprintf(verdict, sizeof verdict, "%s/verdict", l->run_dir) < (int)sizeof verdict)
-            tr_verdict_open(verdict);
-        if (tr_loop_is_root(l)) status = tr_verdict_clear();
-    }
-    TR_TRY(tr_world_agree(l->world, status));
+    TR_TRY(tr_loop_open_verdict(l, false));
     /* Every rank opens the log, so that an error of a single rank is also logged. */
     if (!tr_loop_is_root(l)) tr_run_join_log(l->run_dir);
     if (tr_loop_is_root(l)) {

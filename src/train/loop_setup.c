@@ -124,7 +124,6 @@ static tr_status_t loop_begin_run(loop_t *l) {
     TR_TRY(tr_checkpoint_set_aside(tr_run_checkpoint_dir(l->run), l->state.step));
     tr_status_t status = tr_config_serialize(l->config, &text);
     if (status == TR_OK) status = tr_run_begin(l->run, text.text);
-    if (status == TR_OK) tr_verdict_reserve();
     tr_str_free(&text);
     return status;
 }
@@ -259,6 +258,8 @@ tr_status_t tr_loop_set_up(loop_t *l) {
     TR_TRY(tr_session_loader(s, TR_SPLIT_TRAIN, false, l->state.step, &l->loader));
     TR_TRY(tr_train_step_create(s, l->collectives, l->loader, &l->train_step));
     TR_TRY(tr_world_agree(l->world, is_root ? loop_begin_run(l) : TR_OK));
+    TR_TRY(tr_loop_open_verdict(l, true));
+    if (is_root && l->state.step < s->total_steps) tr_verdict_reserve();
 
     TR_TRY(tr_metrics_open(&l->metrics, s, l->run, log.every, l->params->version));
     tr_config_read(l->config, &tr_monitor_config, &monitor);

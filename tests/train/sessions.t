@@ -51,6 +51,12 @@ awk 'function near(a, b) { return a - b < 0.0002 && b - a < 0.0002 }
      }' values
 ok $? "metrics: step times, shares, and those of all ranks"
 
+# The verdict of the job before names it.
+cp run/verdict kept && call 66 net.ini run.dir=run $exact data.format=hdf5 data.train=typo.h5 &&
+    cmp -s run/verdict kept && grep -q '^job 17 restart 3' kept &&
+    call 0 net.ini run.dir=run $exact train.steps=61 && [ "$(cat run/verdict)" = "$(printf 'done\njob - restart -')" ]
+ok $? "a run that is done stays done, until it goes on"
+
 grep -q '"mfu":null' line && grep -qE '"tflops":[0-9.e-]+' line && grep -q '"mfu": null' run/summary.json
 ok $? "the rate, but no share of a peak on a CPU"
 echo "1..$n"
