@@ -58,8 +58,11 @@ static tr_status_t remedies_plan_one(const remedies_t *r, const char *settings,
     if (status == TR_OK) {
         const tr_memory_plan_t m = tr_graph_memory(s->g);
         *out = (tr_remedy_plan_t){.bytes = m.total, .moments = m.optim_state};
-        for (int i = 0; i < tr_program_op_count(s->g, s->last); i++)
-            out->flops += tr_op_flops(s->g, tr_program_op(s->g, s->last, i));
+        for (int i = 0; i < tr_program_op_count(s->g, s->last); i++) {
+            const tr_op_t *op = tr_program_op(s->g, s->last, i);
+            out->flops += tr_op_flops(s->g, op);
+            out->has_batchnorm |= op->row && strncmp(op->row->name, "batchnorm", 9) == 0;
+        }
         out->flops /= (double)s->order.micro_batch;
     }
     tr_session_destroy(&s);
@@ -80,7 +83,8 @@ static tr_status_t remedies_add(remedies_t *r, const char *what, const char *set
     tr_remedy_t row = {.what = what};
     tr_snprintf(row.settings, sizeof row.settings, "%s", settings);
     TR_TRY(remedies_forgive(remedies_plan_one(r, settings, &row.alone)));
-    return row.alone.bytes > 0 ? tr_vec_push(&r->out->rows, row) : TR_OK;
+    const bool is_smaller = row.alone.bytes > 0 && row.alone.bytes < r->out->now.bytes;
+    return is_smaller ? tr_vec_push(&r->out->rows, row) : TR_OK;
 }
 
 /* Rows from `first` on exclude each other: the one that takes the least memory alone is used with
@@ -106,16 +110,19 @@ static tr_status_t remedies_use(remedies_t *r, size_t first) {
 }
 
 static tr_status_t remedies_add_batch(remedies_t *r) {
+    const bool is_two = r->out->now.has_batchnorm; /* statistics of one sample are no statistics */
     char settings[96];
-    if (strcmp(tr_config_get(r->config, "data.batch_size"), "1") == 0) return TR_OK;
-    tr_snprintf(settings, sizeof settings, "data.batch_size=%d data.micro_batch=1", r->size);
-    TR_TRY(remedies_add(r, "a batch of one sample per rank; training differs", settings));
+    tr_snprintf(settings, sizeof settings, "data.batch_size=%d data.micro_batch=%d",
+                (is_two ? 2 : 1) * r->size, is_two ? 2 : 1);
+    TR_TRY(remedies_add(r,
+                        is_two ? "a batch of two samples per rank; training differs"
+                               : "a batch of one sample per rank; training differs",
+                        settings));
     const size_t first = r->out->rows.count; /* the smaller batch changes the run: not used */
-    TR_TRY(
-        remedies_add(r, "micro-batches of 1, their gradients accumulated", "data.micro_batch=1"));
-    if (r->out->rows.count == first) /* batch normalisation wants more than one value */
-        TR_TRY(remedies_add(r, "micro-batches of 2, their gradients accumulated",
-                            "data.micro_batch=2"));
+    TR_TRY(remedies_add(r,
+                        is_two ? "micro-batches of 2, their gradients accumulated"
+                               : "micro-batches of 1, their gradients accumulated",
+                        is_two ? "data.micro_batch=2" : "data.micro_batch=1"));
     return remedies_use(r, first);
 }
 

@@ -48,6 +48,13 @@ printf '%s\n' '[model]' 'layers = flatten, linear 10' '[data]' 'train = none' 'f
 call 71 big.ini run.dir=big data.batch_size=65536 data.micro_batch=65536 data.synthetic_samples=65536 &&
     grep -q '^  data.micro_batch=1: ' err && ! grep -q '^  optimizer.type=sgd' err
 ok $? "a run that smaller micro-batches make fit: the error names them, and no setting that does not help"
+printf '%s\n' '[model]' 'layers = conv 4 3x3, batchnorm, globalpool, linear 10' '[data]' 'train = none' \
+    'format = synthetic' 'synthetic_shape = 32x32x3' 'synthetic_samples = 64' 'batch_size = 16' >norm.ini &&
+    call 0 plan norm.ini --fixes --json n.json data.micro_batch=16 && ! grep -q 'micro_batch=1 ' out &&
+    json '"data.micro_batch=2" in [r["settings"] for r in a["rows"]] and
+          all(r["alone"]["bytes"] < a["now"]["bytes"] for r in a["rows"] if not r["computed"])' n.json &&
+    call 0 plan norm.ini --fixes data.micro_batch=2 && ! grep -q 'data.micro_batch' out
+ok $? "no micro-batch of one sample with batch normalisation, and nothing larger than the run"
 call 2 plan "$lab" --fixes --stages && names err --stages --fixes &&
     call 0 plan big.ini --fixes && call 2 plan "$lab" --memory 1GiB && names err --memory --fixes
 ok $? "options that exclude each other; models of other types"
