@@ -96,17 +96,19 @@ static void folder_add_all(tr_gpt2_folder_t *out, json_t *tokens) {
     }
 }
 
-static tr_status_t folder_read_added(const char *folder, tr_gpt2_folder_t *out) {
+/* `whole`: the tokenizer.json, if it was read before. */
+static tr_status_t folder_read_added(const char *folder, json_t *whole, tr_gpt2_folder_t *out) {
     static const char *const names[] = {"tokenizer.json", "tokenizer_config.json",
                                         "added_tokens.json"};
     char path[4096];
     for (int i = 0; i < 3; i++) {
-        json_t *file = NULL, *item;
+        json_t *file = i == 0 ? json_incref(whole) : NULL, *item;
         size_t k;
         if (!tr_exists_in(folder, names[i], path)) continue;
         /* transformers writes model_max_length = 1e30 as an integer; ids there are keys */
-        TR_TRY(
-            folder_read_json(folder, names[i], i == 1 ? JSON_DECODE_INT_AS_REAL : 0, path, &file));
+        if (!file)
+            TR_TRY(folder_read_json(folder, names[i], i == 1 ? JSON_DECODE_INT_AS_REAL : 0, path,
+                                    &file));
         json_array_foreach(json_object_get(file, "added_tokens"), k, item)
             folder_add(out, json_incref(item));
         folder_add_all(out, i == 2 ? file : json_object_get(file, "added_tokens_decoder"));
@@ -118,6 +120,7 @@ static tr_status_t folder_read_added(const char *folder, tr_gpt2_folder_t *out) 
 tr_status_t tr_gpt2_folder_read(const char *folder, tr_gpt2_folder_t *out) {
     char path[4096];
     json_t *file = NULL;
+    tr_status_t status = TR_OK;
     out->merges = json_array();
     out->added = json_array();
     out->vocab_from = out->path[0];
@@ -125,14 +128,14 @@ tr_status_t tr_gpt2_folder_read(const char *folder, tr_gpt2_folder_t *out) {
     out->merges_from = out->path[1];
     if (!tr_exists_in(folder, "vocab.json", path) && tr_exists_in(folder, "tokenizer.json", path)) {
         TR_TRY(folder_read_json(folder, "tokenizer.json", 0, out->path[0], &file));
-        const tr_status_t status = folder_take_model(json_object_get(file, "model"), out);
-        json_decref(file);
-        TR_TRY(status);
+        status = folder_take_model(json_object_get(file, "model"), out);
     } else {
         TR_TRY(folder_read_json(folder, "vocab.json", 0, out->path[0], &out->vocab));
         TR_TRY(folder_read_merges(folder, out->path[1], out->merges));
     }
-    return folder_read_added(folder, out);
+    if (status == TR_OK) status = folder_read_added(folder, file, out);
+    json_decref(file);
+    return status;
 }
 
 void tr_gpt2_folder_free(tr_gpt2_folder_t *files) {
