@@ -22,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { REQUEST_SEC = 10, ANSWER_SEC = 30, READ_SEC = 30, MOST_HEADERS = 100, STREAM_BYTES = 4096 };
+enum { REQUEST_SEC = 10, ANSWER_SEC = 30, READ_SEC = 30, MOST_HEADERS = 100, HOST_BYTES = 256, STREAM_BYTES = 4096 };
 /* Of a request that is refused, so much is read before the reply, which many clients read only after
  * they have sent all of it. */
 enum { DROPPED_BYTES = 256 << 20 };
@@ -202,14 +202,15 @@ static void request_refuse_large(request_t *r) {
     request_refuse(r, 413, why);
 }
 
-/* The path of "/health" or "http://HOST/health"; the latter overrides the header Host. */
-static const char *request_path(const char *url, char host[256]) {
+/* The path of "/health" or "http://HOST/health"; the latter's host, which overrides the header Host,
+ * is copied, unless `host` is NULL. */
+static const char *request_path(const char *url, char *host) {
     const size_t scheme = strncasecmp(url, "http://", 7) == 0    ? 7
                           : strncasecmp(url, "https://", 8) == 0 ? 8
                                                                  : 0;
     if (scheme == 0) return url;
     const size_t bytes = strcspn(url + scheme, "/");
-    tr_snprintf(host, 256, "%.*s", (int)bytes, url + scheme);
+    if (host) tr_snprintf(host, HOST_BYTES, "%.*s", (int)bytes, url + scheme);
     return url[scheme + bytes] ? url + scheme + bytes : "/";
 }
 
@@ -220,7 +221,7 @@ static void request_check(const tr_http_t *h, struct MHD_Connection *connection,
 #define HEADER(name) h->mhd.lookup_connection_value(connection, MHD_HEADER_KIND, name)
     const char *length = HEADER("Content-Length"), *chunks = HEADER("Transfer-Encoding"),
                *header_host = HEADER("Host");
-    char host[256] = "";
+    char host[HOST_BYTES] = "";
     const char *path = request_path(url, host);
     const bool is_open = h->params.open_path && strcmp(path, h->params.open_path) == 0;
     header_count_t count = {0};
@@ -282,7 +283,6 @@ static enum MHD_Result http_on_request(void *self, struct MHD_Connection *connec
     request_t *r = *state;
     tr_http_reply_t reply = {.type = "text/plain; charset=utf-8",
                              .allow = h->params.body_bytes > 0 ? "GET, HEAD, POST" : "GET, HEAD"};
-    char host[256];
     if (!r) {
         if (tr_alloc(sizeof *r, "a request", &r) != TR_OK) return MHD_NO;
         *state = r;
@@ -300,7 +300,7 @@ static enum MHD_Result http_on_request(void *self, struct MHD_Connection *connec
     }
     const int fd = http_fd_of(h, connection);
     tr_http_clients_mark(&h->clients, fd, TR_HTTP_WAITS);
-    request_answer(h, r, request_path(url, host),
+    request_answer(h, r, request_path(url, NULL),
                    h->mhd.lookup_connection_value(connection, MHD_HEADER_KIND, "Content-Type"),
                    (tr_http_peer_t){.fd = fd, .takes_interim = strcmp(version, "HTTP/1.1") == 0},
                    &reply);
