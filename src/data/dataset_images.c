@@ -58,13 +58,40 @@ static tr_status_t images_list_lines(images_t *self, const char *list) {
     return status;
 }
 
-static tr_status_t images_list(images_t *self) {
+/* The part of a path from the folder, or from that of the list, on. */
+static const char *images_text(const images_t *self, const char *path) {
+    const size_t folder =
+        self->is_list ? (size_t)(tr_file_name(self->root) - self->root) : strlen(self->root);
+    if (folder == 0 || strncmp(path, self->root, folder) != 0) return path;
+    return path + folder + strspn(path + folder, "/");
+}
+
+/* Of a folder with folders, as in an import: the images beside them are of no class. */
+static void images_leave_classless(images_t *self, tr_left_out_t *left) {
+    tr_picture_t *picture = self->pictures.data;
+    size_t kept = 0;
+    for (size_t i = 0; i < self->pictures.count; i++)
+        kept += strchr(images_text(self, picture[i].path), '/') != NULL;
+    if (kept == 0) return;
+    kept = 0;
+    for (size_t i = 0; i < self->pictures.count; i++)
+        if (strchr(images_text(self, picture[i].path), '/')) {
+            picture[kept++] = picture[i];
+        } else {
+            tr_left_out_add(left, TR_LEFT_CLASSLESS, picture[i].path, 1);
+            tr_free(&picture[i].path);
+        }
+    self->pictures.count = kept;
+}
+
+static tr_status_t images_list(images_t *self, bool inputs_only) {
     tr_left_out_t *left = NULL;
     if (self->is_list) {
         TR_TRY(images_list_lines(self, self->root));
     } else {
         TR_TRY(tr_alloc(sizeof *left, "images", &left));
         const tr_status_t status = tr_pictures_below(self->root, 0, &self->pictures, left);
+        if (status == TR_OK && !inputs_only) images_leave_classless(self, left);
         tr_left_out_say(left, self->root);
         tr_free(&left);
         TR_TRY(status);
@@ -150,15 +177,11 @@ static tr_status_t images_describe(images_t *self, const tr_preprocess_t *traine
                                    bool inputs_only) {
     tr_dataset_info_t *info = &self->base.info;
     const tr_names_t *classes = &trained->names[TR_NAMES_CLASSES];
-    const size_t folder =
-        self->is_list ? (size_t)(tr_file_name(self->root) - self->root) : strlen(self->root);
     char shape[96];
     info->samples = (int64_t)self->pictures.count;
     for (size_t i = 0; i < self->pictures.count; i++) {
         tr_picture_t *picture = &self->pictures.data[i];
-        const bool is_inside = folder > 0 && strncmp(picture->path, self->root, folder) == 0;
-        const char *text = picture->path + (is_inside ? folder : 0);
-        text += is_inside ? strspn(text, "/") : 0;
+        const char *text = images_text(self, picture->path);
         info->fingerprint = info->fingerprint * 1099511628211u ^ tr_hash_name(picture->path);
         TR_TRY(tr_vec_push(&self->text, text));
         if (!inputs_only) TR_TRY(images_find_label(self, classes, text, picture));
@@ -192,7 +215,7 @@ static tr_status_t images_open(images_t *self, const tr_data_settings_t *setting
     self->base.info.field[0] = (tr_field_t){
         .name = "x", .dtype = TR_U8, .shape = *shape, .sample_bytes = tr_shape_elems(shape)};
     self->is_list = !tr_is_folder(self->root);
-    TR_TRY(images_list(self));
+    TR_TRY(images_list(self, inputs_only));
     if (settings->skip_corrupt) TR_TRY(tr_pictures_skip_corrupt(self->root, &self->pictures));
     return images_describe(self, trained, inputs_only);
 }

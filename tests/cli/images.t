@@ -158,6 +158,8 @@ call 0 predict files flat/list.txt list.csv && names out '48 & flat/list.txt' &&
 ok $? "a list of files, in its order"
 call 0 eval files data.test=set --json a.json && call 0 eval files data.test=f.h5:train --json b.json &&
     json "a['samples'] == 48 and a['accuracy'] == b['accuracy'] and abs(a['loss'] - b['loss']) < 1e-6" a.json b.json &&
+    cp plain.png set && call 0 eval files data.test=set --json c.json && rm set/plain.png && cmp -s a.json c.json &&
+    once err "^warning & 'set' & 1 & 'set/plain.png'" &&
     call 65 eval files data.test=flat && names err 'flat & bars, rings'
 ok $? "eval on a folder with a folder for each class"
 deep=nest/bars/p1/p2/p3/p4/rings
