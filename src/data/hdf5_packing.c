@@ -34,9 +34,9 @@ static tr_status_t packing_numbers(const h5_array_t *a, const char *name, int mo
     if (good) return TR_OK;
     return TR_FAIL(TR_ERR_DATA,
                    "%s: /%s: expected %s in the attribute '%s', found %s. Correct it, in Python: "
-                   "f['%s'].attrs['%s'] = numpy.float64(VALUE), or delete it.",
+                   "h5py.File('%s', 'r+')['%s'].attrs['%s'] = numpy.float64(VALUE), or delete it.",
                    a->file->path, a->name, most == 1 ? "one number" : "a few numbers", name,
-                   class == H5T_STRING ? "text" : "something else", a->name, name);
+                   class == H5T_STRING ? "text" : "something else", a->file->path, a->name, name);
 }
 
 /* "true", as _Unsigned is written. */
