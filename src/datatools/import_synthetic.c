@@ -78,7 +78,8 @@ static tr_status_t synthetic_noise_split(import_t *m, int group,
     TR_TRY(tr_dataset_open(settings, group ? TR_SPLIT_TEST : TR_SPLIT_TRAIN, &dataset));
     const int64_t classes = dataset->info.classes;
     const tr_field_t *fx = &dataset->info.field[0], *fy = &dataset->info.field[1];
-    const int64_t at_once = max64(1, (1 << 20) / fx->sample_bytes);
+    const int64_t at_once = max64(1, (1 << 20) / fx->sample_bytes),
+                  of_seed = (int64_t)(m->params->seed << 32); /* sample i is a function of i */
     if (!group) TR_TRY_GOTO(tr_moments_begin(&m->moments, fx->shape.dim[fx->shape.ndim - 1]), done);
     TR_TRY_GOTO(tr_alloc((size_t)(at_once * fx->sample_bytes), "samples", &x), done);
     TR_TRY_GOTO(tr_alloc((size_t)(at_once * fy->sample_bytes), "labels", &y), done);
@@ -86,7 +87,7 @@ static tr_status_t synthetic_noise_split(import_t *m, int group,
     for (int64_t i = 0; i < m->samples[group]; i += at_once) {
         const int64_t count = min64(at_once, m->samples[group] - i);
         void *dst[] = {x, y};
-        TR_TRY_GOTO(dataset->ops->read(dataset, i, count, dst), done);
+        TR_TRY_GOTO(dataset->ops->read(dataset, of_seed + i, count, dst), done);
         if (!group) {
             tr_moments_add(&m->moments, fx->dtype, x, count * tr_shape_elems(&fx->shape));
             tr_stats_add_values(&m->targets, 1, fy->dtype, y, count * tr_shape_elems(&fy->shape));
