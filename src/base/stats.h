@@ -13,6 +13,8 @@
 typedef struct {
     int64_t count;
     double min, max, mean;
+    double above_min, below_max; /* the values next to them; +-INFINITY: there are none */
+    int64_t min_count, max_count;
     double squares;  /* sum of squared differences from the mean */
     double rounding; /* largest absolute error of a value rounded to a 32-bit float */
 } tr_stats_t;        /* {0}: no values */
@@ -29,6 +31,11 @@ double tr_stats_deviation(const tr_stats_t *stats);
  * if the values are equal or differ only by the rounding of doubles.
  */
 bool tr_stats_is_rounded(const tr_stats_t *stats);
+/* Whether the smallest or the largest value, *out, is one that programs write for missing values
+ * (-999, 9999, 1e20 and so on), occurs *out_count times, at least twice, and lies farther from the
+ * others than their range, which ends at *out_next. */
+bool tr_stats_has_sentinel(const tr_stats_t *stats, double *out, int64_t *out_count,
+                           double *out_next);
 /* Writes "from 1 to 2, and 32-bit floats round them by up to 0.5". Returns `text`. */
 const char *tr_stats_format_rounding(const tr_stats_t *stats, char text[128]);
 

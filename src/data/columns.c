@@ -61,7 +61,7 @@ int64_t tr_column_category(const tr_column_t *c, const char *text) {
 
 tr_status_t tr_columns_fail_cell(const tr_csv_table_t *table, const char *text, int column,
                                  const char *name) {
-    char found[96] = "the cell is empty", remedy[128], called[80] = "";
+    char found[96] = "the cell is empty", remedy[TR_CSV_REMEDY_BYTES], called[80] = "";
     if (name) snprintf(called, sizeof called, " ('%.*s')", CUT(name));
     if (*text) snprintf(found, sizeof found, "found '%.*s'", (int)tr_utf8_bytes(text, 40), text);
     tr_csv_remedy(table, text, remedy, sizeof remedy);

@@ -19,6 +19,7 @@ struct tr_csv {
     char delimiter;
     int filled, at;
     int64_t line, next_line;
+    bool has_quotes;
     TR_VEC(char) text;     /* the row's fields, each terminated */
     TR_VEC(size_t) offset; /* of each field in text */
     TR_VEC(char *) field;
@@ -57,6 +58,10 @@ void tr_csv_close(tr_csv_t **csv) {
 
 int64_t tr_csv_line(const tr_csv_t *csv) {
     return csv->line;
+}
+
+bool tr_csv_has_quotes(const tr_csv_t *csv) {
+    return csv->has_quotes;
 }
 
 /* The next byte, -1 at the end. A byte order mark is skipped. */
@@ -141,7 +146,7 @@ static tr_status_t csv_scan_row(tr_csv_t *csv, bool *out_end) {
             *out_end = c == -1;
             if (c != delimiter) return TR_OK;
         } else if (c == '"' && empty && !quoted) {
-            quoted = true;
+            quoted = csv->has_quotes = true;
             TR_TRY(csv_read_quoted(csv));
         } else if (!(blank && empty) && !(quoted && blank)) {
             if (csv->text.count >= ROW_BYTES)

@@ -17,6 +17,7 @@ tr_status_t tr_csv_open(int fd, const char *name, char delimiter, tr_csv_t **out
  * *out_count 0 at the end. */
 tr_status_t tr_csv_row(tr_csv_t *csv, char ***out_field, int *out_count);
 int64_t tr_csv_line(const tr_csv_t *csv); /* of the last row, from 1 */
+bool tr_csv_has_quotes(const tr_csv_t *csv); /* in the rows so far */
 void tr_csv_close(tr_csv_t **csv);
 
 /* -- csv_open.c -------------------------------------------------------------------------------- */
@@ -49,6 +50,7 @@ bool tr_csv_is_meant_as_number(const tr_csv_table_t *table, const char *text);
 bool tr_csv_is_date(const char *text, const char **out);
 /* Whether `text` has only characters of numbers and dates, such as "1.234,5" or "12 %". */
 bool tr_csv_is_like_number(const char *text);
+enum { TR_CSV_REMEDY_BYTES = 256 };
 /* Writes the remedy for `text`, which is not a number in the range of a 32-bit float. */
 void tr_csv_remedy(const tr_csv_table_t *table, const char *text, char *out, size_t room);
 

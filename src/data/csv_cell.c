@@ -71,19 +71,42 @@ static bool csv_is_beyond(const tr_csv_table_t *t, const char *text) {
     return *end == '\0' && isinf(value);
 }
 
+/* 1,234 or -1,234,567.8: with the sign between thousands, which is not the decimal sign. */
+static bool csv_has_thousands(const tr_csv_table_t *t, const char *text) {
+    static const char digits[] = "0123456789";
+    const char between = t->decimal == '.' ? ',' : '.';
+    text += *text == '-' || *text == '+';
+    size_t count = strspn(text, digits);
+    if (count < 1 || count > 3 || text[count] != between) return false;
+    for (text += count; *text == between; text += 4)
+        if (strspn(text + 1, digits) != 3) return false;
+    return *text == '\0' || (*text == t->decimal && text[1 + strspn(text + 1, digits)] == '\0');
+}
+
 bool tr_csv_is_meant_as_number(const tr_csv_table_t *t, const char *text) {
     tr_csv_table_t other = *t;
     double value;
     other.decimal = t->decimal == '.' ? ',' : '.';
     return tr_csv_is_missing(text, true) || csv_is_beyond(t, text) ||
-           tr_csv_number(&other, text, &value);
+           csv_has_thousands(t, text) || tr_csv_number(&other, text, &value);
 }
 
 void tr_csv_remedy(const tr_csv_table_t *t, const char *text, char *out, size_t room) {
+    const char between = t->decimal == '.' ? ',' : '.';
+    /* A delimiter that also separates thousands is within quotes there. */
+    const char *open = between == t->delimiter ? "\"(-?[0-9]+)" : "([0-9])",
+               *close = between == t->delimiter ? "([0-9]{3}[^\"]*\")" : "([0-9]{3})";
     if (tr_csv_is_missing(text, true))
         snprintf(out, room, "fill it in");
     else if (csv_is_beyond(t, text))
         snprintf(out, room, "rescale the column (another unit, or the logarithm)");
+    else if (csv_has_thousands(t, text))
+        snprintf(out, room,
+                 "the '%c' looks like a separator of thousands: remove it (sed -E "
+                 "':a; s/%s[%c]%s/%s\\1\\2/; ta')%s",
+                 between, open, between, close, *open == '"' ? "\"" : "",
+                 t->is_fixed ? "" : between == ',' ? "; if it is a decimal comma: --decimal ,"
+                                                   : "; if it is a decimal point: --decimal .");
     else
         snprintf(out, room, "convert texts to numbers%s",
                  t->is_fixed ? "" : "; " TR_CSV_FORMAT_HINT);

@@ -23,8 +23,9 @@ static tr_status_t csv_check_begin(const char *path, const char *begin, size_t c
             TR_ERR_DATA,
             "'%s', line 1: found '%.5s', which tells spreadsheet programs the delimiter; "
             "expected the names of the columns. Remove the line (tail -n +2 '%s' "
-            ">table.csv), and give --delimiter '%c'.",
-            path, text, path, text[4]);
+            ">table.csv), and give --delimiter '%c'%s.",
+            path, text, path, text[4],
+            text[4] == ',' ? "" : ", and --decimal , if its numbers have decimal commas");
     return TR_OK;
 }
 

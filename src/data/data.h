@@ -75,6 +75,9 @@ const char *tr_image_guess_text(const tr_shape_t *shape, char text[256]);
  * inputs or regression targets. If so, writes the finding and the remedy to `text`.
  */
 bool tr_is_rounded_away(const tr_stats_t *stats, int64_t count, bool are_targets, char text[640]);
+/* Whether a column of the field probably has numbers that stand for missing values. If so, writes
+ * which and the remedy to `text`. */
+bool tr_has_sentinel(const tr_sample_stats_t *stats, const tr_field_t *field, char text[640]);
 /*
  * Opens a data set and reads its metadata. Returns TR_OK with *out NULL if the split is not set.
  * Not collective: every rank opens it.

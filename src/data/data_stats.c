@@ -160,6 +160,30 @@ bool tr_is_rounded_away(const tr_stats_t *stats, int64_t count, bool are_targets
     return true;
 }
 
+bool tr_has_sentinel(const tr_sample_stats_t *stats, const tr_field_t *field, char text[640]) {
+    const bool are_inputs = strcmp(field->name, "x") == 0;
+    char column[48] = "";
+    double value, next;
+    int64_t found = 0, count;
+    if (field->dtype == TR_U8) return false;
+    while (found < stats->channels &&
+           !tr_stats_has_sentinel(&stats->of[found], &value, &count, &next))
+        found++;
+    if (found == stats->channels) return false;
+    if (stats->channels > 1)
+        snprintf(column, sizeof column, " in column %lld, counted from 0,", (long long)found);
+    tr_snprintf(text, 640,
+                "%lld of %lld values of the %s%s are %.9g, and the next one is %.9g: if %.9g stands "
+                "for missing values, %s",
+                (long long)count, (long long)stats->of[found].count,
+                are_inputs ? "inputs" : "targets", column, value, next, value,
+                are_inputs
+                    ? "declare it in the attribute missing_value of the array (docs/data.md), or "
+                      "import the table with an empty cell instead"
+                    : "remove these samples when you create the file");
+    return true;
+}
+
 const char *tr_image_guess_text(const tr_shape_t *shape, char text[256]) {
     const long long a = (long long)shape->dim[0], b = (long long)shape->dim[1];
     snprintf(text, 256,

@@ -8,6 +8,7 @@
 
 #define CUT(text) (int)tr_utf8_bytes(text, 60), text
 #define SAID      8 /* columns with missing cells in a message */
+#define DIFFERENT_ROWS 20 /* in fewer rows, different texts may be categories */
 
 /* pandas names columns without a name "Unnamed: 0", and an index without one "index". */
 static bool column_is_unnamed(const csv_columns_t *columns, int at) {
@@ -69,12 +70,17 @@ csv_index_t tr_csv_columns_index(const csv_columns_t *columns, int at, int64_t r
     return CSV_INDEX;
 }
 
-/* Appends a command that makes numbers of a column of dates, whose parts are "year,month,day". */
+/* Appends how to make numbers of a column of dates, whose parts are "year,month,day": a command, if
+ * no cell has quotes, within which awk would see delimiters. */
 static void columns_say_date(const csv_columns_t *columns, int at, const char *parts,
                              tr_str_t *out) {
     const char delimiter[] = {columns->table->delimiter, '\0'};
     const char *shown = *delimiter == '\t' ? "\\t" : delimiter;
     const bool is_triple = strchr(strchr(parts, ',') + 1, ',') != NULL;
+    if (tr_csv_has_quotes(columns->table->csv)) {
+        tr_str_printf(out, "write the columns %s instead of it", parts);
+        return;
+    }
     tr_str_printf(out, "`awk -F'%s' -v OFS='%s' '{ split($%d, d, /[^0-9]+/); $%d = ", shown, shown,
                   at + 1, at + 1);
     if (columns->spec.has_header) {
@@ -94,7 +100,7 @@ static void columns_say_date(const csv_columns_t *columns, int at, const char *p
 static void columns_say_mixed(const csv_columns_t *columns, int at, tr_str_t *out) {
     const csv_column_t *c = &columns->of[at];
     const char *parts;
-    char remedy[160], name[96];
+    char remedy[TR_CSV_REMEDY_BYTES], name[96];
     tr_csv_remedy(columns->table, c->text, remedy, sizeof remedy);
     tr_str_printf(out, " line %lld, %s: expected a number in the range of a 32-bit float",
                   (long long)c->text_line, columns_say(columns, at, name));
@@ -239,6 +245,8 @@ tr_status_t tr_csv_columns_learn(csv_columns_t *columns, char *const *field) {
         TR_TRY(tr_alloc(inputs * sizeof *columns->stats, "columns", &columns->stats));
     if (!columns->values)
         TR_TRY(tr_alloc(inputs * sizeof *columns->values, "columns", &columns->values));
+    if (!columns->rows)
+        TR_TRY(tr_alloc(inputs * sizeof *columns->rows, "columns", &columns->rows));
     for (size_t i = 0; i < inputs; i++) {
         tr_column_t *c = &columns->spec.input.data[i];
         const char *text = field[columns->index[i]];
@@ -246,6 +254,7 @@ tr_status_t tr_csv_columns_learn(csv_columns_t *columns, char *const *field) {
         if (tr_csv_is_missing(text, c->kind == TR_COLUMN_NUMBER)) {
             c->indicator = columns->params->missing_indicator;
         } else if (c->kind != TR_COLUMN_NUMBER) {
+            columns->rows[i]++;
             TR_TRY(column_add_category(columns, c, text));
         } else if (tr_csv_number(columns->table, text, &value)) {
             tr_stats_add(&columns->stats[i], 1, &value, 1);
@@ -265,6 +274,19 @@ static tr_status_t columns_fail_empty(const csv_columns_t *columns, int at) {
                    columns->table->path, columns_say(columns, at, name));
 }
 
+/* Names and ids: a category that one row has cannot be learned. */
+static tr_status_t columns_fail_different(const csv_columns_t *columns, int input) {
+    const tr_column_t *c = &columns->spec.input.data[input];
+    char name[96];
+    return TR_FAIL(TR_ERR_DATA,
+                   "'%s', %s: %lld of its %lld texts in the rows for training are different, such "
+                   "as '%.*s': if they name the rows, leave the column out with --drop, or keep it "
+                   "beside the data with --id; if they are categories: --one-hot.",
+                   columns->table->path, columns_say(columns, columns->index[input], name),
+                   (long long)c->categories.count, (long long)columns->rows[input],
+                   CUT(c->categories.name[0]));
+}
+
 tr_status_t tr_csv_columns_end(csv_columns_t *columns) {
     const tr_column_t *widest = NULL;
     int64_t one_hot = 0;
@@ -280,6 +302,9 @@ tr_status_t tr_csv_columns_end(csv_columns_t *columns) {
             tr_sort(values, count);
             c->fill = (values[(count - 1) / 2] + values[count / 2]) / 2;
         }
+        if (columns->rows[i] >= DIFFERENT_ROWS && !columns->of[columns->index[i]].is_chosen &&
+            10 * c->categories.count >= 9 * columns->rows[i])
+            return columns_fail_different(columns, (int)i);
         if (c->kind != TR_COLUMN_ONE_HOT) continue;
         one_hot += c->categories.count;
         if (!widest || c->categories.count > widest->categories.count) widest = c;
@@ -302,5 +327,6 @@ void tr_csv_columns_free(csv_columns_t *columns) {
     tr_free(&columns->index);
     tr_free(&columns->stats);
     tr_free(&columns->values);
+    tr_free(&columns->rows);
     tr_columns_free(&columns->spec);
 }

@@ -52,6 +52,8 @@ tr_status_t tr_csv_labels_add(csv_labels_t *labels, const tr_csv_table_t *table,
  * some below 0, become classes with names.
  * TR_ERR_DATA if only some labels are numbers, or there are too many distinct texts. */
 tr_status_t tr_csv_labels_end(csv_labels_t *labels, const tr_csv_table_t *table);
+/* After an import: says that a word such as "none" or "-" is a class; the first one. */
+void tr_csv_labels_note(const csv_labels_t *labels, const tr_csv_table_t *table);
 /* The class of a text; -1 if it is unknown. */
 int64_t tr_csv_labels_class(const csv_labels_t *labels, const tr_csv_table_t *table,
                             const char *text);
@@ -93,6 +95,7 @@ typedef struct {
     tr_columns_t spec;       /* what is written */
     tr_stats_t *stats;       /* [spec.input.count] of numbers in training rows */
     csv_values_t *values;    /* the same numbers, for the median */
+    int64_t *rows;           /* [spec.input.count] of texts in training rows */
 } csv_columns_t;
 
 /* After the first pass. `rows`: of the table. */

@@ -1,9 +1,11 @@
 /* The labels of a table: numbers, integers or texts. */
 #include "csv_int.h"
+#include "trainer/log.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #define MAX_NAMES 4096
 #define SLOTS     (4 * MAX_NAMES)
@@ -63,7 +65,7 @@ tr_status_t tr_csv_labels_add(csv_labels_t *l, const tr_csv_table_t *t, const ch
 /* Numbers of which some are missing, infinite or in another notation would each become a class. */
 static tr_status_t labels_check_texts(const csv_labels_t *l, const tr_csv_table_t *t) {
     const char *odd = NULL;
-    char remedy[160] = "remove rows without a label", line[32] = "";
+    char remedy[TR_CSV_REMEDY_BYTES] = "remove rows without a label", line[32] = "";
     for (size_t i = 0; i <= l->names.count;
          i++) { /* the first text may come after the maximum number of names */
         const char *name = i < l->names.count ? l->names.data[i] : l->text;
@@ -170,6 +172,18 @@ tr_status_t tr_csv_labels_end(csv_labels_t *l, const tr_csv_table_t *t) {
                    !tr_nearly_labels(l->rows - l->odd, l->odd, (int64_t)l->largest + 1);
     if (l->is_signed) TR_TRY(labels_name_signed(l, t));
     return labels_sort(l, t);
+}
+
+void tr_csv_labels_note(const csv_labels_t *l, const tr_csv_table_t *t) {
+    static const char *const doubtful[] = {"none", "missing", "-", ".", "unknown"};
+    for (size_t i = 0; i < l->names.count && !l->numbers; i++)
+        for (size_t k = 0; k < TR_COUNT(doubtful); k++)
+            if (strcasecmp(l->names.data[i], doubtful[k]) == 0) {
+                TR_INFO("'%s': '%s' is a class of %lld rows; if it stands for missing labels, "
+                        "remove these rows",
+                        t->path, l->names.data[i], (long long)l->class_rows[i]);
+                return;
+            }
 }
 
 int64_t tr_csv_labels_class(const csv_labels_t *l, const tr_csv_table_t *t, const char *text) {

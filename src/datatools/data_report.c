@@ -166,6 +166,8 @@ static tr_status_t report_values(report_t *r, const report_split_t *split, int f
         tr_str_printf(r->out, "             %s\n",
                       tr_missing_text(&s, &info->field[field], rounding));
 
+    if (split->split == TR_SPLIT_TRAIN && tr_has_sentinel(&s, &info->field[field], rounding))
+        report_warn(r, "%s", rounding);
     /* Said for the first split with such values; the others are alike. */
     if (!r->rounded[field]) {
         r->rounded[field] = tr_is_rounded_away(s.of, s.channels, field == 1, rounding);

@@ -192,27 +192,31 @@ static tr_status_t csv_choose_inputs(import_t *m) {
                    m->table.path, m->count, m->count == 1 ? "" : "s");
 }
 
+/* Warns of a first row whose last fields, at least three, count: 0, 1, 2, ..., as
+ * pandas names columns without names, or 2019, 2020, ..., years. */
+static void csv_warn_counts(const import_t *m, char *const *field) {
+    double first = 0, value;
+    int texts = 0;
+    while (texts < m->count && !tr_csv_number(&m->table, field[texts], &first)) texts++;
+    if (m->count - texts < 3 || (first != 0 && first < 1000)) return;
+    for (int i = texts; i < m->count; i++)
+        if (!tr_csv_number(&m->table, field[i], &value) || value != first + (i - texts)) return;
+    TR_WARN("'%s', line %lld: the first row counts (%s, %s, %s, ...) and is read as data: if these "
+            "are the names of the columns, import with --header yes",
+            m->table.path, (long long)tr_csv_line(m->table.csv), field[texts], field[texts + 1],
+            field[texts + 2]);
+}
+
 /* Reads the first row, *out_field, and from it what the columns are. */
 static tr_status_t csv_read_columns(import_t *m, char ***out_field) {
     const char *chosen = m->params->label;
     int count;
     TR_TRY(tr_csv_table_open(&m->table, out_field, &count));
     char *const *field = *out_field;
-    double first = 0;
-    tr_csv_number(&m->table, field[0], &first);
-    /* 0, 1, 2, ...: the names of unnamed columns in pandas; 2019, 2020, ...: years */
-    bool counts = count > 2 && (first == 0 || first >= 1000);
     m->count = count;
     m->hash = field[0][0] == '#';
     TR_TRY(tr_csv_header_find(&m->table, m->params, field, count, &m->header));
-    for (int i = 0; i < count; i++) {
-        double value;
-        counts = counts && tr_csv_number(&m->table, field[i], &value) && value == first + i;
-    }
-    if (counts && m->params->header == TR_HEADER_AUTO)
-        TR_WARN("'%s', line %lld: the first row counts (%s, %s, %s, ...) and is read as data: if "
-                "these are the names of the columns, import with --header yes",
-                m->table.path, (long long)tr_csv_line(m->table.csv), field[0], field[1], field[2]);
+    if (!m->header && m->params->header == TR_HEADER_AUTO) csv_warn_counts(m, field);
     if (count == 1 && !(chosen && !strcmp(chosen, "none")))
         return TR_FAIL(
             TR_ERR_DATA,
@@ -570,6 +574,22 @@ static void csv_report_groups(const import_t *m) {
     tr_str_free(&text);
 }
 
+static void csv_warn_sentinel(const import_t *m, int at) {
+    const bool is_input = m->role[at] == 'i' && m->columns.of[at].kind == TR_COLUMN_NUMBER,
+               is_target = m->role[at] == 't' || (at == m->labels.column && m->labels.numbers);
+    const char *name = m->header ? m->names.name[at] : "";
+    double value, next;
+    int64_t count;
+    if (!(is_input || is_target) || !tr_stats_has_sentinel(&m->stats[at], &value, &count, &next))
+        return;
+    TR_WARN("'%s', column %d%s%s%s: %lld of its %lld values are %.9g, and the next one is %.9g: if "
+            "%.9g stands for missing values, %s",
+            m->table.path, at + 1, *name ? ", '" : "", name, *name ? "'" : "", (long long)count,
+            (long long)m->stats[at].count, value, next, value,
+            is_input ? "write NA instead, and import with --missing mean"
+                     : "remove these rows");
+}
+
 /* Warns of columns that are rounded, and says what was taken for classes, what for numbers, and how
  * to have the other. */
 static void csv_report(const import_t *m) {
@@ -587,6 +607,7 @@ static void csv_report(const import_t *m) {
                 m->table.path, i + 1, m->header ? ", '" : "", name, m->header ? "'" : "",
                 tr_stats_format_rounding(&m->stats[i], range));
     }
+    for (int i = 0; i < m->count; i++) csv_warn_sentinel(m, i);
     if (rounded > SAID)
         TR_WARN("'%s': the same applies to %d more columns", m->table.path, rounded - SAID);
 
@@ -598,6 +619,7 @@ static void csv_report(const import_t *m) {
                 (long long)l->odd_line, l->odd_value);
     if (m->target.count > 0) tr_import_say_numbers(m->params, (int64_t)m->target.count, &l->stats);
     if (l->column < 0) return;
+    tr_csv_labels_note(l, &m->table);
     if (!l->numbers)
         tr_import_say_classes(m->params, (int64_t)l->names.count,
                               (const char *const *)l->names.data);

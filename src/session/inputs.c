@@ -47,6 +47,7 @@ static tr_status_t check_targets(const tr_session_t *s) {
 tr_status_t tr_inputs_check(const tr_session_t *s) {
     tr_sample_stats_t stats = {0};
     tr_str_t text = {0};
+    char sentinel[640];
     const int x = tr_field_find(&s->info, "x");
     if (x < 0 || !s->params.training || s->params.trained_preprocess) return TR_OK;
     if (s->info.field[x].kind == TR_FIELD_TOKENS) return TR_OK;
@@ -55,6 +56,8 @@ tr_status_t tr_inputs_check(const tr_session_t *s) {
     if (status == TR_OK && may_be_rounded) warn_rounded(&stats, false);
     if (status == TR_OK && !begins_with_norm(s)) tr_preprocess_check(s->preprocess, &stats, &text);
     if (text.text) TR_WARN("%s", text.text);
+    if (status == TR_OK && tr_has_sentinel(&stats, &s->info.field[x], sentinel))
+        TR_WARN("%s", sentinel);
     tr_str_free(&text);
     tr_free(&stats.of);
     return status == TR_OK ? check_targets(s) : status;

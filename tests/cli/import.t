@@ -90,6 +90,24 @@ said 'a;b;kind\n1,5;2;x\n' "2 & '1,5' & --decimal" --delimiter ';' &&
     call 2 import csv t.csv e.h5 --delimiter &&
     call 2 import csv t.csv e.h5 --decimal ';' && names err "--decimal & ';'"
 ok $? "the wrong ones of them"
+# thousands ROWS CELL [OPTIONS]: the message names a command, with which the table is read
+thousands() {
+    printf "$1" >odd.csv && call 65 import csv odd.csv e.h5 "${@:3}" && names err "'$2' & thousands" &&
+        sed -n "s/.*(sed -E '\(.*\)').*/\1/p" err >remedy && sed -E "$(cat remedy)" odd.csv >mended.csv &&
+        call 0 import csv mended.csv mended.h5 --force "${@:3}" && call 0 data mended.h5 && names out 'max 1.23457e+06'
+}
+thousands 'a,b,kind\n"1,234,567",2,"x, 1,000"\n"2,629",4,y\n"2,629",4,y\n' 1,234,567 &&
+    grep -q '"x, 1,000"' mended.csv &&
+    thousands 'a,y\n1,"2,629"\n2,"1,234,567.0"\n3,"4,000.5"\n' 2,629 --regression &&
+    thousands 'a;b;kind\n1.234.567;2;x\n2.629,5;4;y\n' 1.234.567 --delimiter ';' --decimal , &&
+    printf 'sep=;\na;y\n1,5;2\n' >odd.csv &&
+    call 65 import csv odd.csv e.h5 && names err "--delimiter & ';' & --decimal"
+ok $? "separators of thousands: a command removes them; sep= names both options"
+printf 'note,day,y\n"a, b",2024-01-31,0\n"c, d",2024-02-01,1\n' >odd.csv && call 65 import csv odd.csv e.h5 &&
+    names err '2024-01-31 & year,month,day' && ! grep -q awk err && sed 's/, / /; s/"//g' odd.csv >plain.csv &&
+    call 65 import csv plain.csv e.h5 && sed -n 's/.*`\(awk .*\)` makes.*/\1/p' err >remedy && (. ./remedy) &&
+    [ "$(sed -n 2p table.csv)" = 'a b,2024,01,31,0' ]
+ok $? "dates: a command for tables without quotes only"
 
 # useless COMMAND [FORMAT] IN OUT OPTION VALUE
 useless() { call 2 "$@" && names err "${*: -2:1} & trainer \(repack\|import $2\)"; }
@@ -134,7 +152,11 @@ ok $? "columns that 32-bit floats round away get a warning, constant ones none"
 printf '0,1,2\n1,2,0\n3,4,1\n' >pandas.csv &&
     call 0 import csv pandas.csv pandas.h5 && names err "^warning & 'pandas.csv' & 1 & 0, 1, 2" &&
     printf '0,1,1\n1,2,0\n' >pandas.csv &&
-    call 0 import csv pandas.csv pandas.h5 --force && ! grep -q warning err
+    call 0 import csv pandas.csv pandas.h5 --force && ! grep -q warning err &&
+    printf 'country,2019,2020,2021\nA,5.5,6,7\nB,6,7,8.5\nA,7,8,9\n' >pandas.csv &&
+    call 0 import csv pandas.csv pandas.h5 --force &&
+    names err "^warning & 'pandas.csv' & 2019, 2020, 2021 & --header yes" &&
+    call 0 import csv pandas.csv pandas.h5 --force --header yes && ! grep -q '^warning' err
 ok $? "a first row that counts the columns gets a warning"
 # y NAMES ARGUMENTS...: what the import says behind its first line has these names; none: it says no more
 y() {
@@ -162,6 +184,20 @@ printf '1,1.5\n2,2.5\n3,1\n4,3\n' >odd.csv &&
     y '7 & 0 & 6' synthetic images odd.h5 --samples 6 --classes 7 &&
     y 4 synthetic volumes odd.h5 --samples 6 --shape 4x4x4x1 --classes 0
 ok $? "the last line says what y became"
+values() { call 0 import synthetic images v.h5 --samples 30 --shape 4x4x1 --force "$@" && call 0 data v.h5 && train; }
+values >seed0 && values --seed 0 | cmp -s - seed0 && values --seed 7 >seed7 && ! cmp -s seed7 seed0
+ok $? "synthetic images are those of --seed"
+printf '1,none\n2,none\n3,-\n4,x\n' >odd.csv && y '3 & -, none, x' csv odd.csv odd.h5 && once err "'odd.csv' & '-' & 1"
+ok $? "a class with the name of a missing value is pointed out once"
+# hidden VALUE: 200 rows, some of which have this value instead of one from 0 to 30
+hidden() { seq 200 | awk -v v="$1" '{ print $1 % 7 "," ($1 % 20 ? $1 % 31 + 0.5 : v) "," $1 % 3 }' >odd.csv; }
+hidden -999 && call 0 import csv odd.csv odd.h5 --force &&
+    once err '^warning & column 2 & 10 & 200 & -999 & --missing' &&
+    call 0 data odd.h5 && once out '^warning & 10 & 200 & -999 & missing_value' &&
+    printf '[model]\nlayers = linear 3\n[data]\ntrain = odd.h5\nbatch_size = 50\n' >odd.ini &&
+    call 0 plan odd.ini && once err '^warning & -999 & missing_value' &&
+    hidden -50 && call 0 import csv odd.csv odd.h5 --force && ! grep -q '^warning' err
+ok $? "a number that stands for missing values is pointed out"
 
 # mixed N: 200 rows with labels 0 to 3, but for N of them from the 41st on
 mixed() { seq 200 | awk -v n="$1" '{ print $1 "," (NR > 40 && NR <= 40 + n ? 2.5 : NR % 4) }' >mixed.csv; }

@@ -141,6 +141,11 @@ call 78 import csv table.csv e.h5 --drop nothing && names err "--drop & 'nothing
     call 65 import csv wide.csv e.h5 && names err "1100 & 1000 & 'street' & 900 & --ordinal" && [ ! -e e.h5 ] &&
     call 0 import csv wide.csv wide.h5 --ordinal street && call 0 data wide.h5 && names out '/train/x & (201)'
 ok $? "options that do not fit; too many categories: the widest column is named"
+seq 60 | awk 'BEGIN { print "name,a,y" } { print "n" ($1 < 59 ? $1 : 58) "," $1 % 7 / 2 "," $1 % 3 }' >people.csv &&
+    call 65 import csv people.csv e.h5 && [ ! -e e.h5 ] &&
+    names err "1 ('name') & 58 & 60 & --drop & --id & --one-hot" &&
+    call 0 import csv people.csv people.h5 --one-hot name && call 0 data people.h5 && names out '/train/x & (60, 59)'
+ok $? "a column whose texts are nearly all different is refused, unless it is chosen"
 
 seq 40 | awk 'BEGIN { print "a,b,y" } { print ($1 == 7 ? 5 : "") "," $1 % 3 "," $1 % 2 }' >rare.csv
 for seed in $(seq 0 9); do # the only value of a is in the test rows of about half of the seeds
