@@ -250,8 +250,8 @@ const cmd_command_t cmd_predict = {
     .summary = "Runs a trained model on IN and writes its predictions to OUT.",
     .help =
         "Runs alone or under mpirun. IN is FILE.h5 or FILE.h5:GROUP; FILE.csv with the columns of "
-        "the imported training table, in any order; a folder of image files, or a .txt list of "
-        "them. It needs no labels. OUT ends in .h5 or .csv, and has one row per sample, in the "
+        "the imported training table, in any order; an image file, a folder of them, or a .txt "
+        "list of them. It needs no labels. OUT ends in .h5 or .csv, and has one row per sample, in the "
         "order of the input. `prediction` holds the class (-1 if an output is not finite; in a "
         ".csv its name, or nothing) or the numbers of a regression. `probability` holds the "
         "softmax of the outputs; it is written for up to 1000 classes, or with --probabilities. "

@@ -1,5 +1,5 @@
-/* Image files as data sets of a trained model: those of a folder and of the folders in it, or of a
- * list. They are decoded when they are read, to the size and the channels of the training. */
+/* Image files as data sets of a trained model: those of a folder and of the folders in it, of a list,
+ * or one file. They are decoded when they are read, to the size and the channels of the training. */
 #include "image.h"
 #include "pictures.h"
 #include "preprocess.h"
@@ -15,8 +15,8 @@
 
 typedef struct {
     tr_dataset_t base;
-    const char *root; /* the folder or the list */
-    bool is_list;
+    const char *root; /* the folder, the list or the file */
+    bool is_list;     /* or a file, a list of one */
     tr_pictures_t pictures;
     TR_VEC(const char *) text; /* the paths from the folder, or from that of the list, on */
 } images_t;
@@ -24,7 +24,7 @@ typedef struct {
 static const char *const text_name[] = {"file"};
 
 bool tr_images_are_named(const char *path) {
-    return tr_is_folder(path) || tr_path_ends_in(path, ".txt");
+    return tr_is_folder(path) || tr_path_ends_in(path, ".txt") || tr_image_is_named(path);
 }
 
 static void close_images(tr_dataset_t *dataset) {
@@ -36,6 +36,14 @@ static void close_images(tr_dataset_t *dataset) {
 }
 
 /* -- which files ------------------------------------------------------------------------------- */
+
+static tr_status_t images_add(images_t *self, const char *path) {
+    tr_picture_t picture = {0};
+    TR_TRY(tr_strdup(path, &picture.path));
+    const tr_status_t status = tr_vec_push(&self->pictures, picture);
+    if (status != TR_OK) tr_free(&picture.path);
+    return status;
+}
 
 /* One path a line, from the folder of the list on. */
 static tr_status_t images_list_lines(images_t *self, const char *list) {
@@ -49,10 +57,7 @@ static tr_status_t images_list_lines(images_t *self, const char *list) {
         line[strcspn(line, "\r")] = '\0';
         if (!*line) continue;
         snprintf(path, sizeof path, "%s%s", *line == '/' ? "" : folder, line);
-        tr_picture_t picture = {0};
-        status = tr_strdup(path, &picture.path);
-        if (status == TR_OK) status = tr_vec_push(&self->pictures, picture);
-        if (status != TR_OK) tr_free(&picture.path);
+        status = images_add(self, path);
     }
     tr_free(&text);
     return status;
@@ -86,7 +91,9 @@ static void images_leave_classless(images_t *self, tr_left_out_t *left) {
 
 static tr_status_t images_list(images_t *self, bool inputs_only) {
     tr_left_out_t *left = NULL;
-    if (self->is_list) {
+    if (self->is_list && tr_image_is_named(self->root)) {
+        TR_TRY(images_add(self, self->root));
+    } else if (self->is_list) {
         TR_TRY(images_list_lines(self, self->root));
     } else {
         TR_TRY(tr_alloc(sizeof *left, "images", &left));
@@ -98,8 +105,8 @@ static tr_status_t images_list(images_t *self, bool inputs_only) {
     }
     if (self->pictures.count > 0) return TR_OK;
     return TR_FAIL(TR_ERR_DATA,
-                   "'%s' has no images: expected a folder with .jpg, .jpeg or .png files, or a "
-                   "list of them in a .txt file, one path a line.",
+                   "'%s' has no images: expected a .jpg, .jpeg or .png file, a folder with "
+                   "such files, or a list of them in a .txt file, one path a line.",
                    self->root);
 }
 

@@ -156,6 +156,11 @@ call 0 predict files flat/list.txt list.csv && names out '48 & flat/list.txt' &&
     cmp -s <(cut -d, -f1 list.csv | tail -n +2) flat/list.txt &&
     cmp -s <(tail -n +2 list.csv | cut -d, -f2- | tac) <(tail -n +2 folder.csv | cut -d, -f2-)
 ok $? "a list of files, in its order"
+call 0 predict files set/bars/00.jpg one.csv && names out '^1 & set/bars/00.jpg' &&
+    [ "$(tail -n +2 one.csv | cut -d, -f2-)" = "$(grep '^bars/00.jpg,' folder.csv | cut -d, -f2-)" ] &&
+    call 0 eval files data.test=set/bars/00.jpg && call 66 predict files set/bars/none.jpg one.csv --force &&
+    names err "'set/bars/none.jpg'"
+ok $? "one image file"
 call 0 eval files data.test=set --json a.json && call 0 eval files data.test=f.h5:train --json b.json &&
     json "a['samples'] == 48 and a['accuracy'] == b['accuracy'] and abs(a['loss'] - b['loss']) < 1e-6" a.json b.json &&
     cp plain.png set && call 0 eval files data.test=set --json c.json && rm set/plain.png && cmp -s a.json c.json &&
