@@ -145,7 +145,7 @@ static tr_status_t loop_open_init_on_all(loop_t *l, bool *out_all) {
     TR_TRY(tr_world_broadcast_text(l->world, &path, 0));
     TR_TRY(tr_world_broadcast(l->world, &theirs, sizeof theirs, 0));
     if (path[0] && l->info->nodes == 1 && !*init && file_identify(path, &mine) &&
-        memcmp(&mine, &theirs, sizeof mine) == 0 && tr_weights_open(path, init) != TR_OK)
+        memcmp(&mine, &theirs, sizeof mine) == 0 && tr_weights_open_checked(path, init) != TR_OK)
         tr_error_clear(); /* then the weights are broadcast */
     int64_t has = path[0] && *init;
     tr_free(&path);

@@ -322,11 +322,13 @@ static tr_status_t hf_open_weights(const char *path, tr_safetensors_t **out) {
     return tr_safetensors_open(file, out);
 }
 
-tr_status_t tr_hf_open(const char *path, tr_safetensors_t **out_model, char **out_state_json) {
+tr_status_t tr_hf_open(const char *path, bool is_checked, tr_safetensors_t **out_model,
+                       char **out_state_json) {
     json_t *config = NULL;
     TR_TRY(hf_describe(path, out_state_json));
     TR_TRY(hf_open_weights(path, out_model));
     TR_TRY(tr_hf_check_names(*out_model, path));
+    if (is_checked) return TR_OK;
     TR_TRY(hf_read_config(path, &config));
     const bool is_tied = !json_is_false(json_object_get(config, "tie_word_embeddings"));
     json_decref(config);

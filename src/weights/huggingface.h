@@ -23,8 +23,9 @@ tr_status_t tr_hf_configure(tr_config_t *config);
 tr_status_t tr_hf_check_sizes(const tr_config_t *config, const char *dir);
 
 /* Opens the weights. *out_state_json: a state.json with the vocabulary size and the tokenizer, if
- * the folder has one. TR_ERR_CONFIG also: as tr_hf_check_names and tr_hf_check_head. */
-tr_status_t tr_hf_open(const char *path, tr_safetensors_t **out_model,
+ * the folder has one. TR_ERR_CONFIG also: as tr_hf_check_names and, unless `is_checked` by another
+ * rank, tr_hf_check_head. */
+tr_status_t tr_hf_open(const char *path, bool is_checked, tr_safetensors_t **out_model,
                        char **out_state_json /* tr_free */);
 
 /* TR_ERR_CONFIG: the file has a GPT-2 whose tensors have other names or another order than those of

@@ -55,6 +55,8 @@ typedef struct {
  * else the newest complete one); a Hugging Face folder (huggingface.h); or a .safetensors file,
  * with the state.json in its folder or from its metadata. Not collective. */
 tr_status_t tr_weights_open(const char *path, tr_weights_t **out);
+/* The same, of a path that another rank has opened: no tensors are read to check them. */
+tr_status_t tr_weights_open_checked(const char *path, tr_weights_t **out);
 /* The same, but of a run folder or its checkpoints/ the newest complete checkpoint. */
 tr_status_t tr_weights_open_last(const char *path, tr_weights_t **out);
 /* Opens the newest checkpoint of the folder `dir` that is complete, and warns of damaged ones. *out

@@ -62,14 +62,20 @@ static bool weights_is_linked(const char *path, const char *name) {
            own.st_dev == linked.st_dev && own.st_ino == linked.st_ino;
 }
 
-static tr_status_t open_folder(const char *path, bool wants_best, tr_weights_t *w) {
+/* How weights are opened. */
+typedef struct {
+    bool wants_best;
+    bool is_checked; /* by another rank: tensors are not compared again */
+} weights_way_t;
+
+static tr_status_t open_folder(const char *path, const weights_way_t *way, tr_weights_t *w) {
     if (tr_hf_is_folder(path)) {
         w->is_complete = true;
         TR_TRY(tr_strdup(path, &w->path));
-        return tr_hf_open(path, &w->model, &w->state_json);
+        return tr_hf_open(path, way->is_checked, &w->model, &w->state_json);
     }
     TR_TRY(tr_hf_check_folder(path));
-    TR_TRY(open_checkpoint(path, wants_best, &w->checkpoint));
+    TR_TRY(open_checkpoint(path, way->wants_best, &w->checkpoint));
     w->model = w->checkpoint->model;
     w->step = w->checkpoint->step;
     w->layout = TR_INIT_LAYOUT_TRAINER;
@@ -79,7 +85,7 @@ static tr_status_t open_folder(const char *path, bool wants_best, tr_weights_t *
     return tr_strdup(w->checkpoint->state_json, &w->state_json);
 }
 
-static tr_status_t weights_open_file(const char *path, tr_weights_t *w) {
+static tr_status_t weights_open_file(const char *path, const weights_way_t *way, tr_weights_t *w) {
     char state[4096];
     struct stat info;
     TR_TRY(tr_safetensors_open(path, &w->model));
@@ -87,7 +93,7 @@ static tr_status_t weights_open_file(const char *path, tr_weights_t *w) {
     w->layout = tr_state_layout(tr_safetensors_metadata(w->model));
     if (w->layout == TR_INIT_LAYOUT_AUTO) {
         TR_TRY(tr_hf_check_names(w->model, path));
-        TR_TRY(tr_hf_check_head(w->model, path, true));
+        if (!way->is_checked) TR_TRY(tr_hf_check_head(w->model, path, true));
     }
     const int length = snprintf(state, sizeof state, "%.*s%s", (int)(tr_file_name(path) - path),
                                 path, TR_CHECKPOINT_STATE);
@@ -96,7 +102,7 @@ static tr_status_t weights_open_file(const char *path, tr_weights_t *w) {
     return tr_read_text(state, TR_TEXT_MAX_BYTES, &w->state_json, &(int64_t){0});
 }
 
-static tr_status_t weights_open(const char *path, bool wants_best, tr_weights_t **out) {
+static tr_status_t weights_open(const char *path, const weights_way_t *way, tr_weights_t **out) {
     tr_weights_t *w = NULL;
     struct stat info;
     *out = NULL;
@@ -109,19 +115,23 @@ static tr_status_t weights_open(const char *path, bool wants_best, tr_weights_t 
     TR_TRY(tr_alloc(sizeof *w, "weights", &w));
     w->step = -1;
     const tr_status_t status =
-        S_ISDIR(info.st_mode) ? open_folder(path, wants_best, w) : weights_open_file(path, w);
+        S_ISDIR(info.st_mode) ? open_folder(path, way, w) : weights_open_file(path, way, w);
     if (status != TR_OK) tr_weights_close(&w);
     *out = w;
     return status;
 }
 
 tr_status_t tr_weights_open(const char *path, tr_weights_t **out) {
-    return weights_open(path, true, out);
+    return weights_open(path, &(weights_way_t){.wants_best = true}, out);
+}
+
+tr_status_t tr_weights_open_checked(const char *path, tr_weights_t **out) {
+    return weights_open(path, &(weights_way_t){.wants_best = true, .is_checked = true}, out);
 }
 
 tr_status_t tr_weights_open_last(const char *path, tr_weights_t **out) {
     char inside[4096];
-    TR_TRY(weights_open(path, false, out));
+    TR_TRY(weights_open(path, &(weights_way_t){0}, out));
     if ((*out)->checkpoint && !tr_exists_in(path, TR_CHECKPOINT_MANIFEST, inside)) return TR_OK;
     tr_weights_close(out);
     return TR_FAIL(TR_ERR_CONFIG,
