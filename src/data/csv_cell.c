@@ -87,8 +87,8 @@ bool tr_csv_is_meant_as_number(const tr_csv_table_t *t, const char *text) {
     tr_csv_table_t other = *t;
     double value;
     other.decimal = t->decimal == '.' ? ',' : '.';
-    return tr_csv_is_missing(text, true) || csv_is_beyond(t, text) ||
-           csv_has_thousands(t, text) || tr_csv_number(&other, text, &value);
+    return tr_csv_is_missing(text, true) || csv_is_beyond(t, text) || csv_has_thousands(t, text) ||
+           tr_csv_number(&other, text, &value);
 }
 
 void tr_csv_remedy(const tr_csv_table_t *t, const char *text, char *out, size_t room) {
@@ -105,8 +105,9 @@ void tr_csv_remedy(const tr_csv_table_t *t, const char *text, char *out, size_t 
                  "the '%c' looks like a separator of thousands: remove it (sed -E "
                  "':a; s/%s[%c]%s/%s\\1\\2/; ta')%s",
                  between, open, between, close, *open == '"' ? "\"" : "",
-                 t->is_fixed ? "" : between == ',' ? "; if it is a decimal comma: --decimal ,"
-                                                   : "; if it is a decimal point: --decimal .");
+                 t->is_fixed      ? ""
+                 : between == ',' ? "; if it is a decimal comma: --decimal ,"
+                                  : "; if it is a decimal point: --decimal .");
     else
         snprintf(out, room, "convert texts to numbers%s",
                  t->is_fixed ? "" : "; " TR_CSV_FORMAT_HINT);

@@ -172,15 +172,15 @@ bool tr_has_sentinel(const tr_sample_stats_t *stats, const tr_field_t *field, ch
     if (found == stats->channels) return false;
     if (stats->channels > 1)
         snprintf(column, sizeof column, " in column %lld, counted from 0,", (long long)found);
-    tr_snprintf(text, 640,
-                "%lld of %lld values of the %s%s are %.9g, and the next one is %.9g: if %.9g stands "
-                "for missing values, %s",
-                (long long)count, (long long)stats->of[found].count,
-                are_inputs ? "inputs" : "targets", column, value, next, value,
-                are_inputs
-                    ? "declare it in the attribute missing_value of the array (docs/data.md), or "
-                      "import the table with an empty cell instead"
-                    : "remove these samples when you create the file");
+    tr_snprintf(
+        text, 640,
+        "%lld of %lld values of the %s%s are %.9g, and the next one is %.9g: if %.9g stands "
+        "for missing values, %s",
+        (long long)count, (long long)stats->of[found].count, are_inputs ? "inputs" : "targets",
+        column, value, next, value,
+        are_inputs ? "declare it in the attribute missing_value of the array (docs/data.md), or "
+                     "import the table with an empty cell instead"
+                   : "remove these samples when you create the file");
     return true;
 }
 

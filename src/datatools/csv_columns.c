@@ -245,8 +245,7 @@ tr_status_t tr_csv_columns_learn(csv_columns_t *columns, char *const *field) {
         TR_TRY(tr_alloc(inputs * sizeof *columns->stats, "columns", &columns->stats));
     if (!columns->values)
         TR_TRY(tr_alloc(inputs * sizeof *columns->values, "columns", &columns->values));
-    if (!columns->rows)
-        TR_TRY(tr_alloc(inputs * sizeof *columns->rows, "columns", &columns->rows));
+    if (!columns->rows) TR_TRY(tr_alloc(inputs * sizeof *columns->rows, "columns", &columns->rows));
     for (size_t i = 0; i < inputs; i++) {
         tr_column_t *c = &columns->spec.input.data[i];
         const char *text = field[columns->index[i]];

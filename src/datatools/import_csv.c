@@ -586,8 +586,7 @@ static void csv_warn_sentinel(const import_t *m, int at) {
             "%.9g stands for missing values, %s",
             m->table.path, at + 1, *name ? ", '" : "", name, *name ? "'" : "", (long long)count,
             (long long)m->stats[at].count, value, next, value,
-            is_input ? "write NA instead, and import with --missing mean"
-                     : "remove these rows");
+            is_input ? "write NA instead, and import with --missing mean" : "remove these rows");
 }
 
 /* Warns of columns that are rounded, and says what was taken for classes, what for numbers, and how

@@ -22,7 +22,14 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { REQUEST_SEC = 10, ANSWER_SEC = 30, READ_SEC = 30, MOST_HEADERS = 100, HOST_BYTES = 256, STREAM_BYTES = 4096 };
+enum {
+    REQUEST_SEC = 10,
+    ANSWER_SEC = 30,
+    READ_SEC = 30,
+    MOST_HEADERS = 100,
+    HOST_BYTES = 256,
+    STREAM_BYTES = 4096
+};
 /* Of a request that is refused, so much is read before the reply, which many clients read only after
  * they have sent all of it. */
 enum { DROPPED_BYTES = 256 << 20 };

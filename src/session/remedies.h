@@ -26,7 +26,7 @@ typedef struct {
 
 typedef struct {
     tr_remedy_plan_t now, least; /* the run as it is; with all remedies that are used */
-    TR_VEC(tr_remedy_t) rows; /* smaller than the run as it is, alone */
+    TR_VEC(tr_remedy_t) rows;    /* smaller than the run as it is, alone */
 } tr_remedies_t;
 
 /* Plans for the last of `size` ranks. device: open, borrowed; NULL: that of the configuration. Free

@@ -270,7 +270,8 @@ static void test_own_folders_at_once(void **state) {
             char byte;
             close(go[1]);
             (void)!read(go[0], &byte, 1); /* until all are there */
-            status = tr_run_open(&(tr_run_settings_t){.dir = "", .name = ""}, "net.ini", NULL, &run);
+            status =
+                tr_run_open(&(tr_run_settings_t){.dir = "", .name = ""}, "net.ini", NULL, &run);
             _exit(status);
         }
         close(go[0]);
