@@ -6,12 +6,10 @@
 #include "report/runs_report.h"
 
 #include <stdio.h>
-#include <unistd.h>
 
 typedef struct {
     cmd_words_t runs;
     const char *out, *predicted, *tensorboard;
-    int64_t every;
 } report_options_t;
 
 static tr_status_t report_convert(const tr_record_t *run, const char *to) {
@@ -50,20 +48,13 @@ static tr_status_t report_run(void *options) {
                                                 .count = (size_t)o->runs.count,
                                                 .out = o->out,
                                                 .predicted = o->predicted,
-                                                .every_sec = (int)o->every,
                                                 .version = cmd_version};
     if (o->runs.count == 0) return cmd_fail_missing(&cmd_report, "RUNS");
     if (!o->out && !o->tensorboard) return cmd_fail_missing(&cmd_report, "--out DIR");
     if (o->tensorboard) TR_TRY(report_tensorboard(o));
     if (!o->out) return TR_OK;
-    bool is_running, has_printed = false;
-    do {
-        if (has_printed) sleep((unsigned)o->every);
-        TR_TRY(tr_runs_report(&settings, &is_running));
-        if (!has_printed) printf("%s/index.html\n", o->out);
-        fflush(stdout);
-        has_printed = true;
-    } while (o->every > 0 && is_running);
+    TR_TRY(tr_runs_report(&settings));
+    printf("%s/index.html\n", o->out);
     return TR_OK;
 }
 
@@ -79,10 +70,6 @@ static const cmd_option_t options[] = {
                     "that."),
     CMD_OPTION_TEXT(report_options_t, predicted, "--predicted", "FILE", NULL,
                     "Adds the prediction of trainer plan --nodes ... --json."),
-    CMD_OPTION_INT(report_options_t, every, "--every", "SECONDS", NULL, 1, 86400,
-                   "Writes the page again after this time, until none of the runs is running. "
-                   "Browsers load it again as often.",
-                   .with = "--out"),
 };
 
 const cmd_command_t cmd_report = {

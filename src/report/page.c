@@ -141,7 +141,7 @@ tr_status_t tr_page_write(const tr_study_t *study, tr_str_t *out) {
     if (study->comparison) tr_page_compare(study, &plotter, &body);
     page_append_sections(study, &plotter, &body);
     tr_clock_iso8601(now);
-    tr_page_head("Training report", study->refresh_sec, out);
+    tr_page_head("Training report", 0, out);
     tr_html_element(out, "h1", "Training report");
     tr_str_printf(out, "<p class=\"note\">%zu run%s, %s, trainer ", study->count,
                   study->count == 1 ? "" : "s", now);

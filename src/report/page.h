@@ -23,7 +23,6 @@ typedef struct {
     const tr_sweeps_t *sweeps;
     const tr_comparison_t *comparison; /* leads the page; NULL: none */
     const char *version;               /* of this program */
-    int refresh_sec;                   /* the page is loaded again after it; 0: never */
 } tr_study_t;
 
 /* Appends the page. Fails only with TR_ERR_MEMORY. */

@@ -22,8 +22,7 @@ static tr_status_t report_write(const tr_runs_report_settings_t *settings,
     tr_study_t study = {.records = records,
                         .count = count,
                         .sweeps = &sweeps,
-                        .version = settings->version,
-                        .refresh_sec = is_running ? settings->every_sec : 0};
+                        .version = settings->version};
     bool has_scaling = false;
     tr_status_t status;
     TR_TRY_GOTO(tr_sweeps_make(records, count, &sweeps), done);
@@ -51,17 +50,17 @@ done:
     return status;
 }
 
-tr_status_t tr_runs_report(const tr_runs_report_settings_t *settings, bool *out_running) {
+tr_status_t tr_runs_report(const tr_runs_report_settings_t *settings) {
     tr_runs_t r;
-    *out_running = false;
+    bool is_running = false;
     TR_TRY(tr_out_folder_check(settings->out));
     TR_TRY(tr_runs_read(settings->runs, settings->count, TR_LINES_ALL, &r));
     for (size_t i = 0; i < r.records.count; i++) {
         const tr_run_kind_t kind = tr_run_state(&r.records.data[i]).kind;
-        *out_running |= kind == TR_RUN_RUNNING || kind == TR_RUN_UNKNOWN || kind == TR_RUN_PENDING;
+        is_running |= kind == TR_RUN_RUNNING || kind == TR_RUN_UNKNOWN || kind == TR_RUN_PENDING;
     }
     const tr_status_t status =
-        report_write(settings, r.records.data, r.records.count, *out_running);
+        report_write(settings, r.records.data, r.records.count, is_running);
     tr_runs_free(&r);
     return status;
 }

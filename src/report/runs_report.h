@@ -4,7 +4,6 @@
 #define TR_REPORT_RUNS_REPORT_H
 
 #include "trainer/status.h"
-#include <stdbool.h>
 #include <stddef.h>
 
 typedef struct {
@@ -13,12 +12,11 @@ typedef struct {
     const char *out;       /* folder; it is created, and files of an earlier report are replaced */
     const char *predicted; /* JSON of `trainer plan --nodes ... --json`; NULL: none */
     const char *version;   /* of this program */
-    int every_sec;         /* the page is written, and loaded, again after it; 0: once */
 } tr_runs_report_settings_t;
 
 /* Writes index.html, scaling.csv and summary.json. TR_ERR_NOINPUT: a path or the prediction is
  * missing, or there is no run. TR_ERR_DATA: a file in it cannot be read, or the runs cannot be compared.
- * TR_ERR_USAGE: `out` is a run folder. *out_running: whether one of the runs has not ended. */
-tr_status_t tr_runs_report(const tr_runs_report_settings_t *settings, bool *out_running);
+ * TR_ERR_USAGE: `out` is a run folder. */
+tr_status_t tr_runs_report(const tr_runs_report_settings_t *settings);
 
 #endif

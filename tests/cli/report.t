@@ -308,19 +308,6 @@ else
     skip "four plots of a sweep" "no gnuplot"
 fi
 
-# -- again and again, of a run whose process is this `sleep`
-cp -r run alive && rm alive/summary.json && sed -i '$d' alive/sessions.jsonl
-sleep 60 &
-sleeper=$!
-echo "process $sleeper on $(uname -n) since $(date -u +%FT%TZ)" >alive/lock
-"$TRAINER" report alive --every 1 --out again >out 2>&1 &
-reporter=$!
-until_true [ -s again/index.html ]
-grep -q 'http-equiv="refresh" content="1"' again/index.html && sleep 0.2 && kill -0 $reporter
-rc=$?
-kill $sleeper
-wait $reporter && [ $rc = 0 ] && [ "$(cat out)" = again/index.html ] && ! grep -q 'http-equiv' again/index.html
-ok $? "--every: until the run has ended"
 ! grep -Eo "(src|href)=[\"']?[^#\"'].{0,20}|url\([\"']?[^#\"'].{0,9}|<script|<link|@import" one/index.html \
     w/report/index.html >out
 ok $? "the page needs nothing from elsewhere"
