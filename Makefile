@@ -8,7 +8,7 @@
 #   make help            this page
 #   make info            what was found, where, in which version
 #   make lint            floors and names                                       make format        what you changed, by clang-format
-#   make reference       the pages of docs/ that the program itself writes: config, layers, commands, bad-input
+#   make reference       the pages of docs/ that the program itself writes: config, layers, commands
 #   make install         PREFIX (default /usr/local), LIBDIR, DESTDIR                   make uninstall
 #   make labs            the lab pages of docs/labs, with points                make dist         a tarball of the last commit
 #   make configure NAME=VALUE ...   keeps settings in config.mk; an empty value forgets one
@@ -129,7 +129,7 @@ cmd_o   := $(cmd_c:%.c=$(O)/%.o)
 help_o  := $(help_c:%.c=$(O)/%.o)
 library_o := $(library_c:%.c=$(O)/%.o)
 unit_x  := $(unit_c:%.c=$(O)/%)
-bench_x := $(addprefix $(O)/tools/bench.d/,loader windows)
+bench_x := $(O)/tools/bench.d/loader
 replay_x := $(O)/tools/replay
 say      = $(if $(filter 1,$(V)),,@printf '  %-5s %s\n' $(1) $(@:$(O)/%=%);)
 stack_usage := -fstack-usage
@@ -225,7 +225,7 @@ $(O)/%.o: %.c $(O)/flags.stamp
 	$(call say,CC)$(CC) $(cflags) -c -o $@ $<
 # NAME.su: the stack frame of each function, which tools/check-layers limits.
 $(O)/src/%.o: private CPPFLAGS += $(stack_usage)
-# The only objects that know libjpeg and libpng.
+# The only object that knows libmicrohttpd, and those that know libjpeg and libpng.
 $(O)/src/http/http.o: private CPPFLAGS += $(http_cflags)
 $(O)/src/data/image_%.o $(O)/tests/cli/make_images.o: private CPPFLAGS += $(image_cflags)
 # cmocka 2 warns of what cmocka 1 has no other name for.
@@ -242,9 +242,8 @@ define version_h
 #define TR_BUILD_FLAGS   "$(subst ",,$(strip $(OPT) $(ARCH) $(san) $(filter-out -ffile-prefix-map=%,$(CPPFLAGS) $(CFLAGS))))"
 endef
 
-reference: all $(O)/tests/cli/make_bad_input
+reference: all
 	@tools/make-reference $(O)/trainer docs
-	@tools/make-bad-input-doc $(O)
 lint: ; @tools/check-layers $$(test -f $(O)/libtrainer.a && echo $(O))
 # What differs from the last commit, or f="FILES".
 format:

@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
 # TEST timeout=400
 # Every bad input of bad_input.table: the exit code, one message on one rank that names what is at fault and what to
-# do, no hang, no checkpoint lost. With a file's name as argument, the rows of docs/bad-input.md go to it.
+# do, no hang, no checkpoint lost.
 . "${TRAINER_ROOT:?is set by the runner: make test k=cli/bad_input}/tests/support/common.sh"
 here=$TRAINER_ROOT/tests/cli
-rows=${1:-}
 
 # -- what is bad -----------------------------------------------------------------------------------------------------
 "$BUILD/tests/cli/make_bad_input" || exit 1
@@ -82,13 +81,6 @@ said() { # RUN.DIR
         sed -e 's/^\[rank [0-9]* [^ ]*\] //' -e "s,$PWD/,,g"
 }
 
-# The doc's own row has the code, and a message with these names.
-documented() { # WHAT CODE NAMES
-    grep -F "| $1 |" "$TRAINER_ROOT/docs/bad-input.md" | grep -F "| $2 |" |
-        sed 's/<br>/ /g; s/&nbsp;//g; s/\\|/|/g' >row
-    names row "$3"
-}
-
 check() { # WHAT CODE COMMAND NAMES
     local status message errors dir
     dir=$(sed -n 's/.* run\.dir=\([^ ]*\).*/\1/p' <<<"$3")
@@ -102,17 +94,6 @@ check() { # WHAT CODE COMMAND NAMES
     errors=$(cat out err | grep -c 'trainer: error')
     [ "$status" = "$2" ] && [ "$errors" = $(($2 != 0)) ] && names message "$4"
     ok $? "$1: code $status, $errors message(s) of $ranks rank(s)"
-    if [ -n "$rows" ]; then
-        sed 's/^trainer: error: //; s/|/\\|/g; s/^  */\&nbsp; /; /./!d' <<<"$message" >message
-        row "$1" "$2" "$3" "$(paste -sd'~' message | sed 's/~/<br>/g')" >>"$rows"
-    fi
-    [ -n "$rows" ] || { documented "$1" "$2" "$4"; ok $? "$1: documented as it is"; }
-}
-row() {
-    local command=${3#denied }
-    command=${command/ H5 / data.format=hdf5 }
-    [ "$ranks" = - ] || command="${command%%trainer*}mpirun -np $ranks trainer${command#*trainer}"
-    printf '| %s | `%s` | %s | %s |\n' "$1" "${command//|/\\|}" "$2" "$4"
 }
 
 lines=0
@@ -123,19 +104,14 @@ if [ "$(id -u)" = 0 ] &&
 fi
 while IFS= read -r line; do
     case $line in
-        '## '*)
-            [ -z "$rows" ] ||
-                printf '\n%s\n\n| Bad input | Command | Code | What it says |\n|---|---|---|---|\n' "$line" >>"$rows"
-            continue
-            ;;
         '#'* | '') continue ;;
     esac
     what=${line%% | *} rest=${line#* | }
     ranks=${rest%% | *} rest=${rest#* | }
     code=${rest%% | *} rest=${rest#* | }
     command=${rest%% | *} named=${rest#* | }
-    # Two ranks take five times as long as one: without TEST_ALL every tenth line has two. The page shows two.
-    if [ "$ranks" = 2 ] && ! all && [ -z "$rows" ]; then [ $((lines++ % 10)) = 0 ] || ranks=1; fi
+    # Two ranks take five times as long as one: without TEST_ALL every tenth line has two.
+    if [ "$ranks" = 2 ] && ! all; then [ $((lines++ % 10)) = 0 ] || ranks=1; fi
     case $command in denied*) [ -z "$no_denied" ] || { skip "$what" "$no_denied"; continue; } ;; esac
     case $what in
         *'than the disk holds')

@@ -159,7 +159,7 @@ fi
 plan a100 small.ini --warm real && of "sum('engine' in o['computed_by'] for o in p['ops']) >= 4"
 ok $? "convolutions in fp32 for a100"
 
-# Every shipped configuration, for docs/gpu-plans.md.
+# Every shipped configuration.
 if [ -n "${TEST_ALL-}" ]; then
     "$TRAINER_ROOT/tools/plan-table" "$TRAINER" "$PWD/real" >out
     ok $? "cuDNN plans every shipped configuration for A100, H200 and B200"
