@@ -251,12 +251,14 @@ const cmd_command_t cmd_predict = {
     .help =
         "Runs alone or under mpirun. IN is FILE.h5 or FILE.h5:GROUP; FILE.csv with the columns of "
         "the imported training table, in any order; an image file, a folder of them, or a .txt "
-        "list of them. It needs no labels. OUT ends in .h5 or .csv, and has one row per sample, in the "
+        "list of them. It needs no labels. OUT ends in .h5 or .csv, and has one row per sample, in "
+        "the "
         "order of the input. `prediction` holds the class (-1 if an output is not finite; in a "
         ".csv its name, or nothing) or the numbers of a regression. `probability` holds the "
         "softmax of the outputs; it is written for up to 1000 classes, or with --probabilities. "
         "The column that was imported with --id, or all columns of a table that are not inputs, "
-        "and the names of image files are copied to OUT; so are the data sets `id` and `file` of an "
+        "and the names of image files are copied to OUT; so are the data sets `id` and `file` of "
+        "an "
         "imported HDF5 file. The attribute class_names comes from the training data. RUN, "
         "CHECKPOINT and the normalisation are as for eval.",
     CMD_ARGUMENTS(predict_options_t),

@@ -65,9 +65,10 @@ static const cmd_argument_t arguments[] = {
 static const cmd_option_t options[] = {
     CMD_OPTION_TEXT(report_options_t, out, "--out", "DIR", NULL,
                     "The folder that gets index.html, scaling.csv and summary.json."),
-    CMD_OPTION_TEXT(report_options_t, tensorboard, "--tensorboard", "DIR", NULL,
-                    "Writes the curves of each run for TensorBoard, in DIR/RUN. Without --out, only "
-                    "that."),
+    CMD_OPTION_TEXT(
+        report_options_t, tensorboard, "--tensorboard", "DIR", NULL,
+        "Writes the curves of each run for TensorBoard, in DIR/RUN. Without --out, only "
+        "that."),
     CMD_OPTION_TEXT(report_options_t, predicted, "--predicted", "FILE", NULL,
                     "Adds the prediction of trainer plan --nodes ... --json."),
 };

@@ -19,10 +19,8 @@ static tr_status_t report_write(const tr_runs_report_settings_t *settings,
     tr_sweeps_t sweeps = {0};
     tr_comparison_t comparison = {.note = ""};
     tr_str_t text = {0};
-    tr_study_t study = {.records = records,
-                        .count = count,
-                        .sweeps = &sweeps,
-                        .version = settings->version};
+    tr_study_t study = {
+        .records = records, .count = count, .sweeps = &sweeps, .version = settings->version};
     bool has_scaling = false;
     tr_status_t status;
     TR_TRY_GOTO(tr_sweeps_make(records, count, &sweeps), done);
@@ -59,8 +57,7 @@ tr_status_t tr_runs_report(const tr_runs_report_settings_t *settings) {
         const tr_run_kind_t kind = tr_run_state(&r.records.data[i]).kind;
         is_running |= kind == TR_RUN_RUNNING || kind == TR_RUN_UNKNOWN || kind == TR_RUN_PENDING;
     }
-    const tr_status_t status =
-        report_write(settings, r.records.data, r.records.count, is_running);
+    const tr_status_t status = report_write(settings, r.records.data, r.records.count, is_running);
     tr_runs_free(&r);
     return status;
 }
