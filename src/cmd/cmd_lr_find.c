@@ -3,7 +3,7 @@
 #include "cmd.h"
 #include "base/mem.h"
 #include "report/svg.h"
-#include "session/session.h"
+#include "session/trial.h"
 #include "trainer/log.h"
 
 #include <jansson.h>
@@ -32,11 +32,8 @@ static const tr_table_column_t columns[] = {
 static const tr_table_t table = TR_TABLE(columns, lr_find_rate_t);
 
 typedef struct {
-    tr_config_t *config;
-    tr_session_t *s;
-    tr_collectives_t *collectives;
-    tr_schedule_t *schedule; /* of the whole run, for a rate of 1 */
-    int64_t steps;
+    tr_trial_t trial;
+    int64_t steps; /* at each rate */
     TR_VEC(lr_find_rate_t) rates;
     double lowest, suggestion; /* the best rate of short runs; that for the whole run */
 } lr_find_t;
@@ -44,65 +41,52 @@ typedef struct {
 /* -- measuring --------------------------------------------------------------------------------- */
 
 static tr_status_t lr_find_open(lr_find_t *f, tr_world_t *world, const lr_find_options_t *o) {
-    const tr_world_info_t *info = tr_world_info(world);
-    const tr_session_params_t params = {
-        .training = true, .split = TR_SPLIT_TRAIN, .rank = info->rank, .size = info->size};
-    TR_TRY(cmd_config_load_all(world, o->path, o->settings, &f->config));
-    if (*tr_config_get(f->config, "model.init"))
-        return TR_FAIL(
-            TR_ERR_CONFIG,
-            "lr-find starts from random weights, but model.init = %s: sweep optimizer.lr "
-            "with `trainer sweep` instead",
-            tr_config_get(f->config, "model.init"));
-    TR_TRY(tr_session_create(f->config, world, &params, &f->s));
-    if (info->size > 1)
-        TR_TRY(tr_world_collectives(world, f->s->device, &f->s->parallel, &f->collectives));
-    TR_TRY(tr_session_fit(f->s));
-    TR_TRY(tr_session_start(f->s, f->collectives));
-    const int64_t total = f->s->total_steps;
+    tr_config_t *config = NULL;
+    TR_TRY(cmd_config_load_all(world, o->path, o->settings, &config));
+    if (*tr_config_get(config, "model.init")) {
+        const tr_status_t status =
+            TR_FAIL(TR_ERR_CONFIG,
+                    "lr-find starts from random weights, but model.init = %s: sweep optimizer.lr "
+                    "with `trainer sweep` instead",
+                    tr_config_get(config, "model.init"));
+        tr_config_destroy(&config);
+        return status;
+    }
+    TR_TRY(tr_trial_open(config, world, &(tr_trial_params_t){.scheduled = true}, &f->trial));
+    const int64_t total = f->trial.s->total_steps;
     f->steps = o->steps;
     if (o->steps < 0) /* a run of its own in small */
         f->steps = total / 5 < LEAST_STEPS  ? LEAST_STEPS
                    : total / 5 > MOST_STEPS ? MOST_STEPS
                                             : total / 5;
-    return tr_schedule_create(&f->s->schedule, 1, total, f->s->steps_per_epoch, &f->schedule);
+    return tr_trial_start(&f->trial);
 }
 
-/* Takes the outcome of a step: adds to the mean; a loss far above the first has diverged. */
-static void lr_find_note(const lr_find_t *f, const tr_step_outcome_t *o, double *first, double *sum,
-                         bool *diverged) {
-    if (o->step < 0) return;
-    if (isnan(*first)) *first = o->loss;
-    *diverged = *diverged || (!o->finite && !o->overflowed) || !(o->loss < 4 * *first + 1e-30);
-    if (o->step >= f->steps - (f->steps + 3) / 4) *sum += o->loss;
-}
+/* The training at one rate. */
+typedef struct {
+    int64_t steps, last; /* last: those at the end, of which the mean is taken */
+    double first, sum;   /* losses: of the first step, and of the last ones */
+    bool diverged;
+} lr_find_losses_t;
 
-/* The factor of the schedule at the same part of the whole run. */
-static double lr_find_factor(const lr_find_t *f, int64_t step) {
-    const double at = ((double)step + 0.5) / (double)f->steps * (double)f->s->total_steps;
-    return tr_schedule_lr(f->schedule, (int64_t)at);
+/* A loss far above the first has diverged. */
+static bool lr_find_note(void *self, const tr_step_outcome_t *o, double sec) {
+    lr_find_losses_t *l = self;
+    (void)sec;
+    if (o->step == 0) l->first = o->loss;
+    l->diverged =
+        l->diverged || (!o->finite && !o->overflowed) || !(o->loss < 4 * l->first + 1e-30);
+    if (o->step >= l->steps - l->last) l->sum += o->loss;
+    return !l->diverged;
 }
 
 /* Trains from the first weights. Outcomes, and so decisions, are alike on all ranks. */
-static tr_status_t lr_find_train(const lr_find_t *f, lr_find_rate_t *rate) {
-    tr_loader_t *loader = NULL;
-    tr_train_step_t *step = NULL;
-    tr_step_outcome_t o;
-    double first = NAN, sum = 0;
-    bool diverged = false;
-    tr_status_t status = TR_OK;
-    TR_TRY(tr_session_reset(f->s));
-    TR_TRY(tr_session_loader(f->s, TR_SPLIT_TRAIN, false, 0, &loader));
-    TR_TRY_GOTO(tr_train_step_create(f->s, f->collectives, loader, &step), done);
-    for (int64_t i = 0; i < f->steps && !diverged; i++) {
-        TR_TRY_GOTO(tr_train_step_run(step, i, rate->lr * lr_find_factor(f, i), false, &o), done);
-        lr_find_note(f, &o, &first, &sum, &diverged);
-    }
-    rate->loss = diverged ? NAN : sum / (double)((f->steps + 3) / 4);
-done:
-    tr_train_step_destroy(&step);
-    tr_loader_destroy(&loader);
-    return status;
+static tr_status_t lr_find_train(lr_find_t *f, lr_find_rate_t *rate) {
+    lr_find_losses_t l = {.steps = f->steps, .last = (f->steps + 3) / 4};
+    TR_TRY(tr_trial_reset(&f->trial));
+    TR_TRY(tr_trial_run(&f->trial, f->steps, rate->lr, lr_find_note, &l));
+    rate->loss = l.diverged ? NAN : l.sum / (double)l.last;
+    return TR_OK;
 }
 
 /* The lowest point of the parabola through the lowest loss and its neighbours, on logarithmic
@@ -111,7 +95,7 @@ done:
 static tr_status_t lr_find_choose(lr_find_t *f) {
     const lr_find_rate_t *r = f->rates.data;
     const size_t count = f->rates.count;
-    const double shorter = fmin(1, (double)f->steps / (double)f->s->total_steps);
+    const double shorter = fmin(1, (double)f->steps / (double)f->trial.s->total_steps);
     size_t i = 0;
     double shift = 0; /* in distances between neighbours */
     for (size_t k = 1; k < count; k++)
@@ -137,7 +121,7 @@ static tr_status_t lr_find_sweep(lr_find_t *f, const lr_find_options_t *o, bool 
     if (o->to < o->from) return TR_FAIL(TR_ERR_USAGE, "--to %g is below --from %g", o->to, o->from);
     if (prints)
         printf("%s: %lld steps of %lld samples at each rate\n", o->path, (long long)f->steps,
-               (long long)f->s->order.batch_size);
+               (long long)f->trial.s->order.batch_size);
     if (prints) cmd_table_print_head(&table);
     for (int64_t i = 0; i < o->rates; i++) {
         lr_find_rate_t rate = {.lr = o->from * pow(ratio, (double)i), .loss = NAN};
@@ -180,9 +164,9 @@ static tr_status_t lr_find_write_svg(const lr_find_t *f, const char *path) {
 
 static tr_status_t lr_find_write_json(const lr_find_t *f, const lr_find_options_t *o) {
     return cmd_json_write(json_pack("{s:s, s:s, s:i, s:I, s:I, s:o, s:f, s:f}", "kind", "lr_find",
-                                    "config", o->path, "ranks", f->s->params.size, "steps",
+                                    "config", o->path, "ranks", f->trial.s->params.size, "steps",
                                     (json_int_t)f->steps, "batch_size",
-                                    (json_int_t)f->s->order.batch_size, "rates",
+                                    (json_int_t)f->trial.s->order.batch_size, "rates",
                                     tr_table_json(&table, f->rates.data, f->rates.count), "lowest",
                                     f->lowest, "suggestion", f->suggestion),
                           o->json);
@@ -195,24 +179,19 @@ static tr_status_t lr_find_run(void *options) {
     TR_TRY(cmd_world_open(&world));
     const bool is_root = tr_world_info(world)->rank == 0,
                prints = is_root && !cmd_json_is_stdout(o->json);
-    /* After an error other ranks may wait in a collective: main ends them, and nothing is closed. */
-    TR_TRY(lr_find_open(&f, world, o));
-    TR_TRY(lr_find_sweep(&f, o, prints));
-    if (prints)
+    tr_status_t status = lr_find_open(&f, world, o);
+    if (status == TR_OK) status = lr_find_sweep(&f, o, prints);
+    if (status == TR_OK && prints)
         printf("lowest loss near %.3g; suggestion for %lld steps: optimizer.lr = %.2g (the "
                "configuration has %s)\n",
-               f.lowest, (long long)f.s->total_steps, f.suggestion,
-               tr_config_get(f.config, "optimizer.lr"));
-    if (is_root && o->svg) TR_TRY(lr_find_write_svg(&f, o->svg));
-    if (is_root && o->json) TR_TRY(lr_find_write_json(&f, o));
-    if (f.collectives) tr_graph_drop_captures(f.s->g);
-    if (f.collectives) tr_world_collectives_close(world, &f.collectives);
-    tr_schedule_destroy(&f.schedule);
-    tr_session_destroy(&f.s);
-    tr_config_destroy(&f.config);
+               f.lowest, (long long)f.trial.s->total_steps, f.suggestion,
+               tr_config_get(f.trial.config, "optimizer.lr"));
+    if (status == TR_OK && is_root && o->svg) status = lr_find_write_svg(&f, o->svg);
+    if (status == TR_OK && is_root && o->json) status = lr_find_write_json(&f, o);
+    tr_trial_close(&f.trial, status);
     tr_vec_free(&f.rates);
-    cmd_world_close(&world);
-    return TR_OK;
+    if (status == TR_OK) cmd_world_close(&world); /* else main ends the other ranks */
+    return status;
 }
 
 static const cmd_argument_t arguments[] = {

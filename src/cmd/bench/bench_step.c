@@ -10,37 +10,27 @@
 enum { MOST_REPEATS = 20 };
 
 /* A step ends when its outcome is known: on an asynchronous device after the first micro-batch of
- * the next step is enqueued, as in training. Nothing waits for the device in between. */
-static void bench_step_note(bench_step_t *b, const tr_step_outcome_t *o) {
-    const double now = tr_clock_sec();
+ * the next step is enqueued, as in training. */
+static bool bench_step_note(void *self, const tr_step_outcome_t *o, double sec) {
+    bench_step_t *b = self;
     const int64_t i = o->step - b->warm;
-    if (o->step < 0) return;
-    if (i >= 0) {
-        b->step_sec[i] = now - b->ended_sec;
-        b->compute_sec[i] = b->step_sec[i] - (isfinite(o->exposed_sec) ? o->exposed_sec : 0);
-        b->exposed += o->exposed_sec;
-        b->busy += o->busy_sec;
-    }
-    b->ended_sec = now;
+    if (i < 0) return true;
+    b->step_sec[i] = sec;
+    b->compute_sec[i] = sec - (isfinite(o->exposed_sec) ? o->exposed_sec : 0);
+    b->exposed += o->exposed_sec;
+    b->busy += o->busy_sec;
+    return true;
 }
 
 static tr_status_t bench_step_time_steps(bench_step_t *b) {
+    const tr_session_t *s = b->trial.s;
     /* Without a wait, each set of inputs is used three times before: the third use captures. */
-    const int64_t most = b->s->device->immediate ? 5 : 3 * tr_feed_sets(b->s) + 2, steps = b->steps;
-    const double lr = b->s->optim.lr;
-    tr_step_outcome_t o;
+    const int64_t most = s->device->immediate ? 5 : 3 * tr_feed_sets(s) + 2, steps = b->steps;
     double all = 0;
     b->warm = steps < most ? steps : most;
     TR_TRY(tr_alloc((size_t)steps * sizeof *b->compute_sec, "step times", &b->compute_sec));
     TR_TRY(tr_alloc((size_t)steps * sizeof *b->step_sec, "step times", &b->step_sec));
-    for (int64_t i = 0; i < b->warm + steps; i++) {
-        TR_TRY(tr_train_step_begin(b->train_step, i, lr, false, false, &o));
-        bench_step_note(b, &o);
-        TR_TRY(tr_train_step_end(b->train_step, &o));
-        bench_step_note(b, &o);
-    }
-    TR_TRY(tr_train_step_drain(b->train_step, &o));
-    bench_step_note(b, &o);
+    TR_TRY(tr_trial_run(&b->trial, b->warm + steps, s->optim.lr, bench_step_note, b));
     for (int64_t i = 0; i < steps; i++) all += b->step_sec[i];
     tr_sort(b->step_sec, steps);
     tr_sort(b->compute_sec, steps);
@@ -54,7 +44,7 @@ static tr_status_t bench_step_time_steps(bench_step_t *b) {
 /* The programs of a step, back to back: what remains of a step time is time in which the device
  * waits for inputs or for the host. Asynchronous devices only. */
 static tr_status_t bench_step_time_programs(bench_step_t *b) {
-    const tr_session_t *s = b->s;
+    const tr_session_t *s = b->trial.s;
     const int64_t warm = 3, repeats = b->steps < MOST_REPEATS ? b->steps : MOST_REPEATS;
     double began = 0;
     b->programs_sec = NAN;
@@ -63,8 +53,8 @@ static tr_status_t bench_step_time_programs(bench_step_t *b) {
         if (i == 0) TR_TRY(tr_graph_sync(s->g));
         if (i == 0) began = tr_clock_sec();
         for (int64_t slot = 1; slot < s->slot_count; slot++)
-            TR_TRY(tr_program_run(s->g, slot == 1 ? s->first : s->micro, b->collectives));
-        TR_TRY(tr_program_run(s->g, s->last, b->collectives));
+            TR_TRY(tr_program_run(s->g, slot == 1 ? s->first : s->micro, b->trial.collectives));
+        TR_TRY(tr_program_run(s->g, s->last, b->trial.collectives));
         TR_TRY(tr_program_run(s->g, s->update, NULL));
     }
     TR_TRY(tr_graph_sync(s->g));
@@ -74,38 +64,27 @@ static tr_status_t bench_step_time_programs(bench_step_t *b) {
 
 tr_status_t bench_step_measure(bench_step_t *b, tr_world_t *world, const char *path,
                                cmd_words_t settings) {
-    const tr_world_info_t *info = tr_world_info(world);
-    const tr_session_params_t params = {.training = true,
-                                        .buckets = true,
-                                        .split = TR_SPLIT_TRAIN,
-                                        .rank = info->rank,
-                                        .size = info->size};
+    const tr_trial_params_t params = {.buckets = true, .held = true};
     size_t free_before = 0, free_after = 0, total = 0; /* bytes of the device; 0: not known */
-    TR_TRY(cmd_config_load_all(world, path, settings, &b->config));
-    TR_TRY(tr_session_create(b->config, world, &params, &b->s));
-    tr_session_t *s = b->s;
-    const tr_device_ops_t *device = s->device->ops;
-    if (s->data.prefetch < s->slot_count + 1) s->data.prefetch = s->slot_count + 1;
-    if (info->size > 1)
-        TR_TRY(tr_world_collectives(world, s->device, &s->parallel, &b->collectives));
-    if (device->memory_info && !s->device->immediate)
-        TR_TRY(device->memory_info(s->device, &free_before, &total));
-    TR_TRY(tr_session_start(s, b->collectives));
-    if (device->measure_peak)
-        TR_TRY(device->measure_peak(s->device, TR_F32, &b->peak_flops, &b->peak_bytes));
-    TR_TRY(tr_session_loader(s, TR_SPLIT_TRAIN, false, 0, &b->loader));
-    TR_TRY(tr_train_step_create(s, b->collectives, b->loader, &b->train_step));
-    TR_TRY(tr_train_step_hold(b->train_step));
+    tr_config_t *config = NULL;
+    TR_TRY(cmd_config_load_all(world, path, settings, &config));
+    TR_TRY(tr_trial_open(config, world, &params, &b->trial));
+    tr_device_t *device = b->trial.s->device;
+    if (device->ops->memory_info && !device->immediate)
+        TR_TRY(device->ops->memory_info(device, &free_before, &total));
+    TR_TRY(tr_trial_start(&b->trial));
+    if (device->ops->measure_peak)
+        TR_TRY(device->ops->measure_peak(device, TR_F32, &b->peak_flops, &b->peak_bytes));
     TR_TRY(bench_step_time_steps(b));
-    b->planned_bytes = tr_graph_memory(s->g).total;
-    if (free_before && device->memory_info(s->device, &free_after, &total) == TR_OK &&
+    b->planned_bytes = tr_graph_memory(b->trial.s->g).total;
+    if (free_before && device->ops->memory_info(device, &free_after, &total) == TR_OK &&
         free_after < free_before)
         b->taken_bytes = free_before - free_after;
     return TR_OK;
 }
 
 tr_status_t bench_step_time_parts(bench_step_t *b) {
-    const tr_session_t *s = b->s;
+    const tr_session_t *s = b->trial.s;
     const int repeats = b->steps < MOST_REPEATS ? (int)b->steps : MOST_REPEATS;
     bench_op_t *update = NULL;
     TR_TRY(bench_step_time_programs(b));
@@ -120,14 +99,9 @@ tr_status_t bench_step_time_parts(bench_step_t *b) {
     return TR_OK;
 }
 
-void bench_step_close(bench_step_t *b, tr_world_t *world) {
-    tr_train_step_destroy(&b->train_step);
-    tr_loader_destroy(&b->loader);
-    if (b->s) tr_graph_drop_captures(b->s->g);
-    if (b->collectives) tr_world_collectives_close(world, &b->collectives);
+void bench_step_close(bench_step_t *b, tr_status_t status) {
+    tr_trial_close(&b->trial, status);
     tr_free(&b->op);
     tr_free(&b->compute_sec);
     tr_free(&b->step_sec);
-    tr_session_destroy(&b->s);
-    tr_config_destroy(&b->config);
 }

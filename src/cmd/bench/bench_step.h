@@ -4,17 +4,13 @@
 
 #include "bench.h"
 #include "run/run.h"
+#include "session/trial.h"
 
 /* {.steps = N} initially: the steps that are timed. */
 typedef struct {
-    tr_config_t *config;
-    tr_session_t *s;
-    tr_loader_t *loader;
-    tr_collectives_t *collectives;
-    tr_train_step_t *train_step;
+    tr_trial_t trial;
     double median_sec, best_sec, exposed, busy, peak_flops, peak_bytes;
     int64_t steps, warm;
-    double ended_sec;    /* when the outcome of the last step was known */
     double *step_sec;    /* [steps] */
     double *compute_sec; /* [steps] step times less exposed communication, ascending */
     bench_op_t *op;      /* [ops of last] */
@@ -25,13 +21,13 @@ typedef struct {
     size_t planned_bytes, taken_bytes; /* of the device; taken_bytes 0: not known */
 } bench_step_t;
 
-/* Opens the session and times its steps, after some that warm up; programs_sec, op, update_sec and
- * flops stay 0. Call bench_step_close also after an error, on one rank; with several ranks, main
- * ends them. Collective. */
+/* Opens the trial and times its steps, after some that warm up; programs_sec, op, update_sec and
+ * flops stay 0. Call bench_step_close also after an error. Collective. */
 tr_status_t bench_step_measure(bench_step_t *b, tr_world_t *world, const char *path,
                                cmd_words_t settings);
 /* Times the programs and the ops of the step. Collective, as the ranks reduce. */
 tr_status_t bench_step_time_parts(bench_step_t *b);
-void bench_step_close(bench_step_t *b, tr_world_t *world);
+/* As tr_trial_close. */
+void bench_step_close(bench_step_t *b, tr_status_t status);
 
 #endif

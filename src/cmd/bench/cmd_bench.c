@@ -46,17 +46,18 @@ static const tr_table_t table = TR_TABLE(columns, step_op_row_t);
 static tr_status_t bench_step_print_ops(const bench_step_t *b) {
     TR_VEC(step_op_row_t) rows = {0};
     step_op_row_t sum = {.sec = b->update_sec, .flops_rate = NAN, .bytes_rate = NAN}, update = sum;
-    const double slots = (double)b->s->slot_count;
+    const tr_session_t *s = b->trial.s;
+    const double slots = (double)s->slot_count;
     tr_status_t status = TR_OK;
     update.op = "update";
-    for (int i = 0; i < tr_program_op_count(b->s->g, b->s->last); i++) {
-        const tr_op_t *op = tr_program_op(b->s->g, b->s->last, i);
+    for (int i = 0; i < tr_program_op_count(s->g, s->last); i++) {
+        const tr_op_t *op = tr_program_op(s->g, s->last, i);
         const double sec = b->op[i].best_sec;
         sum.sec += sec * slots;
         if (op->kind != TR_OP_KERNEL || sec <= 0) continue;
         const step_op_row_t row = {.sec = sec * slots,
-                                   .flops_rate = tr_op_flops(b->s->g, op) / sec,
-                                   .bytes_rate = tr_op_bytes(b->s->g, op) / sec,
+                                   .flops_rate = tr_op_flops(s->g, op) / sec,
+                                   .bytes_rate = tr_op_bytes(s->g, op) / sec,
                                    .op = op->row->name,
                                    .layer = op->label};
         TR_TRY_GOTO(tr_vec_push(&rows, row), done);
@@ -72,7 +73,7 @@ done:
 }
 
 static tr_status_t bench_step_print(const bench_step_t *b) {
-    const tr_session_t *s = b->s;
+    const tr_session_t *s = b->trial.s;
     const double batch = (double)s->order.batch_size, peak = b->peak_flops * s->params.size;
     char text[32];
     printf("%s: %d rank%s", s->model.type, s->params.size, s->params.size > 1 ? "s" : "");
@@ -105,7 +106,7 @@ static tr_status_t bench_step_print(const bench_step_t *b) {
 }
 
 static tr_status_t bench_step_json(const bench_step_t *b, json_t **out) {
-    const tr_session_t *s = b->s;
+    const tr_session_t *s = b->trial.s;
     const double batch = (double)s->order.batch_size;
     json_t *o = *out = json_pack(
         "{s:s, s:i, s:i, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o, s:f, s:s, s:s, s:s}",
@@ -160,8 +161,7 @@ static tr_status_t bench_step_run(void *options) {
         if (status == TR_OK && is_root) status = bench_step_json(&b, &profile);
         sec[i] = b.median_sec;
         if (profile) json_array_append_new(profiles, profile);
-        /* After an error, its peers wait in a collective: only main can end them. */
-        if (status == TR_OK || tr_world_info(world)->size == 1) bench_step_close(&b, world);
+        bench_step_close(&b, status);
         tr_free(&settings.word);
         TR_TRY_GOTO(status, done);
         json_array_append_new(speedups, json_real(sec[0] / sec[i]));

@@ -62,7 +62,7 @@ static int bench_batch_compare(bench_batch_t *b) {
 /* -- measuring --------------------------------------------------------------------------------- */
 
 static tr_status_t bench_batch_take(bench_batch_t *b, const bench_step_t *step, batch_row_t *row) {
-    const tr_session_t *s = step->s;
+    const tr_session_t *s = step->trial.s;
     if (b->o->tokens && s->sample_terms == 1)
         return TR_FAIL(TR_ERR_USAGE, "--tokens: the samples of %s are not texts of tokens",
                        b->o->path);
@@ -86,16 +86,13 @@ static tr_status_t bench_batch_measure(bench_batch_t *b, tr_world_t *world, int 
     TR_TRY(cmd_words_join(b->o->settings, (cmd_words_t){2, last}, &settings));
     tr_status_t status = bench_step_measure(&step, world, b->o->path, settings);
     b->row[i] = (batch_row_t){.size = size, .step_sec = NAN, .rate = NAN};
-    if (status == TR_OK) {
-        status = bench_batch_take(b, &step, &b->row[i]);
-    } else if (status == TR_ERR_MEMORY && b->ranks == 1) {
-        TR_WARN("batch size %d does not fit in the memory; it is left out", size);
-        tr_error_clear();
-        status = TR_OK;
-    }
-    if (status == TR_OK || b->ranks == 1) bench_step_close(&step, world);
+    if (status == TR_OK) status = bench_batch_take(b, &step, &b->row[i]);
+    bench_step_close(&step, status);
     tr_free(&settings.word);
-    return status;
+    if (status != TR_ERR_MEMORY || b->ranks > 1) return status;
+    TR_WARN("batch size %d does not fit in the memory; it is left out", size);
+    tr_error_clear();
+    return TR_OK;
 }
 
 static tr_status_t bench_batch_check(const bench_batch_t *b) {

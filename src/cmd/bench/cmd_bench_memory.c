@@ -4,7 +4,7 @@
 #include "base/host.h"
 #include "base/mem.h"
 #include "device/device.h"
-#include "session/session.h"
+#include "session/trial.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -40,8 +40,7 @@ static const tr_table_column_t columns[] = {
 static const tr_table_t table = TR_TABLE(columns, memory_row_t);
 
 typedef struct {
-    tr_config_t *config;
-    tr_session_t *s;
+    tr_trial_t trial;
     tr_device_t *device; /* outlives the session */
     size_t base;         /* free on a device, or resident on the host, at the context */
     memory_row_t rows[STAGES];
@@ -69,37 +68,22 @@ static tr_status_t bench_memory_note(bench_memory_t *b, memory_stage_t stage, si
     return TR_OK;
 }
 
-static tr_status_t bench_memory_train(bench_memory_t *b, int64_t steps) {
-    const size_t planned = tr_graph_memory(b->s->g).total;
-    tr_loader_t *loader = NULL;
-    tr_train_step_t *step = NULL;
-    tr_step_outcome_t o;
-    tr_status_t status = TR_OK;
-    TR_TRY(tr_session_loader(b->s, TR_SPLIT_TRAIN, false, 0, &loader));
-    TR_TRY_GOTO(tr_train_step_create(b->s, NULL, loader, &step), done);
-    for (int64_t i = 0; i < steps; i++) {
-        TR_TRY_GOTO(tr_train_step_run(step, i, b->s->optim.lr, false, &o), done);
-        if (i == 0) TR_TRY_GOTO(bench_memory_note(b, FIRST_STEP, planned), done);
-    }
-    status = bench_memory_note(b, STEADY, planned);
-done:
-    tr_train_step_destroy(&step);
-    tr_loader_destroy(&loader);
-    return status;
-}
-
 static tr_status_t bench_memory_measure(bench_memory_t *b, const bench_memory_options_t *o) {
-    const tr_session_params_t params = {.training = true, .split = TR_SPLIT_TRAIN, .size = 1};
+    tr_config_t *config = NULL;
     char path[4096];
     cmd_config_path(o->path, path);
-    TR_TRY(cmd_config_load(path, o->settings, &b->config));
-    TR_TRY(tr_session_create(b->config, NULL, &params, &b->s));
-    b->device = b->s->device;
-    b->s->params.device = b->device; /* the session does not close it */
+    TR_TRY(cmd_config_load(path, o->settings, &config));
+    TR_TRY(tr_trial_open(config, NULL, &(tr_trial_params_t){0}, &b->trial));
+    tr_session_t *s = b->trial.s;
+    b->device = s->params.device = s->device; /* the session does not close it */
     TR_TRY(bench_memory_note(b, CONTEXT, 0));
-    TR_TRY(tr_session_start(b->s, NULL));
-    TR_TRY(bench_memory_note(b, WEIGHTS, tr_graph_memory(b->s->g).total));
-    return bench_memory_train(b, o->steps);
+    TR_TRY(tr_trial_start(&b->trial));
+    const size_t planned = tr_graph_memory(s->g).total;
+    TR_TRY(bench_memory_note(b, WEIGHTS, planned));
+    TR_TRY(tr_trial_run(&b->trial, 1, s->optim.lr, NULL, NULL));
+    TR_TRY(bench_memory_note(b, FIRST_STEP, planned));
+    TR_TRY(tr_trial_run(&b->trial, o->steps - 1, s->optim.lr, NULL, NULL));
+    return bench_memory_note(b, STEADY, planned);
 }
 
 /* -- running out ------------------------------------------------------------------------------- */
@@ -122,11 +106,11 @@ static tr_status_t bench_memory_run_out(bench_memory_t *b) {
                                         .device = b->device,
                                         .split = TR_SPLIT_TRAIN,
                                         .size = 1,
-                                        .micro_batch = b->s->order.micro_batch};
+                                        .micro_batch = b->trial.s->order.micro_batch};
     tr_session_t *s = NULL;
     void *block = NULL;
-    b->device->memory_bytes = tr_graph_memory(b->s->g).total / 4 * 3;
-    tr_status_t status = tr_session_create(b->config, NULL, &params, &s);
+    b->device->memory_bytes = tr_graph_memory(b->trial.s->g).total / 4 * 3;
+    tr_status_t status = tr_session_create(b->trial.config, NULL, &params, &s);
     b->device->memory_bytes = memory;
     tr_session_destroy(&s);
     TR_TRY(bench_memory_take_error(status, b->too_large));
@@ -167,12 +151,11 @@ static tr_status_t bench_memory_run(void *options) {
     TR_TRY(tr_alloc(sizeof *b, "bench memory", &b));
     tr_status_t status = bench_memory_measure(b, o);
     if (status == TR_OK && o->demo) status = bench_memory_run_out(b);
-    tr_session_destroy(&b->s);
+    tr_trial_close(&b->trial, status);
     if (status == TR_OK) status = bench_memory_note(b, RELEASED, 0);
     if (status == TR_OK && !cmd_json_is_stdout(o->json)) bench_memory_print(b, o);
     if (status == TR_OK && o->json) status = bench_memory_json(b, o);
     if (b->device) tr_device_close(&b->device);
-    tr_config_destroy(&b->config);
     tr_free(&b);
     return status;
 }
