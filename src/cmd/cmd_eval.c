@@ -3,6 +3,7 @@
 #include "base/json_text.h"
 #include "base/mem.h"
 #include "data/columns.h"
+#include "session/eval.h"
 #include "trainer/log.h"
 
 #include <jansson.h>

@@ -5,6 +5,7 @@
 #include "trainer/log.h"
 #include "base/mem.h"
 #include "infer/score.h"
+#include "session/eval.h"
 #include "base/thread.h"
 
 #include <math.h>

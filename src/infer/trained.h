@@ -6,7 +6,7 @@
 #define TR_INFER_TRAINED_H
 
 #include "score.h"
-#include "session/session.h"
+#include "session/eval.h"
 
 typedef struct {
     tr_world_t *world; /* world and config are borrowed */

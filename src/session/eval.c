@@ -1,6 +1,7 @@
 /* One pass over a split with the eval program. On an asynchronous device, the sums of a batch, and
  * the outputs of a regression, are read one batch later. They are added here in double, because f32
  * can count only to 2^24. */
+#include "eval.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "baseline.h"

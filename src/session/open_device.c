@@ -1,5 +1,6 @@
 /* Chooses the device of a rank and its number of threads. */
-#include "session.h"
+#include "open_device.h"
+#include "settings.h"
 #include "trainer/log.h"
 #include "base/mem.h"
 #include <limits.h>

@@ -6,6 +6,7 @@
 #include "programs.h"
 #include "reduce_tree.h"
 #include "remedies.h"
+#include "share_choices.h"
 #include "trainer/log.h"
 
 #include <math.h>

@@ -13,58 +13,8 @@
 #include "model/model.h"
 #include "optim/optim.h"
 #include "precision.h"
+#include "settings.h"
 #include "target_score.h"
-#include <limits.h>
-
-typedef struct {
-    int64_t epochs, steps; /* steps > 0 takes precedence over epochs */
-    int64_t seed;
-    int on_nan;              /* tr_on_nan_t */
-    const char *valid_every; /* "1epoch", steps, "10%" of the run */
-    int64_t valid_samples;   /* per validation; 0: all */
-    /* stop after so many validations without a new best; 0: never */
-    int64_t patience;
-} tr_train_settings_t;
-typedef enum { TR_ON_NAN_STOP, TR_ON_NAN_SKIP } tr_on_nan_t;
-extern const tr_config_table_t tr_train_config;
-
-typedef struct {
-    const char *device; /* auto, cpu, strict, cuda */
-    int precision;      /* tr_precision_t; never AUTO once the session is created */
-    const char *resume; /* auto, no, PATH */
-    int64_t threads;    /* -1 auto */
-    bool winograd;      /* convolutions may use Winograd's algorithm */
-    bool capture;       /* capture programs if the device supports it */
-    bool fuse;          /* merge groups of operations if the device has kernels for them */
-} tr_main_settings_t;
-
-typedef enum { TR_CUDA_DEBUG_NO, TR_CUDA_DEBUG_SYNC, TR_CUDA_DEBUG_NVTX } tr_cuda_debug_t;
-typedef struct {
-    double memory_limit;    /* fraction of the memory that is free after the context is created */
-    int debug;              /* tr_cuda_debug_t */
-    bool share;             /* ranks of a node may share a GPU */
-    bool tune;              /* algorithms are chosen by time */
-    const char *plan_cache; /* auto, none, FOLDER */
-    bool measure_peak;
-    bool conv_stats; /* convolutions give the sums of batch normalisation */
-} tr_cuda_settings_t;
-extern const tr_config_table_t tr_cuda_config; /* cuda.* */
-extern const tr_config_table_t tr_main_config;
-
-typedef struct {
-    int64_t every;
-} tr_log_settings_t;
-extern const tr_config_table_t tr_log_config;
-
-typedef struct {
-    const char *every; /* steps, "1epoch", "10min"; "0": only at the end */
-    int64_t keep;
-    bool best;
-    int best_by;     /* tr_best_by_t */
-    double patience; /* seconds */
-} tr_checkpoint_settings_t;
-typedef enum { TR_BEST_BY_LOSS, TR_BEST_BY_ACCURACY } tr_best_by_t;
-extern const tr_config_table_t tr_checkpoint_config;
 
 /* Sums in the reduced block after the gradients: over a step, or over an evaluation pass. Terms of
  * the loss are samples, or tokens of a language model. */
@@ -173,34 +123,6 @@ struct tr_session {
     int64_t parameters; /* elements, without padding, frozen ones included */
 };
 
-/* Cores of this rank; its share if ranks share cores. place NULL: 1. Not collective. */
-int tr_cores_of_rank(const tr_world_info_t *place);
-/* Writes the folder of cuda.plan_cache; "": none. */
-void tr_plan_folder(const tr_config_t *config, char folder[PATH_MAX]);
-enum { TR_NODE_DEVICES = 64 }; /* that the ranks of a node choose from */
-/* The device of local rank `rank`: in order of local ranks, each takes the free one with the most
- * cores of its own nearby, of several the first. Where all are taken, all are free again. near:
- * [count] cores near each device; ranks: the cores of each rank. Not collective. */
-int tr_nearest_device(const cpu_set_t *near, int count, const cpu_set_t *ranks, int rank);
-/* Opens the device `name` of this rank, NULL: that of the configuration; of several devices on the
- * node, the one of tr_nearest_device. `seed` is for the device `strict`; tf32 is used by devices
- * that have it. world: NULL for none. Not collective. */
-tr_status_t tr_open_device(const tr_config_t *config, const char *name, uint64_t seed, bool tf32,
-                           const tr_world_t *world, tr_device_t **out);
-/* The device that plans for the GPU `model` and runs nothing. Not collective. */
-tr_status_t tr_open_gpu_model(const tr_config_t *config, const char *model, bool tf32,
-                              tr_device_t **out);
-/* Gives the choices of rank 0's device (choices_get) to the devices of the other ranks. Collective.
- */
-tr_status_t tr_share_choices(tr_world_t *world, tr_device_t *device);
-/* Whether the devices of all ranks made the same choices, and `planned` is true on all. Collective.
- */
-tr_status_t tr_choices_are_alike(tr_world_t *world, tr_device_t *device, bool planned,
-                                 bool *out_alike);
-/* TR_ERR_CONFIG: two ranks of a node have the same GPU, and cuda.share is off. Collective. */
-tr_status_t tr_check_own_device(tr_world_t *world, const tr_config_t *config,
-                                const tr_device_t *device);
-
 /* As tr_world_agree, or `status` where there is no world. Collective. */
 tr_status_t tr_session_agree(const tr_session_t *s, tr_status_t status);
 /* The length of a run. */
@@ -231,84 +153,5 @@ uint64_t tr_config_data_checksum(const tr_config_t *config);
  * */
 tr_status_t tr_session_loader(tr_session_t *s, tr_split_t split, bool evaluation,
                               int64_t first_step, tr_loader_t **out);
-
-/* -- one training step (step.c) ---------------------------------------------------------------- */
-
-typedef struct tr_train_step tr_train_step_t;
-typedef struct {
-    int64_t step; /* counted from 0; -1: no outcome is known */
-    double terms; /* of the loss: labelled samples or tokens */
-    /* means over the terms, NaN if there are none; accuracy and topk: classes only */
-    double loss, accuracy, topk;
-    double grad_norm;
-    bool finite;       /* false: nothing was updated */
-    bool overflowed;   /* not finite, and the loss scale was above the lowest and is halved */
-    double loss_scale; /* of the next step; 0: no loss scaling */
-    int64_t overflows; /* steps of the run that overflowed */
-    bool stop;         /* some rank was asked to stop */
-    double stall_sec;  /* waiting for data */
-    /* waiting for communication, and all communication; NaN if not measured */
-    double exposed_sec, busy_sec;
-} tr_step_outcome_t;
-
-tr_status_t tr_train_step_create(tr_session_t *s, tr_collectives_t *collectives,
-                                 tr_loader_t *loader, tr_train_step_t **out);
-void tr_train_step_destroy(tr_train_step_t **train_step);
-/* Reuses the batches of the first step in every step, for benchmarks without data loading.
- * data.prefetch must be at least slot_count. */
-tr_status_t tr_train_step_hold(tr_train_step_t *train_step);
-/*
- * One optimizer step (every slot of this rank, the reduction, the update) in two halves. The host
- * does not wait for the step it has just enqueued. On an immediate device, _end returns the
- * outcome. On other devices, _begin of the next step returns it, after the first micro-batch of
- * that step is enqueued and before the second overwrites the inputs, or _drain returns it. Every
- * rank therefore learns the outcome of a step at the same place.
- *
- * may_save: between the halves, the parameters are those of the previous step. Several ranks need
- * not agree on it. Without it, _begin may enqueue the whole step, which is one launch where there is
- * one rank with one slot. If the previous step
- * is not finite and train.on_nan is `stop`, this one changes nothing. Collective.
- */
-tr_status_t tr_train_step_begin(tr_train_step_t *train_step, int64_t step, double lr,
-                                bool stop_wanted, bool may_save, tr_step_outcome_t *out);
-tr_status_t tr_train_step_end(tr_train_step_t *train_step, tr_step_outcome_t *out);
-/* Waits for the last step. out->step is -1 if its outcome was already returned. Not collective. */
-tr_status_t tr_train_step_drain(tr_train_step_t *train_step, tr_step_outcome_t *out);
-/* Between the halves of a step begun with may_save: makes its update wait for `event`. */
-void tr_train_step_update_after(tr_train_step_t *train_step, tr_event_t *event);
-/* _begin, _end and _drain. Collective. */
-tr_status_t tr_train_step_run(tr_train_step_t *train_step, int64_t step, double lr,
-                              bool stop_wanted, tr_step_outcome_t *out);
-/* Abandons a step that was begun: completes its all-reduces, so that no rank waits in them, without
- * the update. For a run that ends with the outcome of the previous step. Collective. */
-tr_status_t tr_train_step_abandon(tr_train_step_t *train_step);
-/* After a step that was not finite, abandoned: runs its micro-batches on this rank again, read
- * anew, op by op. *out_op: the first op of the program `last` with an output that is not finite;
- * -1: there is none. Not collective. */
-tr_status_t tr_train_step_find_nonfinite(tr_train_step_t *train_step, int64_t step, int *out_op);
-
-/* -- evaluation (eval.c) ----------------------------------------------------------------------- */
-
-typedef struct {
-    bool stopped;                /* aborted: the scores are invalid */
-    double terms;                /* as in tr_step_outcome_t */
-    double loss, accuracy, topk; /* as in tr_step_outcome_t */
-    /* Of a regression, else NaN: means over the targets, in units of the data even if the loss is
-     * of normalised ones. r2 is NaN too for the probabilities of a binary cross-entropy. */
-    double r2;
-    /* What a model that ignores its inputs would score on these samples; NaN: unknown, and in
-     * validations of a training run. */
-    double baseline_accuracy, baseline_loss;
-} tr_eval_outcome_t;
-/* Called after every micro-batch; may be NULL. */
-typedef tr_status_t (*tr_eval_batch_fn)(void *self, tr_session_t *s, const tr_batch_t *batch);
-/* Nonzero if this rank is asked to stop. */
-typedef int (*tr_asked_fn)(void);
-void tr_evaluation_destroy(tr_evaluation_t **evaluation);
-/* One pass over the data of the split. With `asked` (may be NULL), all ranks abort the pass
- * together within about 0.1 s or one batch after one of them is asked to stop, and set
- * out->stopped. Collective. */
-tr_status_t tr_session_evaluate(tr_session_t *s, tr_split_t split, tr_eval_batch_fn each,
-                                void *self, tr_asked_fn asked, tr_eval_outcome_t *out);
 
 #endif

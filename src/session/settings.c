@@ -1,8 +1,12 @@
 /* The key tables of src/session, and the list of all tables of the program. */
-#include "monitor/recorder.h"
-#include "profile/profiler.h"
-#include "session.h"
+#include "settings.h"
 #include "base/mem.h"
+#include "comm/comm.h"
+#include "data/data.h"
+#include "model/model.h"
+#include "monitor/recorder.h"
+#include "optim/optim.h"
+#include "profile/profiler.h"
 #include "run/run.h"
 #include "trainer/session.h"
 

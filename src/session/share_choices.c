@@ -1,5 +1,5 @@
 /* What the device of rank 0 chose while it planned, for the other ranks. */
-#include "session.h"
+#include "share_choices.h"
 #include "base/mem.h"
 #include <string.h>
 

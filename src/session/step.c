@@ -1,5 +1,6 @@
 /* One optimizer step: the slots of this rank, the reduction over slots and ranks, the update, and
  * the outcome, which is returned one step later. */
+#include "step.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "comm/watchdog.h"

@@ -11,7 +11,7 @@
 #ifndef TR_SESSION_TRIAL_H
 #define TR_SESSION_TRIAL_H
 
-#include "session.h"
+#include "step.h"
 
 typedef struct {
     bool evaluation; /* as in tr_session_params_t */

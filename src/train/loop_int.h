@@ -9,6 +9,9 @@
 #include "metrics.h"
 #include "monitor/server.h"
 #include "profile/profiler.h"
+#include "session/eval.h"
+#include "session/settings.h"
+#include "session/step.h"
 #include "trainer/train.h"
 #include "weights/state.h"
 

@@ -3,6 +3,7 @@
 #include "history.h"
 #include "loop_int.h"
 #include "run/verdict.h"
+#include "session/settings.h"
 #include "signals.h"
 #include "trainer/log.h"
 #include "until.h"

@@ -5,7 +5,8 @@
 #ifndef TR_TRAIN_METRICS_H
 #define TR_TRAIN_METRICS_H
 
-#include "session/session.h"
+#include "session/eval.h"
+#include "session/step.h"
 #include "monitor/recorder.h"
 #include "monitor/telemetry.h"
 #include "run/run.h"

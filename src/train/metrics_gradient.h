@@ -5,7 +5,7 @@
 #ifndef TR_TRAIN_METRICS_GRADIENT_H
 #define TR_TRAIN_METRICS_GRADIENT_H
 
-#include "session/session.h"
+#include "session/step.h"
 #include <jansson.h>
 
 typedef struct {

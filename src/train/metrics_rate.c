@@ -2,6 +2,7 @@
 #include "metrics_rate.h"
 #include "trainer/log.h"
 #include "run/run.h"
+#include "session/settings.h"
 
 #include <math.h>
 

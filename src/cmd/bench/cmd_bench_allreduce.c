@@ -3,6 +3,7 @@
 #include "comm/probe.h"
 #include "trainer/log.h"
 #include "base/mem.h"
+#include "session/open_device.h"
 
 #include <jansson.h>
 #include <stdio.h>

@@ -5,6 +5,8 @@
 #include "base/half.h"
 #include "trainer/log.h"
 #include "base/mem.h"
+#include "session/open_device.h"
+#include "session/settings.h"
 #include "trainer/ops.h"
 
 #include <jansson.h>

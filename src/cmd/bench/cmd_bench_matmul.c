@@ -4,6 +4,7 @@
 #include "bench_plot.h"
 #include "base/mem.h"
 #include "run/run.h"
+#include "session/settings.h"
 
 #include <errno.h>
 #include <jansson.h>

@@ -3,6 +3,7 @@
 #include "bench.h"
 #include "base/mem.h"
 #include "base/stats.h"
+#include "session/eval.h"
 #include "session/trial.h"
 
 #include <jansson.h>

@@ -3,6 +3,7 @@
  */
 #include "doctor.h"
 #include "base/cores.h"
+#include "session/open_device.h"
 #include "trainer/log.h"
 
 #include <jansson.h>

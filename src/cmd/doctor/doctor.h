@@ -12,6 +12,7 @@
 #include "run/run.h"
 #include "base/mem.h"
 #include "session/self_test.h"
+#include "session/settings.h"
 
 #include <jansson.h>
 

@@ -5,6 +5,7 @@
 #include "base/host.h"
 #include "cmd/plan/plan.h"
 #include "device/device.h"
+#include "session/settings.h"
 #include "trainer/log.h"
 #include <errno.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
 #include "trainer/log.h"
 #include "base/mem.h"
 #include "trainer/session.h"
-#include "session/session.h"
+#include "session/step.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

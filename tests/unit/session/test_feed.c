@@ -4,7 +4,7 @@
 #include "trainer/log.h"
 #include "base/mem.h"
 #include "trainer/session.h"
-#include "session/session.h"
+#include "session/step.h"
 
 #include <math.h>
 #include <setjmp.h>

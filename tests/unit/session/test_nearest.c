@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "session/session.h"
+#include "session/open_device.h"
 
 enum { NODE = 8, MOST = 16 };
 

@@ -4,6 +4,7 @@
 #include "comm/comm.h"
 #include "trainer/log.h"
 #include "base/mem.h"
+#include "session/eval.h"
 #include "weights/state.h"
 #include "trainer/session.h"
 #include "trainer/train.h"
