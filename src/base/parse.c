@@ -1,7 +1,6 @@
 /* Parses numbers, sizes and durations. */
 #include "base/str.h"
 
-#include <locale.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,13 +81,6 @@ static bool to_int(const decimal_t *number, int64_t *out) {
     if (!number->negative && __builtin_sub_overflow(0, value, &value)) return false;
     *out = value;
     return true;
-}
-
-double tr_strtod(const char *text, char **out_end) {
-    const locale_t c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    const double value = c_locale ? strtod_l(text, out_end, c_locale) : strtod(text, out_end);
-    if (c_locale) freelocale(c_locale);
-    return value;
 }
 
 static bool to_double(const decimal_t *number, double *out) {

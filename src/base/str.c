@@ -5,6 +5,7 @@
 #include <ctype.h>
 #include <locale.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -41,6 +42,13 @@ int tr_snprintf(char *text, size_t bytes, const char *format, ...) {
     const int wanted = tr_vsnprintf(text, bytes, format, args);
     va_end(args);
     return wanted;
+}
+
+double tr_strtod(const char *text, char **out_end) {
+    const locale_t c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    const double value = c_locale ? strtod_l(text, out_end, c_locale) : strtod(text, out_end);
+    if (c_locale) freelocale(c_locale);
+    return value;
 }
 
 void tr_str_printf(tr_str_t *s, const char *format, ...) {

@@ -30,7 +30,7 @@ void tr_str_printf(tr_str_t *s, const char *format, ...) __attribute__((format(p
 tr_status_t tr_str_take(tr_str_t *s, char **out);
 void tr_str_free(tr_str_t *s);
 /* As in the C library, but with a decimal point in every locale. Messages, the log, tr_str_printf
- * and all files use these. */
+ * and all files use these; outside src/cmd, `make lint` allows no others for numbers with one. */
 int tr_vsnprintf(char *text, size_t bytes, const char *format, va_list args)
     __attribute__((format(printf, 3, 0)));
 int tr_snprintf(char *text, size_t bytes, const char *format, ...)

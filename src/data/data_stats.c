@@ -131,7 +131,7 @@ const char *tr_missing_text(const tr_sample_stats_t *stats, const tr_field_t *fi
                             char text[160]) {
     const int64_t values =
         stats->samples * (field->sample_bytes / (int64_t)tr_dtype_bytes(field->dtype));
-    snprintf(
+    tr_snprintf(
         text, 160,
         "%lld of the %lld values read (%.3g %%) are declared missing: they become the mean that "
         "the inputs are normalised with",

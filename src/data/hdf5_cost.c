@@ -37,10 +37,10 @@ static bool is_coarse(const h5_array_t *a, int64_t block, char *why, size_t byte
     const int64_t rows = min64(block, max64(1, BLOCK_BYTES / a->row_bytes));
     const h5_cost_t cost = tr_h5_cost(a, rows);
     if (cost.amplification <= AMPLIFICATION_MAX) return false;
-    snprintf(why, bytes,
-             "its %s are read as a whole, %lld samples at a time: reading fewer (%lld) fetches "
-             "%.1f times the bytes needed",
-             a->storage, (long long)a->chunk_rows, (long long)rows, cost.amplification);
+    tr_snprintf(why, bytes,
+                "its %s are read as a whole, %lld samples at a time: reading fewer (%lld) fetches "
+                "%.1f times the bytes needed",
+                a->storage, (long long)a->chunk_rows, (long long)rows, cost.amplification);
     return true;
 }
 
@@ -51,8 +51,8 @@ static bool is_costly(const h5_array_t *a, int64_t block, char *why, size_t byte
         snprintf(why, bytes, "its %s are read by the HDF5 library only, one thread at a time",
                  a->storage);
     else if (cost.amplification > AMPLIFICATION_MAX)
-        snprintf(why, bytes, "its %s make reads fetch %.1f times the bytes needed", a->storage,
-                 cost.amplification);
+        tr_snprintf(why, bytes, "its %s make reads fetch %.1f times the bytes needed", a->storage,
+                    cost.amplification);
     else if (cost.reads > READS_MAX)
         snprintf(why, bytes, "its %s split a block of %lld samples into %lld small reads",
                  a->storage, (long long)block, (long long)cost.reads);

@@ -77,7 +77,7 @@ static void say_row(const scan_t *s, const double *value, char text[64]) {
     for (int64_t i = 0; i < s->values; i++) {
         ones += value[i] == 1;
         if (s->values > 1 && (value[i] == 0 || value[i] == 1)) continue;
-        snprintf(text, 64, s->values > 1 ? "has the value %g" : "is %g", value[i]);
+        tr_snprintf(text, 64, s->values > 1 ? "has the value %g" : "is %g", value[i]);
         return;
     }
     snprintf(text, 64, ones == 0 ? "has no 1" : "has %lld times 1", (long long)ones);

@@ -137,9 +137,9 @@ tr_status_t tr_dataset_part(tr_dataset_t *whole, double fraction, bool is_valid,
                        .kept = is_valid ? valid : training};
     self->base.info.samples = is_valid ? info->samples - training * length : training * length;
     self->base.info.fingerprint ^= (uint64_t)(2 * self->kept + is_valid) * 0x9E3779B97F4A7C15u;
-    snprintf(self->base.info.description, sizeof self->base.info.description,
-             "%.230s, %.3g %% of it", info->description,
-             100 * (double)self->base.info.samples / (double)info->samples);
+    tr_snprintf(self->base.info.description, sizeof self->base.info.description,
+                "%.230s, %.3g %% of it", info->description,
+                100 * (double)self->base.info.samples / (double)info->samples);
     *out = &self->base;
     return TR_OK;
 }

@@ -48,9 +48,9 @@ static void warn_not_known(const tr_trained_t *t) {
     char used[192] = "they are not normalised";
     if (strcmp(s->data.mean, "auto") != 0 && strcmp(s->data.std, "auto") != 0) return;
     if (input->mean.count > 0)
-        snprintf(used, sizeof used, "they are normalised with mean %.9g%s and std %.9g%s",
-                 (double)input->mean.data[0], input->mean.count > 1 ? ",..." : "",
-                 (double)input->std.data[0], input->std.count > 1 ? ",..." : "");
+        tr_snprintf(used, sizeof used, "they are normalised with mean %.9g%s and std %.9g%s",
+                    (double)input->mean.data[0], input->mean.count > 1 ? ",..." : "",
+                    (double)input->std.data[0], input->std.count > 1 ? ",..." : "");
     TR_WARN(
         "%s does not record how the inputs%s were normalised during training: here %s. Name the "
         "run folder or checkpoints/step-NNNNNNNN instead, or set data.mean and data.std%s to the "

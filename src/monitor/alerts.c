@@ -73,28 +73,29 @@ static tr_status_t rule_fail(const char *text, const char *expected) {
 static tr_status_t rule_parse(const char *text, rule_t *rule) {
     static const char form[] = "METRIC > NUMBER or METRIC < NUMBER, with %, x or nothing after the "
                                "number";
-    char name[32], op, unit[8] = "";
-    double number;
+    char name[32], op, *end;
     int used = 0;
     *rule = (rule_t){.metric = -1, .lowest = INFINITY};
-    const int found = sscanf(text, " %31[a-z_] %c %lf %7[%x]%n", name, &op, &number, unit, &used);
-    if (found < 3 || (op != '<' && op != '>') || strlen(text) >= sizeof rule->text)
+    if (sscanf(text, " %31[a-z_] %c %n", name, &op, &used) != 2 || (op != '<' && op != '>') ||
+        strlen(text) >= sizeof rule->text)
         return rule_fail(text, form);
-    if (found == 3) (void)sscanf(text, " %*31[a-z_] %*c %*f%n", &used);
-    if (text[used + (int)strspn(text + used, " ")] || strlen(unit) > 1)
-        return rule_fail(text, form);
+    const double number = tr_strtod(text + used, &end);
+    if (end == text + used) return rule_fail(text, form);
+    end += strspn(end, " ");
+    const char unit = *end == '%' || *end == 'x' ? *end++ : '\0';
+    if (end[strspn(end, " ")]) return rule_fail(text, form);
     for (size_t i = 0; i < TR_COUNT(known); i++)
         if (strcmp(name, known[i].name) == 0) rule->metric = (int)i;
     if (rule->metric < 0) return rule_fail(text, form);
     const reference_t of = known[rule->metric].of;
-    if (*unit == 'x' && !reference_is_measured(of))
+    if (unit == 'x' && !reference_is_measured(of))
         return rule_fail(text, "a value without x, which has no reference");
-    if (!*unit && reference_is_measured(of))
+    if (!unit && reference_is_measured(of))
         return rule_fail(text, "% or x after the number: of the median throughput of this session, "
                                "or the lowest mean loss");
     strcpy(rule->text, text);
     rule->is_above = op == '>';
-    rule->threshold = *unit == '%' ? number / 100 : number;
+    rule->threshold = unit == '%' ? number / 100 : number;
     if (of == OF_TIME && rule->threshold > 1)
         return rule_fail(text, "a share of at most 1, which is 100 %");
     return TR_OK;
@@ -165,17 +166,17 @@ static bool rule_judge(rule_t *r, double window_sec, tr_alert_t *out) {
     r->is_on = is_on;
     *out = (tr_alert_t){.rule = r->text, .begins = is_on, .value = value};
     if (strchr(r->text, '%'))
-        snprintf(out->words, sizeof out->words, "%s is %.3g %%", known[r->metric].name,
-                 100 * value);
+        tr_snprintf(out->words, sizeof out->words, "%s is %.3g %%", known[r->metric].name,
+                    100 * value);
     else
-        snprintf(out->words, sizeof out->words, "%s is %.4g%s", known[r->metric].name, value,
-                 strchr(r->text, 'x') && reference_is_measured(of) ? "x" : "");
+        tr_snprintf(out->words, sizeof out->words, "%s is %.4g%s", known[r->metric].name, value,
+                    strchr(r->text, 'x') && reference_is_measured(of) ? "x" : "");
     const size_t used = strlen(out->words);
-    snprintf(out->words + used, sizeof out->words - used, "%s (mean of %.3g s)",
-             of == OF_MEDIAN   ? " of its median"
-             : of == OF_LOWEST ? " of its lowest mean"
-                               : "",
-             window_sec);
+    tr_snprintf(out->words + used, sizeof out->words - used, "%s (mean of %.3g s)",
+                of == OF_MEDIAN   ? " of its median"
+                : of == OF_LOWEST ? " of its lowest mean"
+                                  : "",
+                window_sec);
     return true;
 }
 

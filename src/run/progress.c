@@ -70,43 +70,44 @@ static int digits(int64_t value) {
 
 static void format_loss(double loss, char *text) {
     double size = fabs(loss);
-    snprintf(text, FIELD_BYTES,
-             isfinite(loss) && size != 0 && (size < 1e-3 || size >= 1e4) ? "%7.1e" : "%7.4f", loss);
+    tr_snprintf(text, FIELD_BYTES,
+                isfinite(loss) && size != 0 && (size < 1e-3 || size >= 1e4) ? "%7.1e" : "%7.4f",
+                loss);
 }
 
 static void format_rate(double rate, char *text) {
     if (!isfinite(rate) || rate < 0) rate = 0;
     if (rate < 1000)
-        snprintf(text, FIELD_BYTES, "%5.1f/s", rate);
+        tr_snprintf(text, FIELD_BYTES, "%5.1f/s", rate);
     else if (rate < 1e5)
-        snprintf(text, FIELD_BYTES, "%5.0f/s", rate);
+        tr_snprintf(text, FIELD_BYTES, "%5.0f/s", rate);
     else if (rate < 1e7)
-        snprintf(text, FIELD_BYTES, "%4.0fk/s", rate / 1e3);
+        tr_snprintf(text, FIELD_BYTES, "%4.0fk/s", rate / 1e3);
     else
-        snprintf(text, FIELD_BYTES, "%4.0fM/s", rate / 1e6);
+        tr_snprintf(text, FIELD_BYTES, "%4.0fM/s", rate / 1e6);
 }
 
 static void format_percent(double fraction, char *text) {
     if (isfinite(fraction))
-        snprintf(text, FIELD_BYTES, "%4.1f%%", 100 * fraction);
+        tr_snprintf(text, FIELD_BYTES, "%4.1f%%", 100 * fraction);
     else
-        snprintf(text, FIELD_BYTES, "%5s", "-"); /* not measured */
+        tr_snprintf(text, FIELD_BYTES, "%5s", "-"); /* not measured */
 }
 
 static void format_eta(double sec, char *text) {
     if (!isfinite(sec) || sec < 0 || sec > 1e9) {
-        snprintf(text, FIELD_BYTES, "%7s", "-:--");
+        tr_snprintf(text, FIELD_BYTES, "%7s", "-:--");
         return;
     }
     long s = (long)(sec + 0.5);
     char clock[FIELD_BYTES];
     if (s >= 86400)
-        snprintf(clock, sizeof clock, "%ldd%02ldh", s / 86400, s / 3600 % 24);
+        tr_snprintf(clock, sizeof clock, "%ldd%02ldh", s / 86400, s / 3600 % 24);
     else if (s >= 3600)
-        snprintf(clock, sizeof clock, "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
+        tr_snprintf(clock, sizeof clock, "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
     else
-        snprintf(clock, sizeof clock, "%ld:%02ld", s / 60, s % 60);
-    snprintf(text, FIELD_BYTES, "%7s", clock);
+        tr_snprintf(clock, sizeof clock, "%ld:%02ld", s / 60, s % 60);
+    tr_snprintf(text, FIELD_BYTES, "%7s", clock);
 }
 
 static void fill_fields(const tr_progress_t *s, bool bar, field_t *f) {
@@ -119,32 +120,32 @@ static void fill_fields(const tr_progress_t *s, bool bar, field_t *f) {
     if (s->phase && strcmp(s->phase, "valid") == 0) f[EPOCH].label = "valid ";
     if (s->phase && strcmp(s->phase, "test") == 0) f[EPOCH].label = "test  ";
     if (s->epochs > 0)
-        snprintf(f[EPOCH].value, FIELD_BYTES, "%*lld/%lld", digits(s->epochs), (long long)s->epoch,
-                 (long long)s->epochs);
+        tr_snprintf(f[EPOCH].value, FIELD_BYTES, "%*lld/%lld", digits(s->epochs),
+                    (long long)s->epoch, (long long)s->epochs);
     else
-        snprintf(f[EPOCH].value, FIELD_BYTES, "%lld", (long long)s->epoch);
+        tr_snprintf(f[EPOCH].value, FIELD_BYTES, "%lld", (long long)s->epoch);
     if (s->steps > 0)
-        snprintf(f[STEP].value, FIELD_BYTES, "%*lld/%lld", digits(s->steps), (long long)s->step,
-                 (long long)s->steps);
+        tr_snprintf(f[STEP].value, FIELD_BYTES, "%*lld/%lld", digits(s->steps), (long long)s->step,
+                    (long long)s->steps);
     else
-        snprintf(f[STEP].value, FIELD_BYTES, "%lld", (long long)s->step);
+        tr_snprintf(f[STEP].value, FIELD_BYTES, "%lld", (long long)s->step);
     format_loss(s->loss, f[LOSS].value);
-    snprintf(f[ACCURACY].value, FIELD_BYTES, s->accuracy < 0.99995 ? "%5.2f%%" : "%5.1f%%",
-             100 * s->accuracy);
-    snprintf(f[LR].value, FIELD_BYTES, "%.1e", s->lr);
+    tr_snprintf(f[ACCURACY].value, FIELD_BYTES, s->accuracy < 0.99995 ? "%5.2f%%" : "%5.1f%%",
+                100 * s->accuracy);
+    tr_snprintf(f[LR].value, FIELD_BYTES, "%.1e", s->lr);
     if (s->tokens_per_sec > 0) {
         f[ACCURACY].label = "ppl ";
-        snprintf(f[ACCURACY].value, FIELD_BYTES, "%7.4g", exp(s->loss));
+        tr_snprintf(f[ACCURACY].value, FIELD_BYTES, "%7.4g", exp(s->loss));
         f[RATE].label = "tok ";
     }
     format_rate(s->tokens_per_sec > 0 ? s->tokens_per_sec : s->samples_per_sec, f[RATE].value);
-    snprintf(f[TFLOPS].value, FIELD_BYTES, s->tflops < 10 ? "%5.3f" : "%5.1f", s->tflops);
+    tr_snprintf(f[TFLOPS].value, FIELD_BYTES, s->tflops < 10 ? "%5.3f" : "%5.1f", s->tflops);
     if (!(s->tflops >= 1e-3)) f[TFLOPS].rank = -1;
     format_percent(s->mfu, f[MFU].value);
     if (!(s->mfu > 0)) f[MFU].rank = -1;
     format_percent(s->data_stall, f[STALL].value);
     format_percent(s->comm_exposed, f[COMM].value);
-    snprintf(f[MEM].value, FIELD_BYTES, "%9s", tr_format_bytes(s->memory_bytes, memory));
+    tr_snprintf(f[MEM].value, FIELD_BYTES, "%9s", tr_format_bytes(s->memory_bytes, memory));
     if (!(s->memory_bytes > 0)) f[MEM].rank = -1;
     format_eta(s->eta_sec, f[ETA].value);
     if (!bar) f[BAR].rank = -1;

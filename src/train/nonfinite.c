@@ -12,7 +12,7 @@
 enum { SKIPPED_MAX = 100 /* updates in a row */, HEAD_BYTES = 256 };
 
 static const char *number_text(double value, char text[32]) {
-    snprintf(text, 32, isnan(value) ? "NaN" : isinf(value) ? "infinite" : "%g", value);
+    tr_snprintf(text, 32, isnan(value) ? "NaN" : isinf(value) ? "infinite" : "%g", value);
     return text;
 }
 

@@ -123,14 +123,23 @@ ok $? "the same program with a locale of its own"
 mkdir locale
 if localedef -i de_DE -f ISO-8859-1 locale/de_DE >out 2>&1; then
     comma() {
-        LOCPATH=$PWD/locale "$MPIEXEC" -n 1 ./comma decimal threads=1 data.target_mean=auto data.target_std=auto \
-            "$@" >out 2>&1
+        LOCPATH=$PWD/locale "$MPIEXEC" -n 1 ./comma decimal threads=1 log.every=20 data.target_mean=auto \
+            data.target_std=auto "$@" >out 2>&1
     }
     comma train.epochs=1 &&
         grep -q '"target_std": "[0-9.e+-]*,[0-9.e+-]*,[0-9.e+-]*,[0-9.e+-]*"' decimal/checkpoints/latest/state.json &&
+        ! sed '/^seed\|^angle/d' out | grep '[0-9],[0-9]' >lines && cp -r decimal comma.d &&
         comma train.epochs=2 && grep -q 'decimal/checkpoints/step-' out &&
         [ "$(value status decimal/summary.json)" = done ]
-    ok $? "a run goes on in a locale with a decimal comma"
+    ok $? "a run goes on in a locale with a decimal comma, and what it prints has points"
+    mkdir point
+    if command -v python3 >/dev/null; then
+        (cd point && "$MPIEXEC" -n 1 ../own_dataset decimal threads=1 log.every=20 data.target_mean=auto \
+            data.target_std=auto train.epochs=1) >out 2>&1 &&
+            cmp comma.d/config.ini point/decimal/config.ini >>out &&
+            python3 -I "$TRAINER_ROOT/tests/support/same_records.py" comma.d point/decimal >out 2>&1
+        ok $? "its metrics, summary and state are those of the locale C, times apart"
+    fi
 else
     echo "ok $((++n)) - a locale with a decimal comma # SKIP localedef makes none"
 fi

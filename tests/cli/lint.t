@@ -52,6 +52,17 @@ plant src/train/a.c \
     'a.c:2 & printf()' "printf, and not snprintf"
 plant src/train/a.c 'void tr_a(void) {\n    fprintf(stderr, "x");\n    fprintf(file, "x");\n}\n' \
     'a.c:2 & fprintf()' "fprintf to stderr, and not to a file"
+plant src/train/a.c \
+    'void tr_a(void) {\n    snprintf(t, 9, "%ld%%f",\n  n);\n    snprintf(t, 9, "%ld"\n  "%.3f", n, x);\n}\n' \
+    'a.c:4 & tr_snprintf' "a float by snprintf, on any line of the call, and not an integer"
+plant src/cmd/a.c 'void tr_a(void) {\n    printf("%g", x);\n    x = strtod(t, 0);\n}\n' none "floats in cmd"
+plant src/run/a.c 'void tr_a(void) {\n    tr_snprintf(t, 9, "%f", x);\n    sscanf(t, "%lf", &x);\n}\n' \
+    'a.c:3 & tr_strtod' "a float by sscanf, and not by tr_snprintf"
+plant src/run/a.c 'void tr_a(void) {\n    x = tr_strtod(t, 0) + strtod(t, 0);\n}\n' 'a.c:2 & strtod() & tr_strtod' \
+    "strtod"
+plant src/run/a.c 'void tr_a(void) {\n    vsnprintf(t, 9, format, args);\n}\n' 'a.c:2 & tr_vsnprintf' \
+    "a format that the function was given"
+plant src/cmd/a.c 'void tr_a(void) {\n    setlocale(LC_ALL, "");\n}\n' 'a.c:2 & setlocale()' "another locale"
 plant src/train/a.c '/* exit(1);\n abort(); */\nconst char *tr_s = "exit(1)"; // abort()\n' none \
     "words in comments and strings"
 plant src/train/a.c \

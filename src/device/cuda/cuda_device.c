@@ -8,6 +8,7 @@
 #include "device/collectives.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/str.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -291,9 +292,9 @@ static void cuda_describe(cuda_device_t *cuda, const struct cudaDeviceProp *p) {
              u[15]);
     snprintf(device->bus_id, sizeof device->bus_id, "%04x:%02x:%02x.0", p->pciDomainID, p->pciBusID,
              p->pciDeviceID);
-    snprintf(device->description, sizeof device->description,
-             "%.120s, %.1f GiB, compute capability %d.%d", p->name,
-             (double)p->totalGlobalMem / 0x1p30, p->major, p->minor);
+    tr_snprintf(device->description, sizeof device->description,
+                "%.120s, %.1f GiB, compute capability %d.%d", p->name,
+                (double)p->totalGlobalMem / 0x1p30, p->major, p->minor);
 }
 
 size_t tr_cuda_memory_limit(double share, size_t available) {

@@ -1,5 +1,6 @@
 /* Errors of CUDA's libraries by the table cuda_errors.def, with the GPU and the node. */
 #include "cuda_errors.h"
+#include "base/str.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -53,7 +54,7 @@ tr_status_t tr_cuda_error_record(const cuda_error_t *row, const char *file, int 
     char what[1024];
     va_list args;
     va_start(args, format);
-    vsnprintf(what, sizeof what, format, args);
+    tr_vsnprintf(what, sizeof what, format, args);
     va_end(args);
     return record_at_gpu(row, file, line, func, what);
 }
@@ -64,7 +65,7 @@ tr_status_t tr_cuda_library_error(tr_status_t code, const char *file, int line, 
     const cuda_error_t row = tr_cuda_error_now();
     va_list args;
     va_start(args, format);
-    const int used = vsnprintf(what, sizeof what, format, args);
+    const int used = tr_vsnprintf(what, sizeof what, format, args);
     va_end(args);
     if (!row.blames) return tr_error_record(code, file, line, func, "%s", what);
     if (used >= 0 && (size_t)used < sizeof what)

@@ -4,6 +4,7 @@
  */
 #include "cuda_int.h"
 #include "base/cores.h"
+#include "base/str.h"
 #include <dlfcn.h>
 #include <math.h>
 #include <pthread.h>
@@ -100,7 +101,7 @@ static void add_processes(const nvml_t *nvml, nvml_device_t gpu, char *text, siz
     for (unsigned i = 0; i < count && used >= 0 && (size_t)used < bytes; i++) {
         char memory[32] = "";
         if (list[i].used_bytes != NOT_AVAILABLE)
-            snprintf(memory, sizeof memory, " (%.1f GiB)", (double)list[i].used_bytes / 0x1p30);
+            tr_snprintf(memory, sizeof memory, " (%.1f GiB)", (double)list[i].used_bytes / 0x1p30);
         used +=
             snprintf(text + used, bytes - (size_t)used, ", used by pid %u%s", list[i].pid, memory);
     }
@@ -295,9 +296,9 @@ static void report_gpu(const nvml_t *nvml, unsigned index, tr_report_row_fn row,
     (void)ASK(nvml, DeviceGetMemoryInfo, gpu, &memory);
     (void)ASK(nvml, DeviceGetMigMode, gpu, &mig, &pending);
     add_processes(nvml, gpu, users, sizeof users);
-    snprintf(text, sizeof text, "%s, %d.%d, %s, %.1f of %.1f GiB free%s%s", name, major, minor,
-             uuid, (double)memory.free / 0x1p30, (double)memory.total / 0x1p30,
-             mig ? ", partitioned (MIG)" : "", users);
+    tr_snprintf(text, sizeof text, "%s, %d.%d, %s, %.1f of %.1f GiB free%s%s", name, major, minor,
+                uuid, (double)memory.free / 0x1p30, (double)memory.total / 0x1p30,
+                mig ? ", partitioned (MIG)" : "", users);
     row(self, label, text);
     find_cores(nvml, gpu, &near);
     (void)tr_cores_format(&near, cores, sizeof cores);

@@ -185,9 +185,9 @@ static tr_status_t measure_once(tr_device_t *device, cuda_plan_store_t *store, t
                 dtype == TR_F32 && device->tf32 ? "tf32" : tr_dtype_name(dtype),
                 device->description, driver);
     const char *kept = tr_cuda_plan_store_find(store, key);
-    if (kept && sscanf(kept, "%lf", out_flops) == 1 && *out_flops > 0) return TR_OK;
+    if (kept && (*out_flops = tr_strtod(kept, NULL)) > 0) return TR_OK;
     TR_TRY(cuda_peak_measure(device, dtype, out_flops, NULL, &whole));
-    snprintf(text, sizeof text, "%.17g", *out_flops);
+    tr_snprintf(text, sizeof text, "%.17g", *out_flops);
     return whole ? tr_cuda_plan_store_add(store, key, text, true) : TR_OK;
 }
 

@@ -4,6 +4,7 @@
 #include "device/library.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/str.h"
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -24,7 +25,7 @@ tr_status_t tr_error_record(tr_status_t code, const char *file, int line, const 
     char message[TR_ERROR_MESSAGE_BYTES];
     va_list args;
     va_start(args, format);
-    vsnprintf(message, sizeof message, format, args);
+    tr_vsnprintf(message, sizeof message, format, args);
     va_end(args);
     return host->error_record(code, file, line, func, message);
 }
@@ -53,7 +54,7 @@ void tr_log_write(tr_log_level_t level, bool all_ranks, const char *format, ...)
     char line[TR_ERROR_MESSAGE_BYTES];
     va_list args;
     va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
+    tr_vsnprintf(line, sizeof line, format, args);
     va_end(args);
     host->log_write(level, all_ranks, line);
 }

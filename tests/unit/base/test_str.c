@@ -4,12 +4,12 @@
 #include <stdint.h>
 #include <setjmp.h>
 #include <cmocka.h>
+#include "../../support/comma_locale.h"
 #include "../../support/ok.h"
 
 #include "base/str.h"
 #include "base/mem.h"
 
-#include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -147,29 +147,10 @@ static void file_names(void **state) {
     assert_string_equal(tr_file_name("/runs/"), "");
 }
 
-/* A program that embeds us may call setlocale. Where there is none with a decimal comma, localedef
- * makes one. */
-static bool set_comma_locale(void) {
-    static const char *const names[] = {"de_DE.UTF-8", "de_DE", "fr_FR.UTF-8", "pt_BR.UTF-8"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (setlocale(LC_ALL, names[i])) return true;
-    char folder[] = "/tmp/trainer-locale-XXXXXX", command[128];
-    if (!mkdtemp(folder)) return false;
-    snprintf(command, sizeof command, "localedef -i de_DE -f ISO-8859-1 %s/de_DE >/dev/null 2>&1",
-             folder);
-    setenv("LOCPATH", folder, 1);
-    bool made = system(command) == 0 && setlocale(LC_ALL, "de_DE");
-    snprintf(command, sizeof command, "rm -r %s", folder);
-    return system(command) == 0 && made;
-}
-
 static void numbers_have_a_point_in_any_locale(void **state) {
     char text[32], *end;
     tr_str_t s = {0};
-    if (!set_comma_locale()) {
-        print_message("skip: no locale with a decimal comma, and localedef makes none\n");
-        skip();
-    }
+    if (!set_comma_locale()) skip();
     snprintf(text, sizeof text, "%g", 1.5);
     assert_string_equal(text, "1,5");
     tr_str_printf(&s, "%.9g", 1.5);

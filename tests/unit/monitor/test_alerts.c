@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <setjmp.h>
 #include <cmocka.h>
+#include "../../support/comma_locale.h"
 #include "../../support/ok.h"
 
 #include "monitor/alerts.h"
@@ -19,6 +20,11 @@ static void say(void *self, const tr_alert_t *alert, const json_t *line) {
     (void)self, (void)line;
     snprintf(said + used, sizeof said - used, "%s%s %s %.3g;", used ? " " : "",
              alert->begins ? "+" : "-", alert->rule, alert->value);
+}
+
+static void say_words(void *self, const tr_alert_t *alert, const json_t *line) {
+    (void)self, (void)line;
+    strcat(said, alert->words);
 }
 
 /* One line each second from `second` on. */
@@ -55,6 +61,22 @@ static void a_rule_holds_over_a_whole_window(void **state) {
     assert_int_equal(tr_mem_stats().live, live);
 }
 
+static void numbers_have_a_point_in_any_locale(void **state) {
+    tr_alerts_t *a = NULL;
+    (void)state;
+    if (!set_comma_locale()) skip();
+    said[0] = '\0';
+    OK(tr_alerts_create("stall > 0.5 %", 12.5, &a));
+    json_t *line = json_pack("{s:f, s:f}", "unix_time", 1000.0, "data_stall", 0.012);
+    tr_alerts_take(a, line, say_words, NULL);
+    json_object_set_new(line, "unix_time", json_real(1013));
+    tr_alerts_take(a, line, say_words, NULL);
+    json_decref(line);
+    tr_alerts_destroy(&a);
+    setlocale(LC_ALL, "C");
+    assert_string_equal(said, "stall is 1.2 % (mean of 12.5 s)");
+}
+
 static void bad_rules_are_named(void **state) {
     static const char *const bad[] = {"stall", "stal > 5 %", "stall > five", "stall = 5", "stall > 5 y",
                                       "stall > 2x", "loss > 2xx", "loss > 2", "throughput < 1000",
@@ -72,6 +94,7 @@ static void bad_rules_are_named(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_rule_holds_over_a_whole_window),
+                                       cmocka_unit_test(numbers_have_a_point_in_any_locale),
                                        cmocka_unit_test(bad_rules_are_named)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

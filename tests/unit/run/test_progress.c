@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+#include "../../support/comma_locale.h"
 #include "../../support/ok.h"
 
 static const tr_progress_t middle = {.step = 1234,
@@ -35,6 +36,15 @@ static void test_all_fields_where_there_is_room(void **state) {
               "0.1%  comm  3.2%  ETA 1:02:05");
     tr_progress_format(&middle, 1000, true, text, sizeof text);
     assert_non_null(strstr(text, "  ##############--------------  "));
+}
+
+static void test_points_in_any_locale(void **state) {
+    char text[1024];
+    if (!set_comma_locale()) skip();
+    tr_progress_format(&middle, 1000, false, text, sizeof text);
+    setlocale(LC_ALL, "C");
+    assert_null(strchr(text, ','));
+    assert_non_null(strstr(text, "loss  0.1235  acc 97.81%  lr 3.0e-04"));
 }
 
 /* The contract: at most `width` columns, at every width, and no part of a field. */
@@ -234,6 +244,7 @@ static void test_dumb_terminals_get_plain_lines(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_fields_where_there_is_room),
+        cmocka_unit_test(test_points_in_any_locale),
         cmocka_unit_test(test_never_wider_than_asked),
         cmocka_unit_test(test_colours_and_line_art_take_no_columns),
         cmocka_unit_test(test_columns_stay_where_they_are),
