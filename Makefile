@@ -123,7 +123,7 @@ test_c  := $(filter-out tests/hostcuda/% tests/library/% tests/gpu/%,$(call find
 unit_c  := $(foreach c,$(test_c),$(if $(filter test_% make_%,$(notdir $(c))),$(c)))
 help_c  := $(filter-out $(unit_c),$(test_c))
 # What a device library is linked with in place of libtrainer.a: src/device/library.h.
-library_c := src/device/library/services.c src/device/kernels.c src/device/tensor_types.c src/device/gpu_kinds.c src/base/str.c src/base/folders.c src/base/cores.c
+library_c := src/device/library/services.c src/device/kernels.c src/device/tensor_types.c src/device/gpu_kinds.c src/base/str.c src/base/file.c src/base/folders.c src/base/cores.c
 lib_o   := $(lib_c:%.c=$(O)/%.o)
 cmd_o   := $(cmd_c:%.c=$(O)/%.o)
 help_o  := $(help_c:%.c=$(O)/%.o)

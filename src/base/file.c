@@ -15,6 +15,19 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+tr_status_t tr_status_of_errno(int error) {
+    switch (error) {
+    case 0: return TR_OK;
+    case ENOENT:
+    case ENOTDIR: return TR_ERR_NOINPUT;
+    case EACCES:
+    case EPERM:
+    case EROFS: return TR_ERR_PERMISSION;
+    case ENOMEM: return TR_ERR_MEMORY;
+    default: return TR_ERR_IO;
+    }
+}
+
 /* Whether the file system of `path`, which may not exist yet, has inodes, but none is free. */
 static bool lacks_inodes(const char *path) {
     struct statvfs fs;
@@ -85,20 +98,40 @@ FILE *tr_create_stream(const char *path) {
     return file;
 }
 
-tr_status_t tr_replace_file(const char *path, const char *bytes, size_t count) {
-    char temporary[4096], target[PATH_MAX];
-    if (realpath(path, target)) path = target; /* a link stays one */
-    if (tr_snprintf(temporary, sizeof temporary, "%s.tmp-%ld", path, (long)getpid()) >=
+tr_status_t tr_write_all(int fd, const char *path, const void *bytes, size_t count) {
+    for (const char *at = bytes; count > 0;) {
+        const ssize_t written = write(fd, at, count);
+        if (written < 0 && errno == EINTR) continue;
+        if (written <= 0) return tr_io_fail("write", path, written < 0 ? errno : ENOSPC);
+        at += written;
+        count -= (size_t)written;
+    }
+    return TR_OK;
+}
+
+tr_status_t tr_replace_by(const char *from, const char *path, bool is_durable) {
+    char folder[PATH_MAX];
+    if (rename(from, path) != 0) return tr_io_fail("replace", path, errno);
+    snprintf(folder, sizeof folder, "%s", path);
+    return is_durable ? tr_sync_directory(dirname(folder)) : TR_OK;
+}
+
+tr_status_t tr_replace_file(const char *path, const void *bytes, size_t count, unsigned how) {
+    char temporary[PATH_MAX], target[PATH_MAX], host[64] = "";
+    const bool is_durable = how & TR_REPLACE_DURABLE;
+    if (how & TR_REPLACE_LINKED && realpath(path, target)) path = target;
+    (void)gethostname(host, sizeof host - 1); /* nodes may share the folder */
+    if (snprintf(temporary, sizeof temporary, "%s.tmp-%s-%ld", path, host, (long)getpid()) >=
         (int)sizeof temporary)
         return tr_io_fail("create", path, ENAMETOOLONG);
-    FILE *file = tr_create_stream(temporary);
-    if (!file) return tr_io_fail("create", temporary, errno);
-    int error = fwrite(bytes, 1, count, file) == count ? 0 : errno;
-    if (fclose(file) != 0 && error == 0) error = errno;
-    if (error == 0 && rename(temporary, path) != 0) error = errno;
-    if (error == 0) return TR_OK;
-    unlink(temporary);
-    return tr_io_fail("write", path, error);
+    const int fd = tr_create_file(temporary);
+    if (fd < 0) return tr_io_fail("create", path, errno);
+    tr_status_t status = tr_write_all(fd, path, bytes, count);
+    if (status == TR_OK && is_durable && fsync(fd) != 0) status = tr_io_fail("fsync", path, errno);
+    if (close(fd) != 0 && status == TR_OK) status = tr_io_fail("close", path, errno);
+    if (status == TR_OK) status = tr_replace_by(temporary, path, is_durable);
+    if (status != TR_OK) (void)unlink(temporary);
+    return status;
 }
 
 /* Never waits for the writer of a pipe. *out_fd is -1 after a failure. */

@@ -49,9 +49,19 @@ tr_status_t tr_read_at(int fd, const char *path, int64_t offset, int64_t bytes, 
 int tr_create_file(const char *path);
 /* The same as a stream for writing; NULL with errno. */
 FILE *tr_create_stream(const char *path);
-/* Writes a whole file: readers see the old one or the new one, never a part. It is not synced, so a
- * crash of the machine may lose both. */
-tr_status_t tr_replace_file(const char *path, const char *bytes, size_t count);
+/* Writes all `count` bytes; goes on after signals. */
+tr_status_t tr_write_all(int fd, const char *path, const void *bytes, size_t count);
+/* How a file is replaced; values that are added. */
+enum {
+    TR_REPLACE_DURABLE = 1, /* synced: without it, a crash of the machine may lose old and new */
+    TR_REPLACE_LINKED = 2,  /* a link stays one, and the file that it points to is replaced */
+};
+/* Writes a whole file under a name of this process, then renames it: readers see the old file or
+ * the new one, never a part. `how`: of the values above. After an error the old one is there. */
+tr_status_t tr_replace_file(const char *path, const void *bytes, size_t count, unsigned how);
+/* The last step of it, for a file in the same folder that is complete, and synced if is_durable:
+ * renames it, and syncs the folder if is_durable. After an error `from` may still be there. */
+tr_status_t tr_replace_by(const char *from, const char *path, bool is_durable);
 /* Free bytes for this user in the file system of `dir`; INT64_MAX if unknown (some network file
  * systems report 0 for everything). */
 int64_t tr_free_bytes(const char *dir);

@@ -89,16 +89,3 @@ const char *tr_status_name(tr_status_t code) {
     }
     return "unknown";
 }
-
-tr_status_t tr_status_of_errno(int error) {
-    switch (error) {
-    case 0: return TR_OK;
-    case ENOENT:
-    case ENOTDIR: return TR_ERR_NOINPUT;
-    case EACCES:
-    case EPERM:
-    case EROFS: return TR_ERR_PERMISSION;
-    case ENOMEM: return TR_ERR_MEMORY;
-    default: return TR_ERR_IO;
-    }
-}

@@ -135,12 +135,9 @@ static tr_status_t checkpoint_link_to(const char *dir, const char *name, const c
     TR_TRY(tr_path_join(dir, name, to));
     TR_TRY(tr_remove_tree(from));
     if (symlink(target, from) != 0) return tr_io_fail("create the link", from, errno);
-    if (rename(from, to) != 0) {
-        int why = errno;
-        unlink(from);
-        return tr_io_fail("replace the link", to, why);
-    }
-    return tr_sync_directory(dir);
+    const tr_status_t status = tr_replace_by(from, to, true);
+    if (status != TR_OK) (void)unlink(from);
+    return status;
 }
 
 tr_status_t tr_checkpoint_link(const char *dir, const char *name, int64_t step) {

@@ -3,6 +3,7 @@
 #include <xxhash.h>
 
 #include "checkpoint_int.h"
+#include "base/file.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -40,21 +41,14 @@ tr_status_t tr_sink_open(const char *path, tr_sink_t **out) {
 }
 
 tr_status_t tr_sink_write(tr_sink_t *s, const void *bytes, size_t count) {
-    const char *at = bytes;
-    size_t block = 0; /* bytes that have their checksum, but are not yet written */
-    while (count > 0) {
-        if (block == 0) {
-            block = count < BLOCK_BYTES ? count : BLOCK_BYTES;
-            XXH3_64bits_update(&s->whole, at, block);
-            if (s->in_part) XXH3_64bits_update(&s->part, at, block);
-        }
-        const ssize_t n = write(s->fd, at, block);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return tr_io_fail("write", s->path, n < 0 ? errno : ENOSPC);
-        at += n;
-        s->bytes += n;
-        block -= (size_t)n;
-        count -= (size_t)n;
+    for (const char *at = bytes; count > 0;) {
+        const size_t block = count < BLOCK_BYTES ? count : BLOCK_BYTES;
+        XXH3_64bits_update(&s->whole, at, block);
+        if (s->in_part) XXH3_64bits_update(&s->part, at, block);
+        TR_TRY(tr_write_all(s->fd, s->path, at, block));
+        at += block;
+        s->bytes += (int64_t)block;
+        count -= block;
     }
     return TR_OK;
 }

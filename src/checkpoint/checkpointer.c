@@ -146,12 +146,11 @@ static tr_status_t checkpointer_probe(const char *dir) {
     TR_TRY_GOTO(tr_sink_open(from, &sink), done);
     TR_TRY_GOTO(tr_sink_write(sink, "probe\n", 6), done);
     TR_TRY_GOTO(tr_sink_commit(sink, NULL, NULL), done);
-    if (rename(from, to) != 0) {
-        status = tr_io_fail("rename", from, errno);
-        unlink(from);
+    status = tr_replace_by(from, to, true);
+    if (status != TR_OK) {
+        (void)unlink(from);
         goto done;
     }
-    TR_TRY_GOTO(tr_sync_directory(dir), done);
     TR_TRY_GOTO(tr_remove_tree(to), done);
 done:
     tr_sink_close(&sink);

@@ -216,7 +216,9 @@ static tr_status_t serve_announce(const serve_t *p) {
                p->makes_token ? " (a new file)" : "");
     printf("address  %sready\n", url);
     fflush(stdout);
-    return p->o->address_file ? tr_replace_file(p->o->address_file, url, strlen(url)) : TR_OK;
+    return p->o->address_file
+               ? tr_replace_file(p->o->address_file, url, strlen(url), TR_REPLACE_LINKED)
+               : TR_OK;
 }
 
 /* -- asked to stop ----------------------------------------------------------------------------- */

@@ -7,7 +7,6 @@
 #include "h5/writer.h"
 
 #include <errno.h>
-#include <libgen.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -209,14 +208,9 @@ static tr_status_t csv_append(cmd_predictions_file_t *f, int64_t rows, const voi
 }
 
 static tr_status_t csv_commit(cmd_predictions_file_t *f) {
-    char *folder = NULL;
-    const bool is_written = fflush(f->csv) == 0 && fsync(fileno(f->csv)) == 0;
-    if (!is_written || rename(f->part, f->path) != 0) return tr_io_fail("write", f->path, errno);
-    tr_free(&f->part);
-    TR_TRY(tr_strdup(f->path, &folder));
-    const tr_status_t status = tr_sync_directory(dirname(folder));
-    tr_free(&folder);
-    return status;
+    if (fflush(f->csv) != 0 || fsync(fileno(f->csv)) != 0)
+        return tr_io_fail("write", f->path, errno);
+    return tr_replace_by(f->part, f->path, true);
 }
 
 /* -- both -------------------------------------------------------------------------------------- */

@@ -10,31 +10,25 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 bool cmd_json_is_stdout(const char *path) {
     return path && strcmp(path, "-") == 0;
 }
 
 tr_status_t cmd_text_write(const char *option, const char *path, const char *text) {
-    char temporary[4096];
     struct stat found;
-    const bool to_stdout = cmd_json_is_stdout(path),
-               in_place = to_stdout || (stat(path, &found) == 0 && !S_ISREG(found.st_mode));
-    if ((size_t)snprintf(temporary, sizeof temporary, "%s.tmp-%ld", path, (long)getpid()) >=
-        sizeof temporary)
-        return TR_FAIL(TR_ERR_USAGE, "%s: the name is longer than %zu characters", option,
-                       sizeof temporary - 32);
-    FILE *file = to_stdout  ? stdout
-                 : in_place ? fopen(path, "we") /* a pipe */
-                            : tr_create_stream(temporary);
+    const bool to_stdout = cmd_json_is_stdout(path);
+    if (!to_stdout && (stat(path, &found) != 0 || S_ISREG(found.st_mode))) {
+        if (tr_replace_file(path, text, strlen(text), 0) == TR_OK) return TR_OK;
+        const tr_error_t error = *tr_error_last();
+        return TR_FAIL(error.code, "%s: %s", option, error.message);
+    }
+    FILE *file = to_stdout ? stdout : fopen(path, "we"); /* a pipe */
     bool written = file && fputs(text, file) != EOF && fflush(file) == 0;
     if (file && file != stdout && fclose(file) != 0) written = false;
-    if (written && (in_place || rename(temporary, path) == 0)) return TR_OK;
-    const int reason = errno;
-    if (!in_place) (void)unlink(temporary);
-    return TR_FAIL(tr_status_of_errno(reason), "%s %s cannot be written: %s", option, path,
-                   strerror(reason));
+    if (written) return TR_OK;
+    return TR_FAIL(tr_status_of_errno(errno), "%s %s cannot be written: %s", option, path,
+                   strerror(errno));
 }
 
 static void table_put(tr_str_t *text) {

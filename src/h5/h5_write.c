@@ -328,13 +328,6 @@ hid_t tr_writer_file(const tr_writer_t *w) {
 
 /* -- the end ----------------------------------------------------------------------------------- */
 
-static tr_status_t writer_sync_path(const char *path, int flags) {
-    int fd = open(path, flags | O_CLOEXEC), result = fd < 0 ? -1 : fsync(fd), error = errno;
-    if (fd >= 0) close(fd);
-    return result == 0 ? TR_OK
-                       : TR_FAIL(TR_ERR_IO, "cannot sync '%s' to disk: %s.", path, strerror(error));
-}
-
 tr_status_t tr_writer_finish(tr_writer_t *w) {
     for (size_t i = 0; i < w->arrays.count; i++)
         if (w->arrays.data[i].done != w->arrays.data[i].rows)
@@ -352,18 +345,15 @@ tr_status_t tr_writer_finish(tr_writer_t *w) {
     const tr_status_t status = result >= 0 ? TR_OK : writer_fail(w, "the end");
     tr_h5_unlock();
     TR_TRY(status);
-    return writer_sync_path(w->part, O_RDONLY);
+    const int fd = open(w->part, O_RDONLY | O_CLOEXEC), synced = fd < 0 ? -1 : fsync(fd),
+              reason = errno;
+    if (fd >= 0) close(fd);
+    return synced == 0 ? TR_OK : tr_io_fail("fsync", w->path, reason);
 }
 
 tr_status_t tr_writer_commit(tr_writer_t *w) {
-    char *folder = NULL;
     if (w->id >= 0) TR_TRY(tr_writer_finish(w));
-    if (rename(w->part, w->path))
-        return TR_FAIL(TR_ERR_IO, "cannot rename '%s' to '%s': %s.", w->part, w->path,
-                       strerror(errno));
+    TR_TRY(tr_replace_by(w->part, w->path, true));
     w->committed = true;
-    TR_TRY(tr_strdup(w->path, &folder));
-    tr_status_t status = writer_sync_path(dirname(folder), O_RDONLY | O_DIRECTORY);
-    tr_free(&folder);
-    return status;
+    return TR_OK;
 }

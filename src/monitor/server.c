@@ -152,7 +152,7 @@ static tr_status_t server_write(const tr_server_t *s, const char *name, const ch
     char path[4096];
     TR_TRY(tr_path_join(s->dir, name, path));
     tr_while_running_add(path);
-    return tr_replace_file(path, text, strlen(text));
+    return tr_replace_file(path, text, strlen(text), TR_REPLACE_LINKED);
 }
 
 /* Where others reach the server: an address, or for all addresses the name of this node. */

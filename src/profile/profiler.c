@@ -186,7 +186,7 @@ static tr_status_t profiler_write_profile(tr_profiler_t *p, const char *folder) 
     if (!text) return TR_FAIL(TR_ERR_MEMORY, "not enough memory for the profile");
     tr_json_shorten(text);
     tr_status_t status = tr_path_join(folder, "profile.json", path);
-    if (status == TR_OK) status = tr_replace_file(path, text, strlen(text));
+    if (status == TR_OK) status = tr_replace_file(path, text, strlen(text), TR_REPLACE_LINKED);
     free(text);
     return status;
 }

@@ -41,5 +41,5 @@ tr_status_t tr_out_folder_write(const char *dir, const char *name, const tr_str_
     char path[4096];
     TR_TRY(tr_path_join(dir, name, path));
     TR_TRY(text->status);
-    return tr_replace_file(path, text->text, text->length);
+    return tr_replace_file(path, text->text, text->length, TR_REPLACE_LINKED);
 }

@@ -33,31 +33,18 @@ static tr_status_t find_folder(const char *dir, char out[4096]) {
     return TR_OK;
 }
 
-static tr_status_t folder_probe_write_all(int fd, const char *path) {
-    char *bytes = NULL;
-    tr_status_t status = TR_OK;
-    TR_TRY(tr_alloc(PROBE_BYTES, "folder probe", &bytes));
-    for (size_t at = 0; at < PROBE_BYTES && status == TR_OK;) {
-        const ssize_t n = write(fd, bytes + at, PROBE_BYTES - at);
-        if (n > 0)
-            at += (size_t)n;
-        else if (errno != EINTR)
-            status = tr_io_fail("write", path, errno);
-    }
-    tr_free(&bytes);
-    return status;
-}
-
 /* What a checkpoint does. */
 static tr_status_t commit(tr_folder_probe_t *p) {
-    char last[4096];
+    char last[4096], *bytes = NULL;
+    TR_TRY(tr_alloc(PROBE_BYTES, "folder probe", &bytes));
     const double begin_sec = tr_clock_sec();
-    TR_TRY(folder_probe_write_all(p->fd, p->file));
+    const tr_status_t status = tr_write_all(p->fd, p->file, bytes, PROBE_BYTES);
+    tr_free(&bytes);
+    TR_TRY(status);
     if (fsync(p->fd) != 0) return tr_io_fail("fsync", p->file, errno);
     snprintf(last, sizeof last, "%.4090s.done", p->file);
-    if (rename(p->file, last) != 0) return tr_io_fail("rename", p->file, errno);
+    TR_TRY(tr_replace_by(p->file, last, true));
     memcpy(p->file, last, sizeof last);
-    TR_TRY(tr_sync_directory(p->folder));
     p->sync_sec = tr_clock_sec() - begin_sec;
     return TR_OK;
 }

@@ -169,45 +169,12 @@ static tr_status_t take_lock(tr_run_t *run, double wait_sec, int (*asked_to_stop
 
 /* -- whole files ------------------------------------------------------------------------------- */
 
-static tr_status_t write_bytes(int fd, const char *path, const char *bytes, size_t count) {
-    while (count > 0) {
-        ssize_t written = write(fd, bytes, count);
-        if (written < 0 && errno == EINTR) continue;
-        if (written < 0) return tr_io_fail("write", path, errno);
-        bytes += written;
-        count -= (size_t)written;
-    }
-    return TR_OK;
-}
-
-static tr_status_t write_temporary(const char *path, const char *text, size_t bytes) {
-    int fd = tr_create_file(path);
-    if (fd < 0) return tr_io_fail("create", path, errno);
-    tr_status_t status = write_bytes(fd, path, text, bytes);
-    if (status == TR_OK && fsync(fd) != 0) status = tr_io_fail("fsync", path, errno);
-    if (close(fd) != 0 && status == TR_OK) status = tr_io_fail("close", path, errno);
-    return status;
-}
-
-/* A reader sees the old file or the new one, never a part. */
-static tr_status_t replace_file(const tr_run_t *run, const char *name, const char *text,
-                                size_t bytes) {
-    char *path = NULL, *temporary = NULL;
-    tr_status_t status = TR_OK;
-    TR_TRY_GOTO(run_join(run->dir, name, &path), done);
-    tr_str_t t = {0};
-    tr_str_printf(&t, "%s.tmp", path);
-    TR_TRY_GOTO(tr_str_take(&t, &temporary), done);
-    status = write_temporary(temporary, text, bytes);
-    if (status == TR_OK && rename(temporary, path) != 0)
-        status = tr_io_fail("rename to", path, errno);
-    if (status == TR_OK)
-        status = tr_sync_directory(run->dir);
-    else
-        unlink(temporary);
-done:
+static tr_status_t run_replace_file(const tr_run_t *run, const char *name, const char *text,
+                                    size_t bytes) {
+    char *path = NULL;
+    TR_TRY(run_join(run->dir, name, &path));
+    const tr_status_t status = tr_replace_file(path, text, bytes, TR_REPLACE_DURABLE);
     tr_free(&path);
-    tr_free(&temporary);
     return status;
 }
 
@@ -238,7 +205,7 @@ tr_status_t tr_run_summary(tr_run_t *run, json_t *summary) {
     tr_str_t text = {0}; /* a thread may still write run->line */
     tr_status_t status = dump(run, summary, JSON_INDENT(2) | JSON_REAL_PRECISION(9), &text);
     json_decref(summary);
-    if (status == TR_OK) status = replace_file(run, "summary.json", text.text, text.length);
+    if (status == TR_OK) status = run_replace_file(run, "summary.json", text.text, text.length);
     tr_str_free(&text);
     return status;
 }
@@ -256,7 +223,7 @@ tr_status_t tr_run_metrics(tr_run_t *run, json_t *line) {
     json_decref(line);
     TR_TRY(status);
     off_t before = lseek(run->metrics_fd, 0, SEEK_END);
-    status = write_bytes(run->metrics_fd, run->metrics_path, run->line.text, run->line.length);
+    status = tr_write_all(run->metrics_fd, run->metrics_path, run->line.text, run->line.length);
     /* Half a line (disk full) would damage the next one, too. */
     if (status != TR_OK && before >= 0 && ftruncate(run->metrics_fd, before) != 0)
         TR_WARN("%s ends with an incomplete line", run->metrics_path);
@@ -372,7 +339,7 @@ tr_status_t tr_run_open(const tr_run_settings_t *settings, const char *config_pa
 }
 
 tr_status_t tr_run_begin(tr_run_t *run, const char *config_text) {
-    TR_TRY(replace_file(run, "config.ini", config_text, strlen(config_text)));
+    TR_TRY(run_replace_file(run, "config.ini", config_text, strlen(config_text)));
     run->is_new = false;
     return TR_OK;
 }

@@ -212,14 +212,10 @@ static bool self_test_is_kept(const tr_session_t *s, const char *key) {
 
 /* Another run may read it meanwhile. What cannot be kept is tested again. */
 static void self_test_keep(const tr_session_t *s, const char *key) {
-    char folder[PATH_MAX], path[PATH_MAX], draft[PATH_MAX + 32];
+    char folder[PATH_MAX], path[PATH_MAX];
     tr_plan_folder(s->config, folder);
     if (!kept_path(s, key, path) || !tr_make_folders(folder)) return;
-    snprintf(draft, sizeof draft, "%s.%ld", path, (long)getpid());
-    FILE *file = tr_create_stream(draft);
-    if (!file) return;
-    const bool good = fputs(key, file) >= 0;
-    if (fclose(file) != 0 || !good || rename(draft, path) != 0) (void)unlink(draft);
+    if (tr_replace_file(path, key, strlen(key), 0) != TR_OK) tr_error_clear();
 }
 
 /* -- the test ---------------------------------------------------------------------------------- */

@@ -206,9 +206,8 @@ tr_status_t sweep_save(sweep_t *sweep) {
                              "members", members);
     text = json_dumps(file, JSON_INDENT(1));
     json_decref(file);
-    const tr_status_t status =
-        text ? tr_replace_file(path, text, strlen(text))
-             : TR_FAIL(TR_ERR_USAGE, "%s: expected names in UTF-8", path);
+    const tr_status_t status = text ? tr_replace_file(path, text, strlen(text), TR_REPLACE_LINKED)
+                                    : TR_FAIL(TR_ERR_USAGE, "%s: expected names in UTF-8", path);
     free(text);
     if (status == TR_OK && sweep->lock_fd >= 0) {
         close(sweep->lock_fd);

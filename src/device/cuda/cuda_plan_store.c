@@ -1,18 +1,15 @@
 /* Keeps compiled plans and timed choices in a folder. */
 #include "cuda_plan_store.h"
 #include "trainer/log.h"
+#include "base/file.h"
 #include "base/folders.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 /* Of a file, before the text: format, hash of what follows, bytes of the text; then the key. */
 #define HEAD_FORMAT "trainer-plan 1 %016" PRIx64 " %zu\n"
@@ -146,44 +143,24 @@ const char *tr_cuda_plan_store_find(cuda_plan_store_t *store, const char *key) {
     return known ? known->text : NULL;
 }
 
-static bool cuda_plan_store_write_all(int file, const char *text, size_t bytes) {
-    while (bytes > 0) {
-        const ssize_t n = write(file, text, bytes);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return false;
-        text += n, bytes -= (size_t)n;
-    }
-    return true;
-}
-
-/* Under another name first, so that a reader sees a whole file or none. */
-static void cuda_plan_store_write_file(cuda_plan_store_t *store, const char *path,
-                                       const tr_str_t *content) {
-    char other[PATH_MAX + 16], head[64];
-    const int head_bytes =
-        snprintf(head, sizeof head, HEAD_FORMAT, tr_hash_name(content->text), content->length);
-    int file = -1;
-    snprintf(other, sizeof other, "%s.XXXXXX", path);
-    if (tr_make_folders(store->folder)) file = mkostemp(other, O_CLOEXEC);
-    const bool written = file >= 0 && fchmod(file, 0644) == 0 &&
-                         cuda_plan_store_write_all(file, head, (size_t)head_bytes) &&
-                         cuda_plan_store_write_all(file, content->text, content->length);
-    if (file >= 0 && close(file) == 0 && written && rename(other, path) == 0) return;
-    const char *why = strerror(errno);
-    if (file >= 0) unlink(other);
-    if (!store->warned_write)
-        TR_WARN("cuda.plan_cache: cannot write %s: %s; plans are not kept", path, why);
-    store->warned_write = true;
-}
-
 static tr_status_t write_entry(cuda_plan_store_t *store, const char *path, const char *key,
                                const char *text) {
-    tr_str_t content = {0};
-    tr_str_printf(&content, "%s\n", key);
-    tr_str_append(&content, text);
-    const tr_status_t status = content.status;
-    if (status == TR_OK && !store->warned_write) cuda_plan_store_write_file(store, path, &content);
+    tr_str_t content = {0}, file = {0};
+    tr_str_printf(&content, "%s\n%s", key, text);
+    if (content.text)
+        tr_str_printf(&file, HEAD_FORMAT "%s", tr_hash_name(content.text), content.length,
+                      content.text);
+    const tr_status_t status = content.status ? content.status : file.status;
+    if (status == TR_OK && !store->warned_write) {
+        (void)tr_make_folders(store->folder);
+        if (tr_replace_file(path, file.text, file.length, 0) != TR_OK) {
+            TR_WARN("cuda.plan_cache: plans are not kept: %s", tr_error_last()->message);
+            tr_error_clear();
+            store->warned_write = true;
+        }
+    }
     tr_str_free(&content);
+    tr_str_free(&file);
     return status;
 }
 

@@ -6,11 +6,13 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include "../../support/ok.h"
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -100,6 +102,49 @@ static void a_link_is_replaced_and_not_followed(void **state) {
     assert_int_equal(errno, ENOENT);
 }
 
+static void assert_content(const char *path, const char *text) {
+    char *found = NULL;
+    int64_t bytes = 0;
+    OK(tr_read_text(path, 100, &found, &bytes));
+    assert_string_equal(found, text);
+    tr_free(&found);
+}
+
+static void a_file_is_replaced_whole(void **state) {
+    static const unsigned ways[] = {0, TR_REPLACE_LINKED, TR_REPLACE_DURABLE,
+                                    TR_REPLACE_DURABLE | TR_REPLACE_LINKED};
+    struct stat found;
+    tr_entries_t left = {0};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        const bool is_followed = ways[i] & TR_REPLACE_LINKED;
+        assert_int_equal(mkdir("in", 0777), 0);
+        put("in/file", "old");
+        assert_int_equal(symlink("file", "in/link"), 0);
+        assert_int_equal(symlink("nowhere", "in/loose"), 0);
+        OK(tr_replace_file("in/file", "new", 3, ways[i]));
+        assert_content("in/file", "new");
+        OK(tr_replace_file("in/link", "by link", 7, ways[i]));
+        assert_content("in/link", "by link");
+        assert_content("in/file", is_followed ? "by link" : "new");
+        assert_int_equal(lstat("in/link", &found), 0);
+        assert_int_equal(!!S_ISLNK(found.st_mode), is_followed);
+        OK(tr_replace_file("in/loose", "", 0, ways[i]));
+        assert_content("in/loose", "");
+        /* what fails leaves the old one, and no other */
+        assert_int_equal(tr_replace_file("in", "x", 1, ways[i]), TR_ERR_IO);
+        assert_error_names("in");
+        assert_int_equal(tr_replace_file("absent/file", "x", 1, ways[i]), TR_ERR_NOINPUT);
+        assert_error_names("absent/file");
+        OK(tr_entries_read("in", &left));
+        assert_int_equal(left.count, 3);
+        tr_entries_free(&left);
+        OK(tr_remove_tree("in"));
+        OK(tr_entries_read(".", &left));
+        for (int k = 0; k < left.count; k++) assert_null(strstr(left.entry[k]->d_name, ".tmp-"));
+        tr_entries_free(&left);
+    }
+}
+
 static void a_limit_of_file_sizes_is_named(void **state) {
     const struct rlimit small = {4096, 4096};
     const pid_t child = fork();
@@ -120,6 +165,7 @@ int main(void) {
         cmocka_unit_test(a_read_beyond_the_end),
         cmocka_unit_test(each_line_of_a_file),
         cmocka_unit_test(a_link_is_replaced_and_not_followed),
+        cmocka_unit_test(a_file_is_replaced_whole),
         cmocka_unit_test(a_limit_of_file_sizes_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -79,7 +79,6 @@ static void test_files_of_a_run(void **state) {
     assert_string_equal(content(in_base("a/b/c/metrics.jsonl")), "{\"step\":1,\"loss\":0.1}\n");
     assert_string_equal(content(in_base("a/b/c/summary.json")),
                         "{\n  \"status\": \"done\",\n  \"steps\": 2\n}\n");
-    assert_int_not_equal(access(in_base("a/b/c/summary.json.tmp"), F_OK), 0);
 }
 
 static void test_metrics_refuse_what_is_no_object(void **state) {
