@@ -178,6 +178,9 @@ tr_status_t tr_read_text(const char *path, int64_t max_bytes, char **out_text, i
     return status;
 }
 
+static const char too_long[] = "%s: the line at byte %lld is longer than %d bytes: the file is "
+                               "damaged, or of another program. Restore it, or move it away.";
+
 tr_status_t tr_each_line(const char *path, bool (*take)(void *self, const char *text, size_t bytes),
                          void *self) {
     enum { LINE_BYTES = 1 << 20 };
@@ -206,16 +209,55 @@ tr_status_t tr_each_line(const char *path, bool (*take)(void *self, const char *
         have = (size_t)(stop - line);
         memmove(text, line, have);
         if (have == LINE_BYTES)
-            status = TR_FAIL(TR_ERR_DATA,
-                             "%s: the line at byte %lld is longer than %d bytes: the file is "
-                             "damaged, or of another program. Restore it, or move it away.",
-                             path, (long long)at, LINE_BYTES);
+            status = TR_FAIL(TR_ERR_DATA, too_long, path, (long long)at, LINE_BYTES);
     }
     if (status == TR_OK && goes_on && have > 0) {
         text[have] = '\0';
         (void)take(self, text, have);
     }
     tr_free(&text);
+    close(fd);
+    return status;
+}
+
+tr_status_t tr_each_line_back(const char *path,
+                              bool (*take)(void *self, const char *text, size_t bytes),
+                              void *self) {
+    enum { LINE_BYTES = 1 << 20, BLOCK_BYTES = 1 << 16 };
+    int64_t at; /* of the first byte of text */
+    size_t have = 0;
+    char *buffer = NULL, *text;
+    bool goes_on = true;
+    int fd;
+    if (access(path, F_OK) != 0 && errno == ENOENT) return TR_OK;
+    TR_TRY(open_regular(path, &fd, &at));
+    tr_status_t status = tr_alloc(LINE_BYTES + 1, "a line", &buffer);
+    for (text = buffer; status == TR_OK && goes_on && (have > 0 || at > 0);) {
+        char *line = have > 0 ? memrchr(text, '\n', have - 1) : NULL; /* before it */
+        if (!line && at > 0) {
+            const int64_t room = LINE_BYTES - (int64_t)have;
+            const size_t more = (size_t)(room < BLOCK_BYTES ? room : BLOCK_BYTES),
+                         count = (int64_t)more < at ? more : (size_t)at;
+            char *kept = buffer + LINE_BYTES - have;
+            if (count == 0) {
+                status = TR_FAIL(TR_ERR_DATA, too_long, path, (long long)at, LINE_BYTES);
+                break;
+            }
+            memmove(kept, text, have);
+            text = kept - count;
+            at -= (int64_t)count;
+            have += count;
+            status = tr_read_at(fd, path, at, (int64_t)count, text);
+            if (status != TR_ERR_DATA) continue;
+            status = TR_OK; /* it became shorter */
+            break;
+        }
+        line = line ? line + 1 : text;
+        text[have] = '\0';
+        goes_on = take(self, line, (size_t)(text + have - line));
+        have = (size_t)(line - text);
+    }
+    tr_free(&buffer);
     close(fd);
     return status;
 }

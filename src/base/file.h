@@ -40,6 +40,10 @@ tr_status_t tr_read_text(const char *path, int64_t max_bytes, char **out_text, i
  * regular file, or a line is longer than any that the program writes (1 MiB). */
 tr_status_t tr_each_line(const char *path, bool (*take)(void *self, const char *text, size_t bytes),
                          void *self);
+/* The same from the last line to the first. It reads what it comes past and no more. A file that
+ * becomes shorter meanwhile has no further lines. */
+tr_status_t tr_each_line_back(const char *path,
+                              bool (*take)(void *self, const char *text, size_t bytes), void *self);
 /* Reads `bytes` at `offset`. TR_ERR_DATA if the file ends before, TR_ERR_IO if it cannot be read:
  * no file is mapped, because a mapping of a file that becomes shorter ends the program. */
 tr_status_t tr_read_at(int fd, const char *path, int64_t offset, int64_t bytes, void *out);

@@ -230,37 +230,40 @@ tr_status_t tr_run_metrics(tr_run_t *run, json_t *line) {
     return status;
 }
 
-static bool is_later(const json_t *line, int64_t last, bool with_valid) {
-    const int64_t step = json_integer_value(json_object_get(line, "step"));
-    return step > last || (step == last && !with_valid && json_object_get(line, "valid_loss"));
-}
-
-/* Counts the bytes before the first line of a step after `last`, or of its validation, and before an
- * incomplete last line. */
+/* Looks for what is cut from the end of the metrics: all from the first line of a step after `last`,
+ * or of its validation, and an incomplete last line. Steps never fall, so a line of an earlier step
+ * ends the search. */
 typedef struct {
     int64_t last;
     bool with_valid;
-    off_t bytes;
-} leading_t;
+    off_t seen, cut; /* bytes at the end of the file */
+} tail_t;
 
-static bool leading_take(void *self, const char *text, size_t bytes) {
-    leading_t *leading = self;
-    if (text[bytes - 1] != '\n') return false;
-    json_t *line = leading->last < INT64_MAX ? json_loadb(text, bytes, 0, NULL) : NULL;
-    const bool later = is_later(line, leading->last, leading->with_valid);
+static bool tail_take(void *self, const char *text, size_t bytes) {
+    tail_t *tail = self;
+    tail->seen += (off_t)bytes;
+    if (text[bytes - 1] != '\n') {
+        tail->cut = tail->seen;
+        return true;
+    }
+    json_t *line = json_loadb(text, bytes, 0, NULL), *step = json_object_get(line, "step");
+    const int64_t of = json_integer_value(step);
+    const bool is_known = json_is_integer(step); /* an unreadable line tells nothing */
+    if (of > tail->last ||
+        (of == tail->last && !tail->with_valid && json_object_get(line, "valid_loss")))
+        tail->cut = tail->seen;
     json_decref(line);
-    if (!later) leading->bytes += (off_t)bytes;
-    return !later;
+    return !is_known || of >= tail->last;
 }
 
 tr_status_t tr_run_metrics_rewind(tr_run_t *run, int64_t step, bool with_valid) {
     struct stat info;
-    leading_t leading = {.last = step, .with_valid = with_valid};
+    tail_t tail = {.last = step, .with_valid = with_valid};
     if (access(run->metrics_path, F_OK) != 0) return tr_io_fail("open", run->metrics_path, errno);
-    TR_TRY(tr_each_line(run->metrics_path, leading_take, &leading));
+    TR_TRY(tr_each_line_back(run->metrics_path, tail_take, &tail));
     if (fstat(run->metrics_fd, &info) != 0) return tr_io_fail("examine", run->metrics_path, errno);
     /* In place, so that programs that follow the file keep following it. */
-    if (leading.bytes < info.st_size && ftruncate(run->metrics_fd, leading.bytes) != 0)
+    if (tail.cut > 0 && ftruncate(run->metrics_fd, info.st_size - tail.cut) != 0)
         return tr_io_fail("shorten", run->metrics_path, errno);
     return TR_OK;
 }

@@ -81,6 +81,36 @@ static void each_line_of_a_file(void **state) {
     assert_int_equal(tr_each_line(".", lines_take, &lines), TR_ERR_DATA);
 }
 
+static void each_line_from_the_last_to_the_first(void **state) {
+    static char longest[1 << 20];
+    lines_t lines = {.most = 100};
+    OK(tr_each_line_back("absent", lines_take, &lines));
+    put("lines", "");
+    OK(tr_each_line_back("lines", lines_take, &lines));
+    assert_int_equal(lines.lines, 0);
+    put("lines", "one\n\nthree\nhalf");
+    OK(tr_each_line_back("lines", lines_take, &lines));
+    assert_string_equal(lines.text, "half|three\n|\n|one\n|");
+    lines = (lines_t){.most = 2};
+    OK(tr_each_line_back("lines", lines_take, &lines));
+    assert_string_equal(lines.text, "half|three\n|");
+    /* lines over several blocks, the longest, and one that is too long */
+    memset(longest, 'x', sizeof longest - 1);
+    for (int extra = 0; extra < 2; extra++) {
+        FILE *file = fopen("lines", "w");
+        fprintf(file, "first\n%.*s\n%.*s%s\nlast\n", 1 << 17, longest, (int)sizeof longest - 2,
+                longest, extra ? "xx" : "");
+        fclose(file);
+        lines = (lines_t){.most = 100};
+        assert_int_equal(tr_each_line_back("lines", lines_take, &lines),
+                         extra ? TR_ERR_DATA : TR_OK);
+        assert_string_equal(lines.text, extra ? "last\n|" : "last\n|first\n|");
+        if (extra) assert_error_names("lines & 1048576");
+        if (!extra) assert_int_equal(lines.longest, (1 << 20) - 1);
+    }
+    assert_int_equal(tr_each_line_back(".", lines_take, &lines), TR_ERR_DATA);
+}
+
 static void a_link_is_replaced_and_not_followed(void **state) {
     char *text = NULL;
     int64_t bytes = 0;
@@ -164,6 +194,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_read_beyond_the_end),
         cmocka_unit_test(each_line_of_a_file),
+        cmocka_unit_test(each_line_from_the_last_to_the_first),
         cmocka_unit_test(a_link_is_replaced_and_not_followed),
         cmocka_unit_test(a_file_is_replaced_whole),
         cmocka_unit_test(a_limit_of_file_sizes_is_named),

@@ -112,6 +112,30 @@ static void test_rewind_drops_later_steps(void **state) {
     assert_string_equal(content(in_base("rewind/metrics.jsonl")), "");
 }
 
+/* Behind the validation of a step there may be an alert of that step; lines that cannot be read do
+ * not end the search. */
+static void test_rewind_looks_behind_odd_lines(void **state) {
+    (void)state;
+    tr_run_t *run = open_run("odd-tail");
+    tr_run_close(&run);
+    FILE *file = fopen(in_base("odd-tail/metrics.jsonl"), "a");
+    assert_non_null(file);
+    fputs("{\"step\":1}\nnot json\n{\"step\":2}\n{\"step\":2,\"valid_loss\":1.0}\nnot json\n"
+          "{\"no step\":9}\n{\"step\":2,\"alert\":\"loss\"}\n{\"step\":3}\nnot json\n{\"st",
+          file);
+    fclose(file);
+    run = open_run("odd-tail");
+    OK(tr_run_metrics_rewind(run, 2, true));
+    assert_non_null(strstr(content(in_base("odd-tail/metrics.jsonl")), "\"alert\":\"loss\"}\n"));
+    assert_null(strstr(content(in_base("odd-tail/metrics.jsonl")), "{\"step\":3}"));
+    OK(tr_run_metrics_rewind(run, 2, false));
+    assert_string_equal(content(in_base("odd-tail/metrics.jsonl")),
+                        "{\"step\":1}\nnot json\n{\"step\":2}\n");
+    OK(tr_run_metrics_rewind(run, 1, false));
+    assert_string_equal(content(in_base("odd-tail/metrics.jsonl")), "{\"step\":1}\nnot json\n");
+    tr_run_close(&run);
+}
+
 /* A process that was killed leaves half a line; a line in the middle that cannot be read costs only
  * itself. */
 static void test_a_torn_line_is_cut_at_open(void **state) {
@@ -290,6 +314,7 @@ int main(void) {
         cmocka_unit_test(test_files_of_a_run),
         cmocka_unit_test(test_metrics_refuse_what_is_no_object),
         cmocka_unit_test(test_rewind_drops_later_steps),
+        cmocka_unit_test(test_rewind_looks_behind_odd_lines),
         cmocka_unit_test(test_a_torn_line_is_cut_at_open),
         cmocka_unit_test(test_one_run_at_a_time),
         cmocka_unit_test(test_waits_for_the_lock),
