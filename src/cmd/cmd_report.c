@@ -31,9 +31,10 @@ done:
 
 /* The curves of runs that are over, or were trained without log.tensorboard. */
 static tr_status_t report_tensorboard(const report_options_t *o) {
+    const tr_asked_t asked = {.lines = TR_LINES_NEWEST};
     tr_runs_t runs;
     tr_status_t status;
-    TR_TRY(tr_runs_read(o->runs.word, (size_t)o->runs.count, TR_LINES_NEWEST, &runs));
+    TR_TRY(tr_runs_read(o->runs.word, (size_t)o->runs.count, &asked, &runs));
     TR_TRY_GOTO(tr_runs_tell_apart(&runs), done);
     for (size_t i = 0; i < runs.records.count; i++)
         TR_TRY_GOTO(report_convert(&runs.records.data[i], o->tensorboard), done);

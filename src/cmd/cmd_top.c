@@ -1,5 +1,6 @@
 /* trainer top [RUNS...]: shows where runs are, again and again on a terminal. */
 #include "cmd.h"
+#include "report/newest.h"
 #include "report/top.h"
 #include "trainer/log.h"
 
@@ -38,11 +39,13 @@ static void top_redraw(const tr_str_t *text) {
 static tr_status_t top_show(const top_options_t *o, bool is_terminal) {
     char folder[] = "runs", *all[] = {folder};
     struct winsize size = {0};
+    tr_asked_t asked = {.lines = TR_LINES_NEWEST};
     tr_runs_t runs;
     tr_str_t text = {0};
     if (is_terminal) (void)ioctl(STDOUT_FILENO, TIOCGWINSZ, &size);
+    tr_newest_ask(&asked);
     TR_TRY(tr_runs_read(o->runs.count ? o->runs.word : all,
-                        o->runs.count ? (size_t)o->runs.count : 1, TR_LINES_NEWEST, &runs));
+                        o->runs.count ? (size_t)o->runs.count : 1, &asked, &runs));
     tr_status_t status = tr_top(&runs, cmd_terminal_columns(),
                                 is_terminal && size.ws_row > 3 ? size.ws_row - 3 : 0, &text);
     if (status == TR_OK && is_terminal)

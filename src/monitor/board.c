@@ -4,6 +4,8 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "prometheus.h"
+#include "report/newest.h"
+#include "report/page.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,14 +17,22 @@ struct tr_board {
     bool keeps_curves;
     pthread_mutex_t lock; /* guards what follows */
     tr_prometheus_t prometheus;
-    tr_record_t record; /* lines in it are never changed: views share them */
-    json_t *newest;     /* line of training; NULL: none */
-    int64_t seen;       /* lines of training in this start */
+    tr_record_t record;
+    double newest[TR_ROW_KEYS]; /* line of training */
+    bool has_newest;            /* and it is not in the record */
 };
+
+static const tr_asked_t *board_asked(tr_asked_t *asked) {
+    *asked = (tr_asked_t){.lines = TR_LINES_SPREAD};
+    tr_page_ask(asked);
+    tr_newest_ask(asked);
+    return asked;
+}
 
 tr_status_t tr_board_open(const char *dir, int64_t steps, bool keeps_curves, tr_board_t **out) {
     const char *job = getenv("SLURM_JOB_ID");
     tr_board_t *b = NULL;
+    tr_asked_t asked;
     tr_status_t status;
     TR_TRY(tr_alloc(sizeof *b, "what the run shows", &b));
     pthread_mutex_init(&b->lock, NULL);
@@ -34,16 +44,14 @@ tr_status_t tr_board_open(const char *dir, int64_t steps, bool keeps_curves, tr_
     b->prometheus = tr_prometheus_new(tr_file_name(b->dir), b->job, b->host);
     b->prometheus.steps = (double)steps;
     b->record = (tr_record_t){.path = b->dir,
-                              .every = 1,
                               .steps = steps,
                               .verdict = "running",
                               .code = -1,
                               .slowest.rank = -1,
                               .config = json_object(),
                               .summary = json_object(),
-                              .training = json_array(),
-                              .validation = json_array(),
                               .sessions = json_array()};
+    tr_record_ask(&b->record, board_asked(&asked));
     TR_TRY_GOTO(tr_strdup(tr_file_name(b->dir), &b->record.name), failed);
     *out = b;
     return TR_OK;
@@ -56,7 +64,6 @@ void tr_board_close(tr_board_t **closing) {
     tr_board_t *b = *closing;
     if (!b) return;
     tr_record_free(&b->record);
-    json_decref(b->newest);
     pthread_mutex_destroy(&b->lock);
     tr_free(&b->dir);
     tr_free(&b->job);
@@ -77,8 +84,9 @@ void tr_board_describe(tr_board_t *b, json_t *facts) {
 /* What an earlier start left, except for its outcome. */
 tr_status_t tr_board_read(tr_board_t *b) {
     tr_record_t earlier;
+    tr_asked_t asked;
     if (!b->keeps_curves) return TR_OK;
-    TR_TRY(tr_record_read(b->dir, TR_LINES_SPREAD, &earlier));
+    TR_TRY(tr_record_read(b->dir, board_asked(&asked), &earlier));
     pthread_mutex_lock(&b->lock);
     tr_record_t *r = &b->record, former = *r;
     r->name = earlier.name;
@@ -86,49 +94,43 @@ tr_status_t tr_board_read(tr_board_t *b) {
     r->training = earlier.training;
     r->validation = earlier.validation;
     r->sessions = earlier.sessions;
-    r->every = earlier.every;
+    r->last_line = earlier.last_line;
+    r->last_validation = earlier.last_validation;
     earlier.name = former.name;
     earlier.config = former.config;
     earlier.training = former.training;
     earlier.validation = former.validation;
     earlier.sessions = former.sessions;
+    earlier.last_line = former.last_line;
+    earlier.last_validation = former.last_validation;
     pthread_mutex_unlock(&b->lock);
     tr_record_free(&earlier);
     return TR_OK;
 }
 
-/* Halves an array that is full. The best validation stays. */
-static bool lines_thin(json_t **lines) {
-    const size_t count = json_array_size(*lines);
-    size_t best = count;
-    json_t *half;
-    if (count < 2 * TR_SPREAD_LINES || !(half = json_array())) return false;
-    while (best-- > 0 && !json_is_true(json_object_get(json_array_get(*lines, best), "best"))) {
-    }
-    for (size_t i = 0; i < count; i++)
-        if (i % 2 == 0 || i == best) json_array_append(half, json_array_get(*lines, i));
-    json_decref(*lines);
-    *lines = half;
-    return true;
+static tr_status_t board_add_row(tr_board_t *b, const json_t *line) {
+    const bool is_validation = json_object_get(line, "valid_loss");
+    tr_rows_t *rows = is_validation ? &b->record.validation : &b->record.training;
+    json_t **last = is_validation ? &b->record.last_validation : &b->record.last_line;
+    double row[TR_ROW_KEYS];
+    json_decref(*last);
+    *last = json_deep_copy(line);
+    TR_TRY(tr_rows_take_json(rows, line, row));
+    const bool is_kept = is_validation || tr_rows_wants(rows);
+    if (is_kept) TR_TRY(tr_rows_push(rows, row));
+    const bool is_gone = is_kept && tr_rows_thin(rows, TR_SPREAD_LINES);
+    if (is_validation) return TR_OK;
+    memcpy(b->newest, row, sizeof row);
+    b->has_newest = !is_kept || is_gone;
+    return TR_OK;
 }
 
 void tr_board_add(tr_board_t *b, const json_t *line, int64_t lost) {
-    json_t *copy = b->keeps_curves ? json_deep_copy(line) : NULL;
-    tr_record_t *r = &b->record;
     pthread_mutex_lock(&b->lock);
     tr_prometheus_take(&b->prometheus, line);
     b->prometheus.lines_lost = lost;
-    if (copy && json_object_get(line, "valid_loss")) {
-        json_array_append(r->validation, copy);
-        (void)lines_thin(&r->validation);
-    } else if (copy) {
-        json_decref(b->newest);
-        b->newest = json_incref(copy);
-        if (b->seen++ % r->every == 0) json_array_append(r->training, copy);
-        if (lines_thin(&r->training)) r->every *= 2;
-    }
+    if (b->keeps_curves) (void)board_add_row(b, line); /* without memory, the page lacks it */
     pthread_mutex_unlock(&b->lock);
-    json_decref(copy);
 }
 
 void tr_board_metrics(tr_board_t *b, tr_str_t *out) {
@@ -158,18 +160,19 @@ tr_status_t tr_board_view(tr_board_t *b, tr_record_t *out) {
     pthread_mutex_lock(&b->lock);
     *out = b->record;
     out->name = NULL;
+    out->training = out->validation = (tr_rows_t){0};
     out->config = json_incref(b->record.config);
     out->summary = json_incref(b->record.summary);
-    out->training = json_copy(b->record.training);
-    out->validation = json_copy(b->record.validation);
     out->sessions = json_incref(b->record.sessions);
-    const size_t count = json_array_size(out->training);
-    if (b->newest && json_array_get(out->training, count - 1) != b->newest)
-        json_array_append(out->training, b->newest);
+    out->last_line = json_incref(b->record.last_line);
+    out->last_validation = json_incref(b->record.last_validation);
     status = tr_strdup(b->record.name, &out->name);
+    if (status == TR_OK) status = tr_rows_copy(&b->record.training, &out->training);
+    if (status == TR_OK) status = tr_rows_copy(&b->record.validation, &out->validation);
+    if (status == TR_OK && b->has_newest) status = tr_rows_push(&out->training, b->newest);
     pthread_mutex_unlock(&b->lock);
     if (status == TR_OK) status = tr_strdup("", &out->reason);
-    if (status == TR_OK) status = tr_record_take_times(out);
+    if (status == TR_OK) status = tr_record_digest(out);
     if (status != TR_OK) tr_record_free(out);
     return status;
 }

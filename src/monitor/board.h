@@ -2,7 +2,7 @@
  * What a run shows of itself while it trains: its newest values for Prometheus and, for the server,
  * its curves, thinned to a bounded number of points, in the form of the record that `trainer report`
  * reads from a folder. The recorder's thread writes, any thread reads; nobody waits for longer than
- * it takes to copy pointers. Not collective.
+ * it takes to copy a thousand rows. Not collective.
  */
 #ifndef TR_MONITOR_BOARD_H
 #define TR_MONITOR_BOARD_H

@@ -31,13 +31,13 @@ static void live_duration(tr_str_t *out, const char *name, double sec) {
 }
 
 static void live_facts(const tr_live_t *live, const tr_newest_t *n, tr_str_t *out) {
-    const json_t *valid =
-        json_array_get(live->record->validation, json_array_size(live->record->validation) - 1);
+    const tr_rows_t *valid = &live->record->validation;
     char text[192];
     tr_str_append(out, "<dl>\n");
     live_number(out, "epoch", "%.2f", n->epoch);
     live_number(out, "training loss", "%.5g", n->loss);
-    live_number(out, "validation loss", "%.5g", tr_json_number(valid, "valid_loss"));
+    live_number(out, "validation loss", "%.5g",
+                tr_rows_number(valid, valid->count - 1, "valid_loss"));
     if (isfinite(n->best_loss)) {
         tr_snprintf(text, sizeof text, "%.5g, step %lld", n->best_loss, (long long)n->best_step);
         live_fact(out, "best validation", text);

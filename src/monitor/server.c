@@ -79,25 +79,19 @@ static void view_close(view_t *v) {
     tr_record_free(&v->record);
 }
 
-static json_t *view_last(const json_t *lines) {
-    json_t *last = json_array_get(lines, json_array_size(lines) - 1);
-    return last ? json_incref(last) : json_null();
-}
-
 static void server_compose_status(const tr_server_t *s, const view_t *v, tr_str_t *out) {
     const tr_newest_t n = tr_newest_of(&v->record);
     json_t *folder = json_string(s->dir); /* NULL: not UTF-8 */
     if (!folder) folder = json_null();
     json_t *o = json_pack(
-        "{s:s, s:o, s:s, s:s, s:b, s:o, s:I, s:I, s:o, s:o, s:I, s:o, s:o, s:I, s:I, s:O, s:I}",
+        "{s:s, s:o, s:s, s:s, s:b, s:o, s:I, s:I, s:o, s:o, s:I, s:O?, s:O?, s:I, s:I, s:O, s:I}",
         "run", v->record.name, "folder", folder, "job", v->live.job, "version", s->params.version,
         "healthy", v->live.is_healthy, "silent_sec", tr_json_measured(v->live.silent_sec), "step",
         (json_int_t)(n.step > 0 ? n.step : 0), "steps", (json_int_t)v->record.steps, "eta_sec",
         tr_json_measured(n.eta_sec), "best_valid_loss", tr_json_finite(n.best_loss), "best_step",
-        (json_int_t)n.best_step, "train", view_last(v->record.training), "valid",
-        view_last(v->record.validation), "lines_lost", (json_int_t)v->live.lost, "ranks",
-        (json_int_t)v->live.rank_count, "sessions", v->record.sessions, "hosts",
-        (json_int_t)v->record.nodes);
+        (json_int_t)n.best_step, "train", v->record.last_line, "valid", v->record.last_validation,
+        "lines_lost", (json_int_t)v->live.lost, "ranks", (json_int_t)v->live.rank_count, "sessions",
+        v->record.sessions, "hosts", (json_int_t)v->record.nodes);
     json_t *ranks = json_array();
     for (int i = 0; v->live.ranks && i < v->live.rank_count; i++)
         json_array_append_new(

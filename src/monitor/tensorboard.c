@@ -7,8 +7,10 @@
 #include "base/str.h"
 #include "events.h"
 #include "metric.h"
+#include "report/metrics_lines.h"
 #include <dirent.h>
 #include <errno.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,50 +18,60 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MAX_POINTS = 2000 /* of a curve, from earlier starts */, KEEP_EMPTY_SEC = 3600 };
+enum { MOST_POINTS = 2000 /* of a curve, from earlier starts */, KEEP_EMPTY_SEC = 3600 };
 
 struct tr_tensorboard {
     tr_events_t *events;
     double unix_sec; /* of the last line: validations have no time of their own */
 };
 
-tr_status_t tr_tensorboard_add(tr_tensorboard_t *board, const json_t *line) {
-    const int64_t step = json_integer_value(json_object_get(line, "step"));
-    const json_t *time = json_object_get(line, "unix_time");
-    if (json_is_number(time)) board->unix_sec = json_number_value(time);
-    for (int i = 0; i < TR_METRIC_COUNT; i++) {
-        const json_t *value = json_object_get(line, tr_metric_list[i].key);
-        if (json_is_number(value))
+/* A row has the metrics in the order of their list, and then these. */
+enum { ROW_STEP = TR_METRIC_COUNT, ROW_UNIX, ROW_KEYS };
+_Static_assert((int)ROW_KEYS <= (int)TR_ROW_KEYS, "a row is too short for the metrics");
+
+static void rows_ask(tr_rows_t *rows) {
+    for (int i = 0; i < TR_METRIC_COUNT; i++)
+        tr_rows_ask(rows, tr_metric_list[i].key, TR_VALUE_NUMBER);
+    tr_rows_ask(rows, "step", TR_VALUE_NUMBER);
+    tr_rows_ask(rows, "unix_time", TR_VALUE_NUMBER);
+}
+
+static tr_status_t tensorboard_add_row(tr_tensorboard_t *board, const double *row) {
+    const int64_t step = isnan(row[ROW_STEP]) ? 0 : (int64_t)row[ROW_STEP];
+    if (!isnan(row[ROW_UNIX])) board->unix_sec = row[ROW_UNIX];
+    for (int i = 0; i < TR_METRIC_COUNT; i++)
+        if (!isnan(row[i]))
             TR_TRY(tr_events_scalar(board->events, tr_metric_list[i].tag, step, board->unix_sec,
-                                    json_number_value(value)));
-    }
+                                    row[i]));
     return TR_OK;
 }
 
-static bool line_is_validation(const json_t *line) {
-    return json_object_get(line, "valid_loss") != NULL;
+tr_status_t tr_tensorboard_add(tr_tensorboard_t *board, const json_t *line) {
+    tr_rows_t rows = {.count = 0};
+    double row[TR_ROW_KEYS];
+    rows_ask(&rows);
+    TR_TRY(tr_rows_take_json(&rows, line, row));
+    return tensorboard_add_row(board, row);
 }
 
-static bool history_count(void *self, const char *text, size_t bytes) {
-    json_t *line = json_loadb(text, bytes, 0, NULL);
-    *(int64_t *)self += line && !line_is_validation(line);
-    json_decref(line);
-    return true;
-}
-
-typedef struct {
-    tr_tensorboard_t *board;
-    int64_t every, seen; /* training lines: one of `every` is written */
-    tr_status_t status;
-} replay_t;
-
-static bool history_replay(void *self, const char *text, size_t bytes) {
-    replay_t *r = self;
-    json_t *line = json_loadb(text, bytes, 0, NULL);
-    if (line && (line_is_validation(line) || r->seen++ % r->every == 0))
-        r->status = tr_tensorboard_add(r->board, line);
-    json_decref(line);
-    return r->status == TR_OK;
+/* Adds the lines of earlier starts, validations behind the line of training of their step. */
+static tr_status_t tensorboard_replay(tr_tensorboard_t *board, const char *metrics_path) {
+    const tr_metrics_lines_t how = {.lines = TR_LINES_SPREAD, .most = MOST_POINTS / 2};
+    tr_rows_t training = {.count = 0}, validation = {.count = 0};
+    rows_ask(&training);
+    rows_ask(&validation);
+    tr_status_t status = tr_metrics_lines_read(metrics_path, &how, &training, &validation);
+    for (size_t i = 0, v = 0; status == TR_OK && i + v < training.count + validation.count;) {
+        const double step = tr_rows_number(&training, i, "step"),
+                     validated = tr_rows_number(&validation, v, "step");
+        const bool is_validation = i == training.count || validated < step;
+        const tr_rows_t *rows = is_validation ? &validation : &training;
+        size_t *next = is_validation ? &v : &i;
+        status = tensorboard_add_row(board, rows->values + (*next)++ * rows->width);
+    }
+    tr_rows_free(&training);
+    tr_rows_free(&validation);
+    return status;
 }
 
 /* The names of the files that are there before the new one. */
@@ -119,17 +131,13 @@ tr_status_t tr_tensorboard_open(const char *folder, const char *metrics_path,
     tr_tensorboard_t *board = NULL;
     names_t earlier = {0};
     tr_str_t table = {0};
-    int64_t lines = 0;
     tr_status_t status;
     TR_TRY_GOTO(names_list(folder, &earlier), done);
     TR_TRY_GOTO(tr_alloc(sizeof *board, "TensorBoard's curves", &board), done);
     board->unix_sec = tr_clock_unix_sec();
     TR_TRY_GOTO(tr_events_create(folder, &board->events), done);
     TR_TRY_GOTO(tr_events_start(board->events, 0, board->unix_sec), done);
-    TR_TRY_GOTO(tr_each_line(metrics_path, history_count, &lines), done);
-    replay_t replay = {.board = board, .every = 1 + lines / MAX_POINTS};
-    TR_TRY_GOTO(tr_each_line(metrics_path, history_replay, &replay), done);
-    TR_TRY_GOTO(replay.status, done);
+    TR_TRY_GOTO(tensorboard_replay(board, metrics_path), done);
     config_as_table(config_text, &table);
     TR_TRY_GOTO(table.status, done);
     TR_TRY_GOTO(tr_events_text(board->events, "config", 0, board->unix_sec, table.text), done);

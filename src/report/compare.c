@@ -22,12 +22,13 @@ static tr_status_t compare_write_page(const tr_compare_settings_t *settings, con
 }
 
 tr_status_t tr_compare(const tr_compare_settings_t *settings, tr_compare_texts_t *out) {
+    const tr_asked_t asked = {.lines = TR_LINES_ALL, .key = {"loss"}, .by = settings->by};
     tr_runs_t runs;
     tr_comparison_t comparison = {.note = ""};
     tr_status_t status;
     *out = (tr_compare_texts_t){.json = NULL};
     if (settings->out) TR_TRY(tr_out_folder_check(settings->out));
-    TR_TRY(tr_runs_read(settings->runs, settings->count, TR_LINES_ALL, &runs));
+    TR_TRY(tr_runs_read(settings->runs, settings->count, &asked, &runs));
     TR_TRY_GOTO(tr_runs_tell_apart(&runs), done);
     TR_TRY_GOTO(
         tr_comparison_make(runs.records.data, runs.records.count, settings->by, settings->by != NULL, &comparison),

@@ -142,18 +142,6 @@ static void comparison_add_figures(tr_comparison_t *c) {
     }
 }
 
-/* When the last line of a session was written; NaN: it has none. Lines that a later session repeated
- * are gone. */
-static double session_last_sec(const tr_record_t *r, double number) {
-    const json_t *line;
-    double last = NAN;
-    size_t i;
-    json_array_foreach(r->training, i, line) {
-        if (tr_json_number(line, "session") == number) last = tr_json_number(line, "unix_time");
-    }
-    return last;
-}
-
 /* A session that was killed counts until its last line. */
 static double entry_sec(const tr_record_t *r, const tr_run_state_t *state) {
     const json_t *session;
@@ -165,7 +153,7 @@ static double entry_sec(const tr_record_t *r, const tr_run_state_t *state) {
         const double wall = tr_json_number(json_object_get(session, "end"), "wall_sec"),
                      begin = tr_json_number(json_object_get(session, "start"), "unix_time"),
                      end = runs ? tr_clock_unix_sec()
-                                : session_last_sec(r, tr_json_number(session, "session"));
+                                : tr_record_session_end(r, tr_json_number(session, "session"));
         if (isfinite(wall))
             sec += wall;
         else if (end > begin)
@@ -176,10 +164,9 @@ static double entry_sec(const tr_record_t *r, const tr_run_state_t *state) {
 
 static void entry_count_steps(tr_entry_t *e) {
     const tr_record_t *r = e->record;
-    const json_t *line = json_array_get(r->training, json_array_size(r->training) - 1),
-                 *session = json_array_get(r->sessions, json_array_size(r->sessions) - 1);
+    const json_t *session = json_array_get(r->sessions, json_array_size(r->sessions) - 1);
     const char *steps = tr_record_key(r, "train.steps"), *epochs = tr_record_key(r, "train.epochs");
-    const double step = tr_json_number(line, "step"), epoch = tr_json_number(line, "epoch");
+    const double step = r->last_step, epoch = r->last_epoch;
     double all;
     e->steps = fmax(step, tr_json_number(json_object_get(session, "end"), "last_step"));
     if (isnan(e->steps)) e->steps = tr_json_number(r->summary, "steps");

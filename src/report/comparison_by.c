@@ -30,22 +30,23 @@ static bool figure_direction(const char *key, bool *out_up) {
 
 double tr_record_figure(const tr_record_t *r, const char *key, double *out_step) {
     bool is_up = false;
+    const tr_rows_t *rows = &r->validation;
+    const int column = tr_rows_column(rows, key), begins = tr_rows_column(rows, "begins_anew");
     double best = NAN;
-    const json_t *line;
-    size_t i;
     *out_step = NAN;
     (void)figure_direction(key, &is_up);
-    json_array_foreach(r->validation, i, line) {
-        const double value = tr_json_number(line, key);
-        if (json_is_true(json_object_get(line, "begins_anew"))) best = *out_step = NAN;
+    for (size_t i = 0; i < rows->count; i++) {
+        const double value = tr_rows_at(rows, i, column);
+        if (tr_rows_at(rows, i, begins) == 1) best = *out_step = NAN;
         if (!isfinite(value) || (is_up ? value <= best : value >= best)) continue;
         best = value;
-        *out_step = tr_json_number(line, "step");
+        *out_step = tr_rows_number(rows, i, "step");
     }
     if (isfinite(best)) return best;
     if (strcmp(key, "samples_per_sec") == 0) return r->times.samples_per_sec;
-    for (i = json_array_size(r->training); i-- > 0;) {
-        const double value = tr_json_number(json_array_get(r->training, i), key);
+    const int trained = tr_rows_column(&r->training, key);
+    for (size_t i = r->training.count; i-- > 0 && trained >= 0;) {
+        const double value = tr_rows_at(&r->training, i, trained);
         if (isfinite(value)) return value;
     }
     return tr_json_number(r->summary, key);
@@ -78,6 +79,16 @@ bool tr_comparison_is_valid(const tr_comparison_t *c, const char *figure) {
     return isfinite(step);
 }
 
+/* Adds the numbers of an object by which runs can be ranked. */
+static void figures_add(const json_t *object, json_t *to) {
+    const char *key;
+    json_t *value;
+    bool is_up;
+    json_object_foreach((json_t *)object, key, value) {
+        if (json_is_number(value) && figure_direction(key, &is_up)) json_object_set(to, key, value);
+    }
+}
+
 static tr_status_t fail_unknown_figure(const tr_comparison_t *c, const char *by) {
     json_t *known = json_object();
     tr_str_t names = {0};
@@ -85,14 +96,11 @@ static tr_status_t fail_unknown_figure(const tr_comparison_t *c, const char *by)
     json_t *value;
     for (size_t i = 0; i < c->entries.count; i++) {
         const tr_record_t *r = c->entries.data[i].record;
-        json_object_update(known, r->summary);
-        json_object_update(known, json_array_get(r->training, 0));
-        json_object_update(known, json_array_get(r->validation, 0));
+        figures_add(r->summary, known);
+        figures_add(r->first, known);
     }
     json_object_foreach(known, key, value) {
-        bool is_up;
-        if (figure_direction(key, &is_up) && tr_comparison_has(c, key))
-            tr_str_printf(&names, "%s%s", names.length ? ", " : "", key);
+        tr_str_printf(&names, "%s%s", names.length ? ", " : "", key);
     }
     const tr_status_t status =
         TR_FAIL(TR_ERR_USAGE,

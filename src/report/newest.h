@@ -22,6 +22,8 @@ typedef struct {
     const char *slow_host;
 } tr_newest_t;
 
+/* Asks for what it needs beside what tr_record_digest does. */
+void tr_newest_ask(tr_asked_t *asked);
 tr_newest_t tr_newest_of(const tr_record_t *record);
 
 #endif

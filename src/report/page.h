@@ -11,9 +11,9 @@ typedef struct {
     double *x, *y; /* [count] */
     size_t count;
 } tr_curve_t;
-/* The number `key` of lines of metrics, at most a few hundred points: means of neighbours. Free the
+/* The number `key` of rows of lines, at most a few hundred points: means of neighbours. Free the
  * curve, also after an error. TR_ERR_MEMORY. */
-tr_status_t tr_page_curve(const json_t *lines, const char *key, tr_curve_t *out);
+tr_status_t tr_page_curve(const tr_rows_t *lines, const char *key, tr_curve_t *out);
 void tr_page_curve_free(tr_curve_t *curve);
 
 /* The content of a report. Borrowed. */
@@ -32,6 +32,8 @@ tr_status_t tr_page_write(const tr_study_t *study, tr_str_t *out);
 void tr_page_head(const char *title, int refresh_sec, tr_str_t *out);
 /* Parts of the page. tr_page_run: the section of one run, with its plots, below its title. */
 void tr_page_run(const tr_record_t *record, tr_str_t *out);
+/* Asks for the numbers that the plots show. */
+void tr_page_ask(tr_asked_t *asked);
 void tr_page_plots(const tr_record_t *record, tr_str_t *out);
 void tr_page_compare(const tr_study_t *study, tr_plotter_t *plotter, tr_str_t *out);
 void tr_page_sweep(const tr_sweep_t *sweep, tr_plotter_t *plotter, tr_str_t *out);

@@ -11,8 +11,8 @@ static const char *const colours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7"
                                       "#56b4e9", "#7b3294", "#8c510a", "#000000", "#b2b200"};
 enum { COLOURS = sizeof colours / sizeof colours[0] };
 
-static const json_t *entry_lines(const tr_entry_t *e, bool is_valid) {
-    return is_valid ? e->record->validation : e->record->training;
+static const tr_rows_t *entry_lines(const tr_entry_t *e, bool is_valid) {
+    return is_valid ? &e->record->validation : &e->record->training;
 }
 
 /* A logarithmic axis if the largest value is over ten times the smallest, and all are positive. */
@@ -20,11 +20,11 @@ static void plot_append_axis(const tr_comparison_t *c, const char *key, bool is_
                              tr_str_t *out) {
     double least = INFINITY, most = -INFINITY;
     for (size_t i = 0; i < c->entries.count; i++) {
-        const json_t *lines = entry_lines(&c->entries.data[i], is_valid), *line;
-        size_t k;
-        json_array_foreach(lines, k, line) {
-            least = fmin(least, tr_json_number(line, key));
-            most = fmax(most, tr_json_number(line, key));
+        const tr_rows_t *lines = entry_lines(&c->entries.data[i], is_valid);
+        const int column = tr_rows_column(lines, key);
+        for (size_t k = 0; k < lines->count; k++) {
+            least = fmin(least, tr_rows_at(lines, k, column));
+            most = fmax(most, tr_rows_at(lines, k, column));
         }
     }
     if (least > 0 && most > 10 * least)

@@ -143,17 +143,9 @@ static void run_append_session(const tr_record_t *r, size_t i, tr_str_t *out) {
         i + 1 == json_array_size(r->sessions) && strcmp(r->verdict, "running") == 0;
     double ended = NAN; /* the session before: its end, or its last line in the metrics */
     if (i > 0) {
-        const json_t *before = json_array_get(r->sessions, i - 1), *line;
-        const json_t *number = json_object_get(before, "session");
-        size_t k;
+        const json_t *before = json_array_get(r->sessions, i - 1);
         ended = tr_json_number(json_object_get(before, "end"), "unix_time");
-        if (!isfinite(ended)) {
-            ended = NAN;
-            json_array_foreach(r->training, k, line) {
-                if (json_equal(json_object_get(line, "session"), number))
-                    ended = tr_json_number(line, "unix_time");
-            }
-        }
+        if (!isfinite(ended)) ended = tr_record_session_end(r, tr_json_number(before, "session"));
     }
     tr_str_printf(out, "<tr><td>%lld</td>",
                   (long long)json_integer_value(json_object_get(session, "session")));

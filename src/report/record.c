@@ -166,19 +166,22 @@ bool tr_is_run(const char *path) {
     return false;
 }
 
-tr_status_t tr_record_read(const char *path, tr_lines_t lines, tr_record_t *out) {
+tr_status_t tr_record_read(const char *path, const tr_asked_t *asked, tr_record_t *out) {
     tr_record_t *r = out;
     char *folder = NULL;
     tr_status_t status;
-    *r = (tr_record_t){.path = path, .every = 1};
+    *r = (tr_record_t){.path = path};
     TR_TRY_GOTO(tr_strdup(path, &folder), done);
     for (size_t n = strlen(folder); n > 1 && folder[n - 1] == '/';) folder[--n] = '\0';
     const char *name = tr_file_name(folder);
     TR_TRY_GOTO(copy_utf8(*name ? name : folder, &r->name), done);
     TR_TRY_GOTO(record_read_summary(r), done);
     TR_TRY_GOTO(record_read_profile(r), done);
-    TR_TRY_GOTO(tr_record_read_lines(r, lines), done);
     TR_TRY_GOTO(record_read_config(r), done);
+    const char *batch = tr_record_key(r, "data.batch_size");
+    r->batch = json_integer_of(r->summary, "batch_size");
+    if (!r->batch && batch) (void)tr_parse_int(batch, &r->batch);
+    TR_TRY_GOTO(tr_record_read_lines(r, asked), done);
 
     /* The facts of the summary; a run that has none yet has some in its last session. */
     const char *kind = json_string_value(json_object_get(r->summary, "kind"));
@@ -187,15 +190,10 @@ tr_status_t tr_record_read(const char *path, tr_lines_t lines, tr_record_t *out)
     r->kind = kind && strcmp(kind, "replay") == 0 ? TR_KIND_REPLAY : TR_KIND_MEASURED;
     r->ranks = json_integer_of(r->summary, "ranks");
     r->nodes = json_integer_of(r->summary, "hosts");
-    r->batch = json_integer_of(r->summary, "batch_size");
     r->micro_batch = json_integer_of(r->summary, "micro_batch");
     if (!r->ranks) r->ranks = json_integer_of(start, "ranks");
     if (!r->nodes) r->nodes = (int64_t)json_array_size(json_object_get(start, "hosts"));
     r->steps = json_integer_of(start, "steps");
-    const char *batch = tr_record_key(r, "data.batch_size");
-    if (!r->batch && batch) (void)tr_parse_int(batch, &r->batch);
-
-    TR_TRY_GOTO(tr_record_take_times(r), done);
     TR_TRY_GOTO(record_read_verdict(r), done);
 done:
     tr_free(&folder);
@@ -209,8 +207,12 @@ void tr_record_free(tr_record_t *r) {
     json_decref(r->config);
     json_decref(r->summary);
     json_decref(r->profile);
-    json_decref(r->training);
-    json_decref(r->validation);
+    json_decref(r->first);
+    json_decref(r->last_line);
+    json_decref(r->last_validation);
+    tr_rows_free(&r->training);
+    tr_rows_free(&r->validation);
+    tr_vec_free(&r->session_ends);
     json_decref(r->sessions);
     *r = (tr_record_t){0};
 }

@@ -7,6 +7,8 @@
 #ifndef TR_REPORT_RECORD_H
 #define TR_REPORT_RECORD_H
 
+#include "metrics_lines.h"
+#include "base/mem.h"
 #include "trainer/status.h"
 #include <jansson.h>
 #include <stdbool.h>
@@ -35,14 +37,22 @@ typedef struct {
     int lines, of_lines; /* lines of metrics.jsonl that name this rank, and any rank */
 } tr_slowest_t;
 
+/* When the last line of training of a session was written. Lines that a later session repeated are
+ * gone. */
+typedef struct {
+    double session, unix_sec; /* NaN: unknown */
+} tr_session_end_t;
+
 typedef struct {
     const char *path; /* as given; borrowed */
     char *name;       /* the last part of the path; valid UTF-8 */
     json_t *config;   /* {"data.batch_size": "32", ...} of config.ini; empty if there is none */
     json_t *summary;  /* an object, empty if there is none */
-    /* Arrays of the lines of metrics.jsonl, in order; of training one of `every` lines. */
-    json_t *training, *validation;
-    int64_t every;
+    tr_rows_t training, validation; /* the lines of metrics.jsonl that were asked for, in order */
+    double last_step, last_epoch;   /* of the last line of training; NaN: unknown */
+    TR_VEC(tr_session_end_t) session_ends;
+    json_t *first; /* the first line of training and the first validation, as one object */
+    json_t *last_line, *last_validation; /* of TR_LINES_SPREAD, as they are; NULL: none */
     json_t *profile;  /* of profile/profile.json; NULL: there is none */
     json_t *sessions; /* array of {"session": n, "start": line or null, "end": line or null} */
     tr_kind_t kind;
@@ -60,14 +70,25 @@ typedef struct {
 /* Whether `path` is a folder with the files of a run, or of a report, whose summary.json has the
  * same name. */
 bool tr_is_run(const char *path);
-/* Which lines of training are read: all; some that are spread evenly over the run; the newest. Of
- * validation always all. */
-typedef enum { TR_LINES_ALL, TR_LINES_SPREAD, TR_LINES_NEWEST } tr_lines_t;
-enum { TR_SPREAD_LINES = 500, TR_NEWEST_LINES = 50 };
+/* Which lines are kept, and which of their numbers: of training "step" and these keys, of validations
+ * "step", "valid_loss", "valid_accuracy", "valid_r2" and the flags "best" and "begins_anew"; of both
+ * `by`. Unless all lines are kept, also all that tr_record_digest needs. Texts are borrowed for as
+ * long as the record lives. */
+enum { TR_ASKED = 24, TR_SPREAD_LINES = 500, TR_NEWEST_LINES = 50 };
+typedef struct {
+    tr_lines_t lines;
+    const char *key[TR_ASKED]; /* up to a NULL */
+    const char *by;            /* NULL: none */
+} tr_asked_t;
+/* Adds a key of training. */
+void tr_ask(tr_asked_t *asked, const char *key);
 /* Reads the run folder `path`. TR_ERR_DATA if summary.json is not JSON. */
-tr_status_t tr_record_read(const char *path, tr_lines_t lines, tr_record_t *out);
-/* Fills times, spread and slowest from training and the summary, as tr_record_read does. */
-tr_status_t tr_record_take_times(tr_record_t *record);
+tr_status_t tr_record_read(const char *path, const tr_asked_t *asked, tr_record_t *out);
+/* Makes the rows of a record ask for it. */
+void tr_record_ask(tr_record_t *record, const tr_asked_t *asked);
+/* Fills times, spread, slowest, last_step, last_epoch and session_ends from the rows of training and
+ * the summary, as tr_record_read does. Once for a record. TR_ERR_MEMORY. */
+tr_status_t tr_record_digest(tr_record_t *record);
 void tr_record_free(tr_record_t *record);
 
 /* The value of a key in config.ini; NULL if there is none. Owned by the record. */
@@ -76,6 +97,8 @@ const char *tr_record_key(const tr_record_t *record, const char *key);
 double tr_json_number(const json_t *object, const char *key);
 /* The median of the finite values; NaN if there are none. Reorders `values`. */
 double tr_median(double *values, size_t count);
+/* When the last line of training of a session was written, in Unix time; NaN: unknown. */
+double tr_record_session_end(const tr_record_t *record, double session);
 /* Seconds from exec to the end of the first step of session i; NaN if unknown. */
 double tr_record_first_step_sec(const tr_record_t *record, size_t i);
 

@@ -1,4 +1,4 @@
-/* Reads metrics.jsonl and sessions.jsonl, and derives the times of a step. */
+/* Reads metrics.jsonl and sessions.jsonl. */
 #include "base/file.h"
 #include "record_int.h"
 #include "base/mem.h"
@@ -11,59 +11,89 @@
 
 /* -- reading ----------------------------------------------------------------------------------- */
 
-/* A killed process may have left a partial line. */
-static tr_status_t record_each_line(const char *dir, const char *name,
-                                    bool (*take)(void *self, const char *text, size_t bytes),
-                                    void *self) {
-    char path[4096];
-    TR_TRY(tr_path_join(dir, name, path));
-    return tr_each_line(path, take, self);
+/* What is kept of a validation in any case. */
+static const tr_key_t validation_keys[] = {
+    {"step", TR_VALUE_NUMBER},           {"valid_loss", TR_VALUE_NUMBER},
+    {"valid_accuracy", TR_VALUE_NUMBER}, {"valid_r2", TR_VALUE_NUMBER},
+    {"begins_anew", TR_VALUE_FLAG},      {"best", TR_VALUE_FLAG},
+};
+
+void tr_ask(tr_asked_t *asked, const char *key) {
+    for (size_t i = 0; i < TR_ASKED; i++) {
+        if (asked->key[i] && strcmp(asked->key[i], key) != 0) continue;
+        asked->key[i] = key;
+        return;
+    }
 }
 
-/* Reads the lines of metrics. JSON is read only of lines that are kept: a long run has 100,000. */
+void tr_record_ask(tr_record_t *r, const tr_asked_t *asked) {
+    tr_rows_ask(&r->training, "step", TR_VALUE_NUMBER);
+    for (size_t i = 0; i < TR_ASKED && asked->key[i]; i++)
+        tr_rows_ask(&r->training, asked->key[i], TR_VALUE_NUMBER);
+    if (asked->by) tr_rows_ask(&r->training, asked->by, TR_VALUE_NUMBER);
+    const size_t width = r->training.width;
+    tr_digest_ask(&r->training);
+    if (asked->lines == TR_LINES_ALL) r->training.width = width;
+    for (size_t i = 0; i < TR_COUNT(validation_keys); i++)
+        tr_rows_ask(&r->validation, validation_keys[i].name, validation_keys[i].kind);
+    if (asked->by) tr_rows_ask(&r->validation, asked->by, TR_VALUE_NUMBER);
+}
+
+/* Sees the lines of training and the validations. */
 typedef struct {
     tr_record_t *record;
-    int64_t training, every,
-        skip; /* lines of training: seen; one of `every` is kept, behind `skip` */
-} metrics_reader_t;
+    tr_lines_t lines;
+    tr_digest_t digest;
+    bool has_first[2];
+} seer_t;
 
-static bool text_is_validation(const char *text) {
-    return strstr(text, "\"valid_loss\"") != NULL;
-}
-
-static bool reader_count(void *self, const char *text, size_t bytes) {
-    (void)bytes;
-    ((metrics_reader_t *)self)->training += !text_is_validation(text);
-    return true;
-}
-
-static bool reader_take(void *self, const char *text, size_t bytes) {
-    metrics_reader_t *reader = self;
-    const bool is_validation = text_is_validation(text);
-    if (!is_validation) {
-        const int64_t i = reader->training++;
-        if (i < reader->skip || i % reader->every != 0) return true;
+static tr_status_t seer_take(void *self, tr_line_kind_t kind, const char *text, size_t bytes,
+                             const double *row) {
+    seer_t *s = self;
+    const bool is_validation = kind == TR_LINE_VALIDATION, is_spread = s->lines == TR_LINES_SPREAD;
+    json_t **last = is_validation ? &s->record->last_validation : &s->record->last_line;
+    if (!s->has_first[is_validation] || is_spread) {
+        json_t *line = json_loadb(text, bytes, 0, NULL), *before = is_spread ? *last : line;
+        if (!s->has_first[is_validation]) json_object_update(s->record->first, line);
+        s->has_first[is_validation] = true;
+        if (is_spread) *last = line;
+        json_decref(before);
     }
-    json_t *line = json_loadb(text, bytes, 0, NULL);
-    if (json_is_object(line) && !json_object_get(line, "alert"))
-        json_array_append(is_validation ? reader->record->validation : reader->record->training,
-                          line);
-    json_decref(line);
-    return true;
+    if (is_validation || s->lines != TR_LINES_ALL) return TR_OK;
+    return tr_digest_add(&s->digest, &s->record->training, row);
 }
 
-static tr_status_t record_read_metrics(tr_record_t *r, tr_lines_t lines) {
-    metrics_reader_t reader = {.record = r, .every = 1};
-    if (lines != TR_LINES_ALL) {
-        TR_TRY(record_each_line(r->path, "metrics.jsonl", reader_count, &reader));
-        if (lines == TR_LINES_SPREAD) reader.every = 1 + reader.training / TR_SPREAD_LINES;
-        if (lines == TR_LINES_NEWEST) reader.skip = reader.training - TR_NEWEST_LINES;
-        reader.training = 0;
-    }
-    r->every = reader.every;
-    return record_each_line(r->path, "metrics.jsonl", reader_take, &reader);
+tr_status_t tr_record_digest(tr_record_t *r) {
+    tr_digest_t digest = {.batch = (double)r->batch};
+    const tr_rows_t *rows = &r->training;
+    tr_status_t status = TR_OK;
+    for (size_t i = 0; i < rows->count && status == TR_OK; i++)
+        status = tr_digest_add(&digest, rows, rows->values + i * rows->width);
+    if (status == TR_OK) status = tr_digest_finish(&digest, r);
+    tr_digest_free(&digest);
+    return status;
 }
 
+static tr_status_t record_read_metrics(tr_record_t *r, const tr_asked_t *asked) {
+    seer_t seer = {.record = r, .lines = asked->lines, .digest.batch = (double)r->batch};
+    const bool takes_all = asked->lines == TR_LINES_ALL;
+    const tr_metrics_lines_t how = {.lines = asked->lines,
+                                    .most = asked->lines == TR_LINES_NEWEST ? TR_NEWEST_LINES
+                                                                            : TR_SPREAD_LINES,
+                                    .see = seer_take,
+                                    .self = &seer};
+    char path[4096];
+    r->first = json_object();
+    tr_record_ask(r, asked);
+    TR_TRY(tr_path_join(r->path, "metrics.jsonl", path));
+    tr_status_t status = tr_metrics_lines_read(path, &how, &r->training, &r->validation);
+    if (status == TR_OK && takes_all) status = tr_digest_finish(&seer.digest, r);
+    if (status == TR_OK && !takes_all) status = tr_record_digest(r);
+    tr_digest_free(&seer.digest);
+    return status;
+}
+
+/* A killed process may have left a partial line. */
 static bool record_take_session(void *self, const char *text, size_t bytes) {
     tr_record_t *r = self;
     json_t *line = json_loadb(text, bytes, 0, NULL);
@@ -85,12 +115,18 @@ static bool record_take_session(void *self, const char *text, size_t bytes) {
     return true;
 }
 
-tr_status_t tr_record_read_lines(tr_record_t *r, tr_lines_t lines) {
-    r->training = json_array();
-    r->validation = json_array();
+tr_status_t tr_record_read_lines(tr_record_t *r, const tr_asked_t *asked) {
+    char path[4096];
+    TR_TRY(record_read_metrics(r, asked));
     r->sessions = json_array();
-    TR_TRY(record_read_metrics(r, lines));
-    return record_each_line(r->path, "sessions.jsonl", record_take_session, r);
+    TR_TRY(tr_path_join(r->path, "sessions.jsonl", path));
+    return tr_each_line(path, record_take_session, r);
+}
+
+double tr_record_session_end(const tr_record_t *r, double session) {
+    for (size_t i = 0; i < r->session_ends.count; i++)
+        if (r->session_ends.data[i].session == session) return r->session_ends.data[i].unix_sec;
+    return NAN;
 }
 
 double tr_record_first_step_sec(const tr_record_t *r, size_t i) {
@@ -100,171 +136,4 @@ double tr_record_first_step_sec(const tr_record_t *r, size_t i) {
     return i + 1 == json_array_size(r->sessions) || i == 0
                ? tr_json_number(r->summary, "first_step_sec")
                : NAN;
-}
-
-/* -- times ------------------------------------------------------------------------------------- */
-
-typedef struct {
-    double steps, sec, samples, compute, comm, data, checkpoint;
-    double window_sec;               /* since the last line with fractions of all ranks */
-    double ranks_sec, over_ranks[6]; /* seconds of the windows that count */
-    double *step_ms, *p95;
-    size_t lines;
-} sums_t;
-
-static const char *const over_ranks[6] = {"compute_min",    "compute_max", "data_stall_min",
-                                          "data_stall_max", "wait_min",    "wait_max"};
-
-static double or_zero(double value) {
-    return isfinite(value) ? value : 0;
-}
-
-static void sums_add_line(sums_t *s, const json_t *line, double steps, double batch) {
-    const double rate = tr_json_number(line, "samples_per_sec"),
-                 step_ms = tr_json_number(line, "step_ms");
-    if (!(rate > 0) || !(steps > 0) || !(batch > 0)) return;
-    const double sec = steps * batch / rate,
-                 data = or_zero(tr_json_number(line, "data_stall")) * sec,
-                 comm = or_zero(tr_json_number(line, "comm_exposed")) * sec,
-                 checkpoint = or_zero(tr_json_number(line, "checkpoint")) * sec;
-    s->steps += steps;
-    s->sec += sec;
-    s->samples += steps * batch;
-    s->data += data;
-    s->comm += comm;
-    s->checkpoint += checkpoint;
-    /* In the file, the fraction `compute` is the rest, including checkpoints. */
-    s->compute += fmax(0, sec - data - comm - checkpoint);
-    /* Older files have no medians; uses the mean of the line. */
-    s->step_ms[s->lines] = step_ms > 0 ? step_ms : 1000 * sec / steps;
-    s->p95[s->lines++] = tr_json_number(line, "step_ms_p95");
-    s->window_sec += sec;
-}
-
-static int compare_doubles(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-double tr_median(double *values, size_t count) {
-    size_t known = 0;
-    for (size_t i = 0; i < count; i++)
-        if (isfinite(values[i])) values[known++] = values[i];
-    if (known == 0) return NAN;
-    qsort(values, known, sizeof *values, compare_doubles);
-    return known % 2 ? values[known / 2] : (values[known / 2 - 1] + values[known / 2]) / 2;
-}
-
-static int64_t line_session(const json_t *line) {
-    return json_integer_value(json_object_get(line, "session"));
-}
-
-/* Whether line i is the first of its session and others of that session follow. */
-static bool line_is_warm_up(const json_t *lines, size_t i) {
-    const int64_t session = line_session(json_array_get(lines, i));
-    const json_t *next = json_array_get(lines, i + 1);
-    return (i == 0 || line_session(json_array_get(lines, i - 1)) != session) && next &&
-           line_session(next) == session;
-}
-
-static bool line_has_shares(const json_t *lines, size_t i) {
-    return isfinite(tr_json_number(json_array_get(lines, i), "wait_min"));
-}
-
-/* Whether the fractions of all ranks in line i are used. They cover the time since the last line
- * that has them, and rank 0 receives them with a delay, so that line must not be the warm-up. */
-static bool line_has_window(const json_t *lines, size_t i) {
-    const int64_t session = line_session(json_array_get(lines, i));
-    size_t from = i;
-    if (!line_has_shares(lines, i)) return false;
-    while (from > 0 && line_session(json_array_get(lines, from - 1)) == session)
-        if (line_has_shares(lines, --from)) break;
-    return !line_is_warm_up(lines, from);
-}
-
-static void sums_add_lines(sums_t *s, const tr_record_t *r) {
-    const size_t count = json_array_size(r->training);
-    double last = 0;
-    for (size_t i = 0; i < count; i++) {
-        const json_t *line = json_array_get(r->training, i);
-        const double step = tr_json_number(line, "step");
-        if (!line_is_warm_up(r->training, i)) sums_add_line(s, line, step - last, (double)r->batch);
-        if (line_has_window(r->training, i)) {
-            s->ranks_sec += s->window_sec;
-            for (int k = 0; k < 6; k++)
-                s->over_ranks[k] += or_zero(tr_json_number(line, over_ranks[k])) * s->window_sec;
-        }
-        if (line_has_shares(r->training, i)) s->window_sec = 0;
-        last = step;
-    }
-}
-
-static void record_take_slowest(tr_record_t *r) {
-    json_t *counts = json_object(), *line;
-    size_t i;
-    r->slowest = (tr_slowest_t){.rank = -1};
-    json_array_foreach(r->training, i, line) {
-        const json_t *rank = json_object_get(line, "slowest_rank");
-        const char *host = json_string_value(json_object_get(line, "slowest_host"));
-        char key[32];
-        if (!json_is_integer(rank) || !line_has_window(r->training, i)) continue;
-        tr_snprintf(key, sizeof key, "%d", (int)json_integer_value(rank));
-        const int seen = 1 + (int)json_integer_value(json_object_get(counts, key));
-        json_object_set_new(counts, key, json_integer(seen));
-        r->slowest.of_lines++;
-        if (seen <= r->slowest.lines) continue;
-        r->slowest.lines = seen;
-        r->slowest.rank = (int)json_integer_value(rank);
-        tr_snprintf(r->slowest.host, sizeof r->slowest.host, "%s", host ? host : "");
-    }
-    json_decref(counts);
-}
-
-/* A folder without lines, for example of a replay, has the means in its summary. */
-static void record_take_summary_times(tr_record_t *r) {
-    const json_t *s = r->summary;
-    tr_step_times_t *t = &r->times;
-    const double rate = tr_json_number(s, "samples_per_sec"),
-                 mean = rate > 0 && r->batch > 0 ? 1000 * (double)r->batch / rate : NAN,
-                 step = tr_json_number(s, "step_ms");
-    t->step = step > 0 ? step : mean;
-    t->p95 = tr_json_number(s, "step_ms_p95");
-    t->samples_per_sec = rate;
-    t->comm_exposed = tr_json_number(s, "comm_exposed") * t->step;
-    t->data_stall = tr_json_number(s, "data_stall") * t->step;
-    t->checkpoint = or_zero(tr_json_number(s, "checkpoint")) * t->step;
-    t->compute = t->step - t->comm_exposed - t->data_stall - t->checkpoint;
-}
-
-tr_status_t tr_record_take_times(tr_record_t *r) {
-    const size_t bytes = (json_array_size(r->training) + 1) * sizeof(double);
-    double ms[6];
-    sums_t s = {0};
-    tr_status_t status;
-    TR_TRY_GOTO(tr_alloc(bytes, "step times", &s.step_ms), done);
-    TR_TRY_GOTO(tr_alloc(bytes, "step times", &s.p95), done);
-    sums_add_lines(&s, r);
-    for (int i = 0; i < 6; i++)
-        ms[i] = s.ranks_sec > 0 ? 1000 * s.over_ranks[i] / s.ranks_sec * (s.sec / s.steps) : NAN;
-    r->spread = (tr_spread_t){.compute_min = ms[0],
-                              .compute_max = ms[1],
-                              .data_stall_min = ms[2],
-                              .data_stall_max = ms[3],
-                              .wait_min = ms[4],
-                              .wait_max = ms[5]};
-    if (s.lines > 0)
-        r->times = (tr_step_times_t){.step = tr_median(s.step_ms, s.lines),
-                                     .p95 = tr_median(s.p95, s.lines),
-                                     .compute = 1000 * s.compute / s.steps,
-                                     .comm_exposed = 1000 * s.comm / s.steps,
-                                     .data_stall = 1000 * s.data / s.steps,
-                                     .checkpoint = 1000 * s.checkpoint / s.steps,
-                                     .samples_per_sec = s.samples / s.sec};
-    else
-        record_take_summary_times(r);
-    record_take_slowest(r);
-done:
-    tr_free(&s.step_ms);
-    tr_free(&s.p95);
-    return status;
 }

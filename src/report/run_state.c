@@ -77,8 +77,7 @@ static void state_set(tr_run_state_t *s, tr_run_kind_t kind, const char *text) {
 
 tr_run_state_t tr_run_state(const tr_record_t *r) {
     tr_run_state_t s = {.silent_sec = state_silent_sec(r)};
-    const bool has_begun = json_array_size(r->training) + json_array_size(r->validation) +
-                           json_array_size(r->sessions);
+    const bool has_begun = r->training.count + r->validation.count + json_array_size(r->sessions);
     char time[32], path[4096];
     if (strcmp(r->verdict, "done") == 0) {
         state_set(&s, TR_RUN_DONE, "done");

@@ -33,7 +33,7 @@ static tr_status_t runs_add(tr_runs_t *r, const char *dir) {
         TR_WARN("%s is left out: it is a report, not a run", dir);
         return TR_OK;
     }
-    TR_TRY(tr_record_read(dir, r->lines, &record));
+    TR_TRY(tr_record_read(dir, &r->asked, &record));
     const tr_status_t status = tr_vec_push(&r->records, record);
     if (status != TR_OK) tr_record_free(&record);
     return status;
@@ -115,8 +115,9 @@ tr_status_t tr_runs_tell_apart(tr_runs_t *r) {
     return TR_OK;
 }
 
-tr_status_t tr_runs_read(char *const *paths, size_t count, tr_lines_t lines, tr_runs_t *out) {
-    *out = (tr_runs_t){.lines = lines};
+tr_status_t tr_runs_read(char *const *paths, size_t count, const tr_asked_t *asked,
+                         tr_runs_t *out) {
+    *out = (tr_runs_t){.asked = *asked};
     const tr_status_t status = runs_add_all(out, paths, count);
     if (status != TR_OK) tr_runs_free(out);
     return status;

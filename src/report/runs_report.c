@@ -49,10 +49,12 @@ done:
 }
 
 tr_status_t tr_runs_report(const tr_runs_report_settings_t *settings) {
+    tr_asked_t asked = {.lines = TR_LINES_ALL};
     tr_runs_t r;
     bool is_running = false;
     TR_TRY(tr_out_folder_check(settings->out));
-    TR_TRY(tr_runs_read(settings->runs, settings->count, TR_LINES_ALL, &r));
+    tr_page_ask(&asked);
+    TR_TRY(tr_runs_read(settings->runs, settings->count, &asked, &r));
     for (size_t i = 0; i < r.records.count; i++) {
         const tr_run_kind_t kind = tr_run_state(&r.records.data[i]).kind;
         is_running |= kind == TR_RUN_RUNNING || kind == TR_RUN_UNKNOWN || kind == TR_RUN_PENDING;

@@ -357,6 +357,7 @@ done:
 
 tr_status_t sweep_look(const sweep_t *sweep, sweep_member_t *member) {
     static const char *const figures[] = {"best_valid_loss", "valid_loss", "loss"};
+    const tr_asked_t asked = {.lines = TR_LINES_NEWEST};
     char folder[4096], path[4096];
     tr_record_t record;
     member->is_done = member->is_elsewhere = member->has_results = false;
@@ -366,7 +367,7 @@ tr_status_t sweep_look(const sweep_t *sweep, sweep_member_t *member) {
     if (access(folder, F_OK) != 0) return TR_OK;
     if (tr_exists_in(folder, "config.ini", path))
         TR_TRY(member_check_folder(sweep, member, folder, path));
-    TR_TRY(tr_record_read(folder, TR_LINES_ALL, &record));
+    TR_TRY(tr_record_read(folder, &asked, &record));
     const tr_run_state_t state = tr_run_state(&record);
     member->is_elsewhere = state.kind == TR_RUN_RUNNING || state.kind == TR_RUN_UNKNOWN;
     tr_snprintf(member->reason, sizeof member->reason, "%s", record.reason);

@@ -35,14 +35,13 @@ static void curves_are_bounded(void **state) {
                                  "best", i <= 7770));
     }
     OK(tr_board_view(board, &view));
-    const size_t points = json_array_size(view.training);
+    const size_t points = view.training.count;
     assert_in_range(points, TR_SPREAD_LINES, 2 * TR_SPREAD_LINES + 1);
-    assert_in_range(json_array_size(view.validation), TR_SPREAD_LINES, 2 * TR_SPREAD_LINES + 1);
+    assert_in_range(view.validation.count, TR_SPREAD_LINES, 2 * TR_SPREAD_LINES + 1);
     /* equally spread, with the newest behind */
     for (size_t i = 0; i + 1 < points; i++)
-        assert_int_equal(
-            json_integer_value(json_object_get(json_array_get(view.training, i), "step")),
-            1 + (json_int_t)i * view.every);
+        assert_int_equal(tr_rows_number(&view.training, i, "step"),
+                         1 + (int64_t)i * view.training.every);
     const tr_newest_t n = tr_newest_of(&view);
     assert_int_equal(n.step, 50001);
     assert_int_equal(n.best_step, 7770);
