@@ -157,12 +157,16 @@ tr_status_t tr_layers_build_inside(const tr_layer_context_t *context, const tr_l
 tr_status_t tr_layers_build(const tr_layer_context_t *context, const tr_layer_spec_t *specs,
                             int count, tr_tensor_t x, tr_tensor_t *out) {
     struct tr_layer_names names = {0};
+    tr_layer_taps_t taps = {0};
     int built = 0;
     tr_layer_context_t inner = *context;
     inner.names = &names;
+    if (inner.taps == NULL) inner.taps = &taps;
     if (inner.built == NULL) inner.built = &built;
     if (inner.lr_factor == 0) inner.lr_factor = 1;
     tr_status_t status = tr_layers_build_inside(&inner, specs, count, x, out);
+    if (status == TR_OK) status = tr_layer_taps_check(&taps);
+    tr_vec_free(&taps.list);
     free_names(&names);
     TR_TRY(status);
     return TR_OK;

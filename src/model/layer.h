@@ -57,6 +57,7 @@ typedef struct {
     bool frozen;                          /* trainable=no of an enclosing layer */
     double lr_factor;                     /* lr_factor of the enclosing layers; 0 means 1 */
     struct tr_layer_names *names;         /* labels used so far in this scope */
+    struct tr_layer_taps *taps;           /* what `save` keeps, of the whole model */
     int *built;                           /* layers built so far in the model */
     bool is_recomputed;                   /* recompute=yes of an enclosing repeat */
     struct tr_layer_recompute *recompute; /* segments; NULL: inside a block, or none */

@@ -38,6 +38,22 @@ struct tr_layer_recompute {
 };
 void tr_layers_recompute_end(const tr_layer_context_t *context); /* closes the open segment */
 
+/* A tensor that `save` keeps. */
+typedef struct {
+    const char *name; /* borrowed from spec */
+    const tr_layer_spec_t *spec;
+    tr_tensor_t tensor;
+    bool is_used;
+} tr_layer_tap_t;
+typedef struct tr_layer_taps {
+    TR_VEC(tr_layer_tap_t) list;
+} tr_layer_taps_t;
+/* The tensor that was saved as `name`. TR_ERR_CONFIG if there is none. */
+tr_status_t tr_layer_tap(const tr_layer_context_t *context, const tr_layer_spec_t *spec,
+                         const char *name, tr_tensor_t *out);
+/* TR_ERR_CONFIG if one is not used. */
+tr_status_t tr_layer_taps_check(const tr_layer_taps_t *taps);
+
 /* Builds layers on x in the open scope and continues its numbering. For transparent layers. */
 tr_status_t tr_layers_build_inside(const tr_layer_context_t *context, const tr_layer_spec_t *specs,
                                    int count, tr_tensor_t x, tr_tensor_t *out);

@@ -160,6 +160,28 @@ static void concats(void **state) {
            "concat1 & (26, 26, 8) & 2 & (28, 28, 4) & pad=same");
 }
 
+static void taps(void **state) {
+    model_fixture_t f;
+    build(&f,
+          "conv 8 3 pad=same, save a, repeat 2 { save b, conv 8 3 pad=same, add b, relu }\n"
+          "concat a name=joined, globalpool, linear 10",
+          mnist, 10);
+    find(&f, "conv3.weight");
+    tr_shape_t matrix = {2, {10, 16}};
+    assert_true(tr_shape_equal(&find(&f, "linear1.weight")->shape, &matrix));
+    fixture_close(&f);
+    expect("save a, conv 8 3, globalpool, linear 10", mnist, 10, "line 1, column 1 & 'save a'");
+    expect("save a, conv 8 3, save a, add a", mnist, 10, "line 1, column 1 & 'save a'");
+    expect("save a, conv 8 3, concat b", mnist, 10, "column 19 & 'b' & 'a'");
+    expect("add b, save b", mnist, 10, "column 1 & 'b'");
+    expect("save a, conv 8 3 pad=same, add a", mnist, 10, "add1 & (28, 28, 8) & 'a' & (28, 28, 1)");
+    expect("save a, maxpool 3, conv 8 3, concat a", mnist, 10,
+           "concat1 & (7, 7, 8) & 'a' & (28, 28, 1)");
+    expect("save a, concat a { conv 8 3 } { conv 8 3 }", mnist, 10, "concat");
+    expect("concat", mnist, 10, "concat");
+    expect("concat { conv 8 3 }", mnist, 10, "concat");
+}
+
 static void freezing(void **state) {
     model_fixture_t f;
     fixture_open(&f);
@@ -372,6 +394,7 @@ int main(void) {
         cmocka_unit_test(impossible_shapes_say_what_to_do),
         cmocka_unit_test(residuals_that_do_not_fit_name_a_shortcut),
         cmocka_unit_test(concats),
+        cmocka_unit_test(taps),
         cmocka_unit_test(freezing),
         cmocka_unit_test(patterns),
         cmocka_unit_test(lone_moments),

@@ -11,6 +11,7 @@
 #include "base/rng.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #define ROWS 6
@@ -118,7 +119,8 @@ static void expect_near(const float *a, const float *b, int64_t count, const cha
 static float *recomputed(const char *every, int64_t *out_count, size_t *out_arena) {
     static const char layers[] =
         "conv 8 3 pad=same, batchnorm, relu\n"
-        "repeat 3 { conv 8 3 pad=same, relu, residual { conv 8 3 pad=same, batchnorm }, relu }\n"
+        "save a, repeat 3 { save b, conv 8 3 pad=same, relu, residual { conv 8 3 pad=same, "
+        "batchnorm }, relu, add b }, concat a\n"
         "dropout 0.3, maxpool 2, flatten, linear 16, tanh, linear 4";
     net_t n;
     open_net_with(&n, layers, "model.recompute", every);
@@ -205,6 +207,52 @@ static void repeat_is_writing_it_out(void **state) {
     close_net(&b);
 }
 
+static void copy_param(net_t *from, const char *name, net_t *to, const char *as) {
+    float values[1024];
+    const tr_tensor_t t = tr_graph_find(from->f.g, name);
+    assert_true(tr_shape_elems(tr_shape_of(from->f.g, t)) <= (int64_t)TR_COUNT(values));
+    ok(tr_tensor_read(from->f.g, t, values));
+    ok(tr_tensor_write(to->f.g, tr_graph_find(to->f.g, as), values));
+}
+
+/* A saved tensor is what a block of residual or concat would have had. */
+static void taps_are_blocks_written_out(void **state) {
+    static const struct {
+        const char *taps, *blocks, *scope;
+    } pairs[] = {{"conv 6 3, save a, conv 6 3 pad=same, add a, relu, globalpool, linear 4",
+                  "conv 6 3, residual { conv 6 3 pad=same }, relu, globalpool, linear 4",
+                  "residual1"},
+                 {"conv 6 3, save a, conv 5 3 pad=same, relu, concat a, globalpool, linear 4",
+                  "conv 6 3, concat { conv 5 3 pad=same, relu } { }, globalpool, linear 4",
+                  "concat1.branch1"}};
+    for (size_t i = 0; i < TR_COUNT(pairs); i++) {
+        net_t a, b;
+        float loss_a[ROWS], loss_b[ROWS];
+        char weight[64], bias[64];
+        int64_t count_a, count_b;
+        open_net(&a, pairs[i].taps, "");
+        open_net(&b, pairs[i].blocks, "");
+        snprintf(weight, sizeof weight, "%s.conv1.weight", pairs[i].scope);
+        snprintf(bias, sizeof bias, "%s.conv1.bias", pairs[i].scope);
+        copy_param(&a, "conv2.weight", &b, weight);
+        copy_param(&a, "conv2.bias", &b, bias);
+        ok(tr_graph_zero_reduced(a.f.g));
+        ok(tr_graph_zero_reduced(b.f.g));
+        ok(tr_program_run(a.f.g, a.train, NULL));
+        ok(tr_program_run(b.f.g, b.train, NULL));
+        ok(tr_tensor_read(a.f.g, a.f.result.loss, loss_a));
+        ok(tr_tensor_read(b.f.g, b.f.result.loss, loss_b));
+        assert_memory_equal(loss_a, loss_b, sizeof loss_a);
+        float *gradient_a = read_gradient(&a, &count_a), *gradient_b = read_gradient(&b, &count_b);
+        assert_int_equal(count_a, count_b);
+        expect_near(gradient_a, gradient_b, count_a, "gradient");
+        tr_free(&gradient_a);
+        tr_free(&gradient_b);
+        close_net(&a);
+        close_net(&b);
+    }
+}
+
 static void frozen_norms_keep_their_moments_going(void **state) {
     net_t n;
     float mean[4], variance[4];
@@ -237,6 +285,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fused_and_unfused_give_the_same),
         cmocka_unit_test(repeat_is_writing_it_out),
+        cmocka_unit_test(taps_are_blocks_written_out),
         cmocka_unit_test(recomputed_layers_have_the_same_bits_and_less_memory),
         cmocka_unit_test(frozen_norms_keep_their_moments_going),
         cmocka_unit_test(evaluation_drops_nothing_and_uses_running_moments),
