@@ -37,6 +37,10 @@ typedef struct {
 } tr_add_attr_t;
 
 typedef struct {
+    float slope; /* for x <= 0; from 0 */
+} tr_leaky_relu_attr_t;
+
+typedef struct {
     float factor;
 } tr_scale_attr_t;
 
@@ -70,6 +74,12 @@ typedef struct {
     int spatial, kernel[3], stride[3], pad_lo[3], pad_hi[3];
     bool max;
 } tr_pool_attr_t;
+
+/* Each size times its factor, 1 to 16. linear: linear in each dimension; otherwise nearest. */
+typedef struct {
+    int spatial, factor[3];
+    bool linear;
+} tr_upsample_attr_t;
 
 /* Batch and layer normalisation; act NONE or RELU. */
 typedef struct {

@@ -33,8 +33,19 @@ tr_status_t tr_matmul(tr_graph_t *g, tr_tensor_t a, tr_tensor_t b, const tr_matm
 /* x (N, S..., C), w (K, kernel..., C / groups), b (K) or TR_NONE -> (N, S'..., K). */
 tr_status_t tr_conv(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tensor_t b,
                     const tr_conv_attr_t *attr, tr_tensor_t *out);
+/* The gradient of tr_conv by its input, as PyTorch's ConvTranspose without a bias: x (N, S..., C), w
+ * (C, kernel..., K / groups) -> (N, S'..., K), S' = (S - 1) stride - padding + dilation (kernel - 1) +
+ * out_pad + 1. attr->act is NONE; out_pad [spatial]: from 0, less than the stride. */
+tr_status_t tr_conv_transpose(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w,
+                              const tr_conv_attr_t *attr, const int *out_pad, tr_tensor_t *out);
+/* act(x + b): x (..., K), b (K); act NONE or RELU. */
+tr_status_t tr_bias(tr_graph_t *g, tr_tensor_t x, tr_tensor_t b, tr_act_t act, tr_tensor_t *out);
 /* x (N, S..., C) -> (N, S'..., C) */
 tr_status_t tr_pool(tr_graph_t *g, tr_tensor_t x, const tr_pool_attr_t *attr, tr_tensor_t *out);
+/* x (N, S..., C) -> (N, S'..., C), as PyTorch's interpolate with a scale factor and
+ * align_corners=False. */
+tr_status_t tr_upsample(tr_graph_t *g, tr_tensor_t x, const tr_upsample_attr_t *attr,
+                        tr_tensor_t *out);
 /* (N, S..., C) -> (N, C) */
 tr_status_t tr_global_avgpool(tr_graph_t *g, tr_tensor_t x, tr_tensor_t *out);
 /*
@@ -70,6 +81,8 @@ tr_status_t tr_attention(tr_graph_t *g, tr_tensor_t qkv, int heads, tr_tensor_t 
                          bool keeps_probabilities, tr_tensor_t *out);
 /* act(x), of any shape; TR_ACT_NONE returns x itself. */
 tr_status_t tr_activation(tr_graph_t *g, tr_tensor_t x, tr_act_t act, tr_tensor_t *out);
+/* x, or slope x where x is not above 0; slope from 0. */
+tr_status_t tr_leaky_relu(tr_graph_t *g, tr_tensor_t x, float slope, tr_tensor_t *out);
 /* Identity in eval programs and for p = 0. sample_id: i64 (B). */
 tr_status_t tr_dropout(tr_graph_t *g, tr_tensor_t x, tr_tensor_t sample_id, float p,
                        tr_tensor_t *out);

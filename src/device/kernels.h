@@ -67,6 +67,12 @@ typedef struct {
 /* ACCUMULATE     in0: x (n) -> out0: y (n): y += x. Reads out0. */
 /* ADD            in0: a, in1: b (same shape) -> out0: act(a + b); in place over a or b.
  *                attr: tr_add_attr_t */
+/* BIAS           in0: x (..., K), in1: b (K) -> out0: act(x + b); in place over x.
+ *                attr: tr_add_attr_t */
+/* LEAKY_RELU_FWD in0: x -> out0: y = x > 0 ? x : slope * x; in place.
+ *                attr: tr_leaky_relu_attr_t */
+/* LEAKY_RELU_BWD in0: dy, in1: y -> out0: dx = y > 0 ? dy : slope * dy; in place over dy. attr: as
+ *                above */
 /* CONCAT         in0 .. in7?: x_i (..., C_i), equal except for C_i -> out0: (..., sum of C_i), the
  *                inputs concatenated in order */
 /* COLUMNS        in0: x (..., C) -> out0: y (..., count) = x[..., first .. first + count - 1].
@@ -125,6 +131,12 @@ typedef struct {
  *                S'..., C), the flat spatial position of the maximum in the image, the first of
  *                equal ones. NaN counts as the maximum.
  * POOL_BWD       in0: dy, in1 (max only): index -> out0: dx (N, S..., C)
+ */
+
+/*
+ * Upsampling, NHWC; attr: tr_upsample_attr_t. The weights are those of upsample.h.
+ * UPSAMPLE_FWD   in0: x (N, S..., C) -> out0: y (N, S'..., C), S' = S * factor
+ * UPSAMPLE_BWD   in0: dy (N, S'..., C) -> out0: dx (N, S..., C)
  */
 
 /*

@@ -84,6 +84,14 @@ tr_status_t tr_layer_window(const tr_layer_context_t *context, const tr_layer_sp
                             const tr_pad_t *pad, const tr_sizes_t *dilation,
                             tr_layer_window_t *out);
 
+/* One number for each of `spatial` dimensions, from one for all or one for each. `what` names them in
+ * the message. */
+tr_status_t tr_layer_expand(const tr_layer_spec_t *spec, const char *what, const tr_sizes_t *sizes,
+                            int spatial, int out[3]);
+/* TR_ERR_CONFIG if x has no spatial dimensions; else their number. */
+tr_status_t tr_layer_need_spatial(const tr_layer_context_t *context, const tr_layer_spec_t *spec,
+                                  tr_tensor_t x, int *out);
+
 /* Records TR_ERR_CONFIG as "model.layers, line 3, column 5: ...". */
 #define TR_LAYER_FAIL(where, format, ...)                                                          \
     TR_FAIL(TR_ERR_CONFIG, "model.layers, line %d, column %d: " format, (where)->line,             \

@@ -3,8 +3,8 @@
 #include <stdio.h>
 
 /* One number applies to all spatial dimensions. */
-static tr_status_t expand(const tr_layer_spec_t *spec, const char *what, const tr_sizes_t *sizes,
-                          int spatial, int out[3]) {
+tr_status_t tr_layer_expand(const tr_layer_spec_t *spec, const char *what, const tr_sizes_t *sizes,
+                            int spatial, int out[3]) {
     if (sizes->count != 1 && sizes->count != spatial)
         return TR_LAYER_FAIL(
             spec,
@@ -22,7 +22,7 @@ static tr_status_t expand(const tr_layer_spec_t *spec, const char *what, const t
 static tr_status_t resolve_pad(const tr_layer_spec_t *spec, const tr_pad_t *pad,
                                tr_layer_window_t *window) {
     if (!pad->same) {
-        TR_TRY(expand(spec, "pad", &pad->sizes, window->spatial, window->pad_lo));
+        TR_TRY(tr_layer_expand(spec, "pad", &pad->sizes, window->spatial, window->pad_lo));
         for (int i = 0; i < window->spatial; i++) window->pad_hi[i] = window->pad_lo[i];
         return TR_OK;
     }
@@ -58,22 +58,28 @@ static tr_status_t check_fits(const tr_layer_context_t *context, const tr_layer_
     return TR_OK;
 }
 
+tr_status_t tr_layer_need_spatial(const tr_layer_context_t *context, const tr_layer_spec_t *spec,
+                                  tr_tensor_t x, int *out) {
+    char sample[96];
+    *out = tr_layer_spatial(context->g, x);
+    if (*out > 0) return TR_OK;
+    return TR_LAYER_FAIL(
+        spec,
+        "%s (%s) requires an input with one to three spatial dimensions and channels, such as "
+        "(28, 28, 1); found samples of shape %s.",
+        spec->name, tr_scope(context->g), tr_layer_sample_text(context->g, x, sample));
+}
+
 tr_status_t tr_layer_window(const tr_layer_context_t *context, const tr_layer_spec_t *spec,
                             tr_tensor_t x, const tr_sizes_t *kernel, const tr_sizes_t *stride,
                             const tr_pad_t *pad, const tr_sizes_t *dilation,
                             tr_layer_window_t *out) {
-    char sample[96];
-    tr_layer_window_t window = {.spatial = tr_layer_spatial(context->g, x)};
-    if (window.spatial < 0)
-        return TR_LAYER_FAIL(
-            spec,
-            "%s (%s) requires an input with one to three spatial dimensions and channels, such as "
-            "(28, 28, 1); found samples of shape %s.",
-            spec->name, tr_scope(context->g), tr_layer_sample_text(context->g, x, sample));
-    TR_TRY(expand(spec, "kernel", kernel, window.spatial, window.kernel));
-    TR_TRY(
-        expand(spec, "stride", stride->count > 0 ? stride : kernel, window.spatial, window.stride));
-    TR_TRY(expand(spec, "dilation", dilation, window.spatial, window.dilation));
+    tr_layer_window_t window = {0};
+    TR_TRY(tr_layer_need_spatial(context, spec, x, &window.spatial));
+    TR_TRY(tr_layer_expand(spec, "kernel", kernel, window.spatial, window.kernel));
+    TR_TRY(tr_layer_expand(spec, "stride", stride->count > 0 ? stride : kernel, window.spatial,
+                           window.stride));
+    TR_TRY(tr_layer_expand(spec, "dilation", dilation, window.spatial, window.dilation));
     TR_TRY(resolve_pad(spec, pad, &window));
     TR_TRY(check_fits(context, spec, x, &window));
     *out = window;

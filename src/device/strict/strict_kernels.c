@@ -29,6 +29,9 @@ static bool overlap(const tr_view_t *a, const tr_view_t *b) {
 /* Of each output, bit i: it may be input i's memory (kernels.h). */
 static const unsigned in_place[TR_K_COUNT][TR_KERNEL_MAX_OUT] = {
     [TR_K_ADD] = {3},
+    [TR_K_BIAS] = {1},
+    [TR_K_LEAKY_RELU_FWD] = {1},
+    [TR_K_LEAKY_RELU_BWD] = {1},
     [TR_K_SCALE] = {1},
     [TR_K_ACT_FWD] = {1},
     [TR_K_ACT_BWD] = {1},

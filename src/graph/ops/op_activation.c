@@ -1,4 +1,4 @@
-/* Activations: act_fwd, act_bwd. */
+/* Activations: act_fwd, act_bwd; leaky_relu, leaky_relu_bwd. */
 #include "op_int.h"
 
 static tr_status_t act_bwd_shape(tr_graph_t *g, tr_op_t *op) {
@@ -36,6 +36,32 @@ tr_status_t tr_activation(tr_graph_t *g, tr_tensor_t x, tr_act_t act, tr_tensor_
     tr_act_attr_t attr = {act};
     if (act == TR_ACT_NONE) return *out = x, TR_OK;
     return tr_op_append(g, &act_fwd_row, &x, 1, &attr, sizeof attr, NULL, out, 1);
+}
+
+/* -- leaky ------------------------------------------------------------------------------------- */
+
+static const tr_op_row_t leaky_relu_bwd_row = {.name = "leaky_relu_bwd",
+                                               .kernel = TR_K_LEAKY_RELU_BWD,
+                                               .shape = act_bwd_shape,
+                                               .inplace = {1}};
+
+/* The sign of the output is that of the input. */
+static tr_status_t leaky_relu_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t *dout,
+                                   const bool *need, tr_tensor_t *din) {
+    if (tr_is_none(dout[0]) || !need[0]) return TR_OK;
+    return tr_op_append(g, &leaky_relu_bwd_row, (tr_tensor_t[]){dout[0], op->out[0]}, 2, op->attr,
+                        sizeof(tr_leaky_relu_attr_t), NULL, &din[0], 1);
+}
+
+static const tr_op_row_t leaky_relu_row = {.name = "leaky_relu",
+                                           .kernel = TR_K_LEAKY_RELU_FWD,
+                                           .shape = tr_op_shape_like_in0,
+                                           .grad = leaky_relu_grad,
+                                           .inplace = {1}};
+
+tr_status_t tr_leaky_relu(tr_graph_t *g, tr_tensor_t x, float slope, tr_tensor_t *out) {
+    const tr_leaky_relu_attr_t attr = {slope};
+    return tr_op_append(g, &leaky_relu_row, &x, 1, &attr, sizeof attr, NULL, out, 1);
 }
 
 bool tr_op_can_fuse(const tr_graph_t *g, tr_act_t act) {

@@ -1,4 +1,4 @@
-/* conv, conv_bwd_data, conv_bwd_weights; the builder tr_conv. */
+/* conv, conv_transpose, conv_bwd_data, conv_bwd_weights; the builders tr_conv, tr_conv_transpose. */
 #include "op_int.h"
 
 /* The size of dx does not follow from dy where the stride skips pixels, so it travels behind the
@@ -223,4 +223,73 @@ tr_status_t tr_conv(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tensor_t b,
     TR_TRY(tr_op_append(g, &conv_row, (tr_tensor_t[]){x, w, b, copy}, 4, &fused, sizeof fused, NULL,
                         out, 1));
     return tr_activation(g, *out, fused.act == attr->act ? TR_ACT_NONE : attr->act, out);
+}
+
+/* -- transposed -------------------------------------------------------------------------------- */
+
+/* The gradient of a convolution by its input, as a layer: x takes the part of dy. */
+static tr_status_t conv_transpose_shape(tr_graph_t *g, tr_op_t *op) {
+    const conv_bwd_attr_t *attr = op->attr;
+    char text[96];
+    const char *const what[] = {"its input", "its weight"};
+    for (int i = 0; i < 2; i++) TR_TRY(tr_op_check_present(op, i, what[i]));
+    TR_TRY(tr_op_check_float(g, op, 0, what[0]));
+    TR_TRY(tr_op_check_type(g, op, 1, tr_dtype_of(g, op->in[0]), what[1]));
+    TR_TRY(conv_check_attr(op, &attr->conv));
+    TR_TRY(conv_check_input(g, op, &attr->conv));
+    const tr_shape_t *x = tr_shape_of(g, op->in[0]), *w = tr_shape_of(g, op->in[1]);
+    bool fits = w->ndim == attr->conv.spatial + 2 && w->dim[0] == x->dim[x->ndim - 1] &&
+                w->dim[0] % attr->conv.groups == 0;
+    for (int d = 0; fits && d < attr->conv.spatial; d++)
+        fits = w->dim[d + 1] == attr->conv.kernel[d];
+    if (!fits)
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "%s: weight %s does not fit a transposed convolution of %lld channels in %d "
+                       "groups; expected (channels, kernel..., outputs / groups)",
+                       tr_op_where(op), tr_shape_format(w, text), (long long)x->dim[x->ndim - 1],
+                       attr->conv.groups);
+    for (int d = 0; d < attr->conv.spatial; d++)
+        if (attr->in_spatial[d] < 1 ||
+            conv_out_size(&attr->conv, d, attr->in_spatial[d]) != x->dim[d + 1])
+            return TR_FAIL(TR_ERR_CONFIG,
+                           "%s: a transposed convolution of %lld positions with this kernel, "
+                           "stride and padding cannot output %lld; expected an output padding "
+                           "smaller than the stride",
+                           tr_op_where(op), (long long)x->dim[d + 1],
+                           (long long)attr->in_spatial[d]);
+    return bwd_data_shape(g, op);
+}
+
+static tr_status_t conv_transpose_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t *dout,
+                                       const bool *need, tr_tensor_t *din) {
+    const tr_conv_attr_t *attr = &((const conv_bwd_attr_t *)op->attr)->conv;
+    if (tr_is_none(dout[0])) return TR_OK;
+    if (need[1]) {
+        tr_tensor_t dw[2];
+        TR_TRY(tr_op_append(g, &bwd_weights_row, (tr_tensor_t[]){dout[0], op->in[0]}, 2, attr,
+                            sizeof *attr, (bool[]){true, false}, dw, 2));
+        din[1] = dw[0];
+    }
+    if (!need[0]) return TR_OK;
+    return tr_op_append(g, &conv_row, (tr_tensor_t[]){dout[0], op->in[1], TR_NONE, TR_NONE}, 4,
+                        attr, sizeof *attr, NULL, &din[0], 1);
+}
+
+static const tr_op_row_t conv_transpose_row = {.name = "conv_transpose",
+                                               .kernel = TR_K_CONV_BWD_DATA,
+                                               .shape = conv_transpose_shape,
+                                               .grad = conv_transpose_grad,
+                                               .flops = bwd_data_flops};
+
+tr_status_t tr_conv_transpose(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w,
+                              const tr_conv_attr_t *attr, const int *out_pad, tr_tensor_t *out) {
+    conv_bwd_attr_t all = {.conv = *attr};
+    const tr_shape_t *shape = tr_shape_of(g, x);
+    for (int d = 0; d < attr->spatial && d + 1 < shape->ndim; d++)
+        all.in_spatial[d] = (shape->dim[d + 1] - 1) * attr->stride[d] - attr->pad_lo[d] -
+                            attr->pad_hi[d] + (int64_t)attr->dilation[d] * (attr->kernel[d] - 1) +
+                            out_pad[d] + 1;
+    TR_TRY(tr_op_weight(g, x, w, &w));
+    return tr_op_append(g, &conv_transpose_row, (tr_tensor_t[]){x, w}, 2, &all, sizeof all, NULL,
+                        out, 1);
 }

@@ -1,4 +1,4 @@
-/* add, scale, and the ops that write into tensors that exist: copy, accumulate. */
+/* add, bias, scale, and the ops that write into tensors that exist: copy, accumulate. */
 #include "op_int.h"
 
 static tr_status_t add_shape(tr_graph_t *g, tr_op_t *op) {
@@ -34,6 +34,33 @@ tr_status_t tr_add(tr_graph_t *g, tr_tensor_t a, tr_tensor_t b, tr_act_t act, tr
     tr_tensor_t sum;
     TR_TRY(tr_op_append(g, &add_row, (tr_tensor_t[]){a, b}, 2, &attr, sizeof attr, NULL, &sum, 1));
     return tr_activation(g, sum, fused ? TR_ACT_NONE : act, out);
+}
+
+static tr_status_t bias_shape(tr_graph_t *g, tr_op_t *op) {
+    TR_TRY(tr_op_check_present(op, 1, "an input and a bias"));
+    TR_TRY(tr_op_check_float(g, op, 0, "its input"));
+    const tr_shape_t *x = tr_shape_of(g, op->in[0]);
+    TR_TRY(tr_op_check_vector(g, op, 1, x->ndim > 0 ? x->dim[x->ndim - 1] : 0, "its bias"));
+    return tr_op_shape_like_in0(g, op);
+}
+
+static tr_status_t bias_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t *dout,
+                             const bool *need, tr_tensor_t *din) {
+    tr_tensor_t d, rows;
+    if (tr_is_none(dout[0])) return TR_OK;
+    TR_TRY(tr_op_unfuse_act(g, ((const tr_add_attr_t *)op->attr)->act, dout[0], op->out[0], &d));
+    if (need[0]) din[0] = d;
+    if (!need[1]) return TR_OK;
+    TR_TRY(tr_fold_rows(g, d, &rows));
+    return tr_column_sum(g, rows, &din[1]);
+}
+
+static const tr_op_row_t bias_row = {
+    .name = "bias", .kernel = TR_K_BIAS, .shape = bias_shape, .grad = bias_grad, .inplace = {1}};
+
+tr_status_t tr_bias(tr_graph_t *g, tr_tensor_t x, tr_tensor_t b, tr_act_t act, tr_tensor_t *out) {
+    tr_add_attr_t attr = {act};
+    return tr_op_append(g, &bias_row, (tr_tensor_t[]){x, b}, 2, &attr, sizeof attr, NULL, out, 1);
 }
 
 static tr_status_t scale_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t *dout,

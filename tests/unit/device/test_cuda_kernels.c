@@ -380,6 +380,31 @@ static void test_convolutions(void **state) {
     }
 }
 
+static void test_fields(void **state) {
+    static const int64_t sizes[] = {1, 3, 8, 21};
+    const tr_add_attr_t relu = {TR_ACT_RELU};
+    const tr_leaky_relu_attr_t leaky = {0.1f};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        const int64_t c = sizes[i];
+        const tr_upsample_attr_t up = {.spatial = 2, .factor = {2, 3}, .linear = i % 2};
+        check(&(case_t){
+            "UPSAMPLE_FWD", TR_K_UPSAMPLE_FWD, &up, 1, 1, {X(2, 3, 4, c)}, {Y(2, 6, 12, c)}, 1e-5});
+        check(&(case_t){
+            "UPSAMPLE_BWD", TR_K_UPSAMPLE_BWD, &up, 1, 1, {X(2, 6, 12, c)}, {Y(2, 3, 4, c)}, 1e-5});
+        check(&(case_t){"BIAS", TR_K_BIAS, &relu, 2, 1, {X(7, c), F(c)}, {Y(7, c)}, 0});
+        check(&(case_t){
+            "LEAKY_RELU_FWD", TR_K_LEAKY_RELU_FWD, &leaky, 1, 1, {X(7, c)}, {Y(7, c)}, 1e-6});
+        check(&(case_t){"LEAKY_RELU_BWD",
+                        TR_K_LEAKY_RELU_BWD,
+                        &leaky,
+                        2,
+                        1,
+                        {X(7, c), X(7, c)},
+                        {Y(7, c)},
+                        1e-6});
+    }
+}
+
 static void test_moves(void **state) {
     static const int64_t sizes[] = {1, 3, 8, 21};
     const tr_augment_attr_t augment = {
@@ -802,19 +827,13 @@ int main(void) {
         return 0;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_relu_of_nan),
-        cmocka_unit_test(test_products),
-        cmocka_unit_test(test_convolutions),
-        cmocka_unit_test(test_moves),
-        cmocka_unit_test(test_elementwise),
-        cmocka_unit_test(test_norms),
-        cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_capture),
-        cmocka_unit_test(test_pool),
-        cmocka_unit_test(test_losses),
-        cmocka_unit_test(test_update),
-        cmocka_unit_test(test_generation),
-        cmocka_unit_test(test_every_kernel_was_compared),
+        cmocka_unit_test(test_relu_of_nan),  cmocka_unit_test(test_products),
+        cmocka_unit_test(test_convolutions), cmocka_unit_test(test_fields),
+        cmocka_unit_test(test_moves),        cmocka_unit_test(test_elementwise),
+        cmocka_unit_test(test_norms),        cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_capture),      cmocka_unit_test(test_pool),
+        cmocka_unit_test(test_losses),       cmocka_unit_test(test_update),
+        cmocka_unit_test(test_generation),   cmocka_unit_test(test_every_kernel_was_compared),
     };
     cmocka_set_test_filter(getenv("TEST_ONLY")); /* a pattern; NULL: all */
     return cmocka_run_group_tests(tests, cuda_test_open, cuda_test_close);

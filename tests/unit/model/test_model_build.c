@@ -182,6 +182,41 @@ static void taps(void **state) {
     expect("concat { conv 8 3 }", mnist, 10, "concat");
 }
 
+static const tr_shape_t *output_of(model_fixture_t *f, const char *layers, tr_shape_t x) {
+    tr_tensor_t in, out;
+    fixture_open(f);
+    fixture_begin(f, "last", TR_TRAIN, x, 10);
+    in = f->batch.tensor[0];
+    if (tr_layers_append(f->g, f->config, &f->batch, layers, in, &out) != TR_OK)
+        fail_msg("%s", tr_error_last()->message);
+    return tr_shape_of(f->g, out);
+}
+
+static void layers_that_enlarge(void **state) {
+    static const struct {
+        const char *layers;
+        int64_t height, width, channels;
+    } cases[] = {{"upsample 2", 56, 56, 1},
+                 {"upsample 3x1 mode=linear", 84, 28, 1},
+                 {"convtranspose 6 2 stride=2", 56, 56, 6},
+                 {"convtranspose 6 3 stride=2 pad=same bias=no, leakyrelu 0.2", 56, 56, 6},
+                 {"convtranspose 6 4x3 stride=2x1 pad=1x0, relu", 56, 30, 6},
+                 {"convtranspose 6 3 stride=2 pad=1 outpad=1", 56, 56, 6}};
+    for (size_t i = 0; i < TR_COUNT(cases); i++) {
+        model_fixture_t f;
+        const tr_shape_t expected = {4, {4, cases[i].height, cases[i].width, cases[i].channels}};
+        assert_true(tr_shape_equal(output_of(&f, cases[i].layers, mnist), &expected));
+        fixture_close(&f);
+    }
+    expect("flatten, upsample 2", mnist, 10, "upsample & (784)");
+    expect("upsample 2x2x2", mnist, 10, "factor & 3 & 2");
+    expect("convtranspose 8 2 stride=2 outpad=2", mnist, 10,
+           "convtranspose1 & outpad 2 & stride 2");
+    expect("convtranspose 8 2 stride=3 pad=same", mnist, 10,
+           "convtranspose1 & kernel 2 & stride 3");
+    expect("convtranspose 8 2 pad=15", mnist, 10, "convtranspose1 & 15 & (28, 28, 1)");
+}
+
 static void freezing(void **state) {
     model_fixture_t f;
     fixture_open(&f);
@@ -395,6 +430,7 @@ int main(void) {
         cmocka_unit_test(residuals_that_do_not_fit_name_a_shortcut),
         cmocka_unit_test(concats),
         cmocka_unit_test(taps),
+        cmocka_unit_test(layers_that_enlarge),
         cmocka_unit_test(freezing),
         cmocka_unit_test(patterns),
         cmocka_unit_test(lone_moments),

@@ -50,6 +50,48 @@ CPU_KERNEL(add) {
     return TR_OK;
 }
 
+CPU_INLINE void cpu_bias_row(const void *x, const float *b, bool cut, void *y, int64_t width,
+                             int type) {
+    for (int64_t c = 0; c < width; c++) {
+        const float sum = cpu_get(x, c, type) + b[c];
+        cpu_put(y, c, cut ? cpu_relu(sum) : sum, type);
+    }
+}
+
+CPU_KERNEL(bias) {
+    const bool cut = ((const tr_add_attr_t *)call->attr)->act == TR_ACT_RELU;
+    const int64_t n = tr_shape_elems(&call->in[0].shape), width = call->in[1].shape.dim[0];
+    const void *x = call->in[0].data;
+    const float *b = call->in[1].data;
+    void *y = call->out[0].data;
+    const int threads = cpu_threads(device, n);
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t i = 0; i < n; i += width)
+        CPU_BY_TYPE(call->in[0].dtype, t,
+                    cpu_bias_row(cpu_at(x, i, t), b, cut, cpu_at_out(y, i, t), width, t));
+    return TR_OK;
+}
+
+CPU_KERNEL(leaky_relu_fwd) {
+    const float slope = ((const tr_leaky_relu_attr_t *)call->attr)->slope;
+    const int64_t n = tr_shape_elems(&call->in[0].shape);
+    const void *x = call->in[0].data;
+    void *y = call->out[0].data;
+    MAP(call->out[0].dtype, t,
+        cpu_put(y, i, cpu_get(x, i, t) * (cpu_get(x, i, t) > 0 ? 1 : slope), t));
+    return TR_OK;
+}
+
+CPU_KERNEL(leaky_relu_bwd) {
+    const float slope = ((const tr_leaky_relu_attr_t *)call->attr)->slope;
+    const int64_t n = tr_shape_elems(&call->in[0].shape);
+    const void *dy = call->in[0].data, *value = call->in[1].data;
+    void *dx = call->out[0].data;
+    MAP(call->out[0].dtype, t,
+        cpu_put(dx, i, cpu_get(dy, i, t) * (cpu_get(value, i, t) > 0 ? 1 : slope), t));
+    return TR_OK;
+}
+
 CPU_KERNEL(scale) {
     const float factor = ((const tr_scale_attr_t *)call->attr)->factor;
     int64_t n = tr_shape_elems(&call->in[0].shape);

@@ -79,6 +79,49 @@ CUDA_KERNEL(add) {
                call->out[0].data, tr_shape_elems(&call->in[0].shape));
 }
 
+/* f(a, b): a where b is above 0, else slope a. */
+struct leaky_t {
+    enum { INPUTS = 2 };
+    float slope;
+    __device__ float operator()(float a, float b) const { return a * (b > 0 ? 1 : slope); }
+};
+
+CUDA_KERNEL(leaky_relu_fwd) {
+    const leaky_t f = {((const tr_leaky_relu_attr_t *)call->attr)->slope};
+    return map(device, stream, call->out[0].dtype, f, call->in[0].data, call->in[0].data,
+               call->out[0].data, tr_shape_elems(&call->in[0].shape));
+}
+
+CUDA_KERNEL(leaky_relu_bwd) {
+    const leaky_t f = {((const tr_leaky_relu_attr_t *)call->attr)->slope};
+    return map(device, stream, call->out[0].dtype, f, call->in[0].data, call->in[1].data,
+               call->out[0].data, tr_shape_elems(&call->in[0].shape));
+}
+
+template <typename T>
+static __global__ void __launch_bounds__(THREADS)
+    bias_kernel(const T *x, const float *b, bool cut, T *y, int64_t width, int64_t n) {
+    for (int64_t i = global_thread(); i < n; i += global_threads()) {
+        const float sum = to_float(x[i]) + b[i % width];
+        y[i] = from_float<T>(cut ? relu(sum) : sum);
+    }
+}
+
+CUDA_KERNEL(bias) {
+    const bool cut = ((const tr_add_attr_t *)call->attr)->act == TR_ACT_RELU;
+    const int64_t n = tr_shape_elems(&call->in[0].shape), width = call->in[1].shape.dim[0];
+    const void *x = call->in[0].data;
+    const float *b = (const float *)call->in[1].data;
+    void *y = call->out[0].data;
+    if (n == 0) return TR_OK;
+    CUDA_BY_TYPE(call->in[0].dtype, T, {
+        const unsigned blocks = cuda_blocks(n, THREADS, tr_cuda_grid_limit(device));
+        CUDA_LAUNCH((bias_kernel<T>), blocks, THREADS, stream, (const T *)x, b, cut, (T *)y, width,
+                    n);
+    });
+    return TR_OK;
+}
+
 CUDA_KERNEL(scale) {
     const factor_t f = {((const tr_scale_attr_t *)call->attr)->factor};
     return map(device, stream, call->out[0].dtype, f, call->in[0].data, NULL, call->out[0].data,
