@@ -98,6 +98,14 @@ static tr_status_t csv_end_line(tr_csv_t *csv, int *c) {
     return TR_OK;
 }
 
+/* Adds a byte to the last field. */
+static tr_status_t csv_add_byte(tr_csv_t *csv, int c) {
+    if (csv->text.count >= ROW_BYTES)
+        return TR_FAIL(TR_ERR_DATA, "'%s', line %lld: the row is too long.", csv->name,
+                       (long long)csv->line);
+    return tr_vec_push(&csv->text, (char)c);
+}
+
 /* Reads the text from the opening quote to the closing one. */
 static tr_status_t csv_read_quoted(tr_csv_t *csv) {
     for (int c;;) {
@@ -113,10 +121,7 @@ static tr_status_t csv_read_quoted(tr_csv_t *csv) {
             }
         }
         csv->next_line += c == '\n';
-        if (csv->text.count >= ROW_BYTES)
-            return TR_FAIL(TR_ERR_DATA, "'%s', line %lld: the row is too long.", csv->name,
-                           (long long)csv->line);
-        TR_TRY(tr_vec_push(&csv->text, (char)c));
+        TR_TRY(csv_add_byte(csv, c));
     }
 }
 
@@ -149,10 +154,7 @@ static tr_status_t csv_scan_row(tr_csv_t *csv, bool *out_end) {
             quoted = csv->has_quotes = true;
             TR_TRY(csv_read_quoted(csv));
         } else if (!(blank && empty) && !(quoted && blank)) {
-            if (csv->text.count >= ROW_BYTES)
-                return TR_FAIL(TR_ERR_DATA, "'%s', line %lld: the row is too long.", csv->name,
-                               (long long)csv->line);
-            TR_TRY(tr_vec_push(&csv->text, (char)c));
+            TR_TRY(csv_add_byte(csv, c));
         }
     }
 }

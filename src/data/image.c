@@ -17,6 +17,13 @@ tr_status_t tr_image_fail(const char *path, const char *reason) {
                    reason);
 }
 
+tr_status_t tr_image_fail_absent(const char *path, const char *format, const char *library) {
+    return TR_FAIL(TR_ERR_CONFIG,
+                   "'%s' is a %s file, and this build has no %s. Install it (%s-dev) and run make "
+                   "again.",
+                   path, format, library, library);
+}
+
 tr_status_t tr_image_make(const char *path, int64_t height, int64_t width, int channels, bool probe,
                           tr_image_t *out) {
     *out = (tr_image_t){height, width, channels, 8, NULL};

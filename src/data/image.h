@@ -42,5 +42,7 @@ tr_status_t tr_image_make(const char *path, int64_t height, int64_t width, int c
                           tr_image_t *out);
 /* Records TR_ERR_DATA with the library's reason and the remedy. */
 tr_status_t tr_image_fail(const char *path, const char *reason);
+/* Records TR_ERR_CONFIG: this build has no library for files of this format. */
+tr_status_t tr_image_fail_absent(const char *path, const char *format, const char *library);
 
 #endif

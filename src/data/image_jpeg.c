@@ -64,9 +64,6 @@ tr_status_t tr_jpeg_read(FILE *file, const char *path, bool probe, tr_image_t *o
 
 #else
 tr_status_t tr_jpeg_read(FILE *file, const char *path, bool probe, tr_image_t *out) {
-    return TR_FAIL(TR_ERR_CONFIG,
-                   "'%s' is a JPEG file, and this build has no libjpeg. Install it (libjpeg-dev) "
-                   "and run make again.",
-                   path);
+    return tr_image_fail_absent(path, "JPEG", "libjpeg");
 }
 #endif

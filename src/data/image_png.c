@@ -62,9 +62,6 @@ tr_status_t tr_png_read(FILE *file, const char *path, bool probe, tr_image_t *ou
 
 #else
 tr_status_t tr_png_read(FILE *file, const char *path, bool probe, tr_image_t *out) {
-    return TR_FAIL(TR_ERR_CONFIG,
-                   "'%s' is a PNG file, and this build has no libpng. Install it (libpng-dev) and "
-                   "run make again.",
-                   path);
+    return tr_image_fail_absent(path, "PNG", "libpng");
 }
 #endif
