@@ -19,6 +19,7 @@
 #include "trainer/status.h"
 #include "base/str.h"
 #include "trainer/tensor_types.h"
+#include <jansson.h>
 
 #define TR_CHECKPOINT_MODEL     "model.safetensors"
 #define TR_CHECKPOINT_OPTIMIZER "optimizer.safetensors"
@@ -119,6 +120,7 @@ typedef struct {
     int64_t step;
     tr_safetensors_t *model, *optimizer; /* optimizer NULL if absent */
     char *state_json;
+    json_t *state; /* the same, parsed; NULL: not JSON */
 } tr_checkpoint_t;
 /* Opens and verifies one checkpoint directory: MANIFEST, lengths, checksums. TR_ERR_DATA names the
  * file that fails. */

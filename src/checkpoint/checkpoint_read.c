@@ -93,6 +93,7 @@ static tr_status_t checkpoint_open_files(tr_checkpoint_t *c, const tr_manifest_t
         TR_TRY(tr_path_join(c->path, name, path));
         if (strcmp(name, TR_CHECKPOINT_STATE) == 0 && !c->state_json) {
             TR_TRY(checkpoint_open_text(&m->files.data[i], path, &c->state_json));
+            c->state = json_loads(c->state_json, 0, NULL);
         } else if (strcmp(name, TR_CHECKPOINT_MODEL) == 0 && !c->model) {
             TR_TRY(checkpoint_open_tensors(m, i, path, &c->model));
         } else if (strcmp(name, TR_CHECKPOINT_OPTIMIZER) == 0 && !c->optimizer) {
@@ -150,6 +151,7 @@ void tr_checkpoint_close(tr_checkpoint_t **checkpoint) {
     tr_safetensors_close(&c->optimizer);
     tr_free(&c->path);
     tr_free(&c->state_json);
+    json_decref(c->state);
     tr_free(checkpoint);
 }
 

@@ -89,8 +89,8 @@ static tr_status_t export_run(void *options) {
     TR_TRY_GOTO(tr_alloc(content.model_count * sizeof *tensors, "weights", &tensors), done);
     memcpy(tensors, content.model, content.model_count * sizeof *tensors);
     if (is_torch) TR_TRY_GOTO(export_reorder(t.s, tensors, content.model_count, &values), done);
-    metadata = tr_state_metadata_with_layout(t.state_json, is_torch ? TR_INIT_LAYOUT_TORCH
-                                                                    : TR_INIT_LAYOUT_TRAINER);
+    metadata = tr_state_metadata_with_layout(t.state, is_torch ? TR_INIT_LAYOUT_TORCH
+                                                               : TR_INIT_LAYOUT_TRAINER);
     if (!metadata)
         TR_TRY_GOTO(TR_FAIL(TR_ERR_MEMORY, "not enough memory for the metadata of %s", o->out),
                     done);

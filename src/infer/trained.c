@@ -11,26 +11,31 @@
 static tr_status_t find_weights(tr_trained_t *t, const tr_trained_params_t *params,
                                 tr_weights_t **weights) {
     tr_status_t status = TR_OK;
+    char *text = NULL;
     const bool is_root = t->info->rank == 0;
     if (is_root) {
         status = (params->last ? tr_weights_open_last : tr_weights_open)(params->weights, weights);
         if (status == TR_OK) status = tr_strdup((*weights)->path, &t->weights_path);
-        if (status == TR_OK) status = tr_strdup((*weights)->state_json, &t->state_json);
+        if (status == TR_OK) status = tr_strdup((*weights)->state_json, &text);
         if (status == TR_OK) {
             t->step = (*weights)->step;
             t->is_best = (*weights)->is_best;
             t->is_last = (*weights)->is_last;
         }
     }
-    TR_TRY(tr_world_agree(t->world, status));
-    TR_TRY(tr_world_broadcast_text(t->world, &t->weights_path, 0));
-    TR_TRY(tr_world_broadcast(t->world, &t->step, sizeof t->step, 0));
-    TR_TRY(tr_world_broadcast(t->world, &t->is_best, sizeof t->is_best, 0));
-    TR_TRY(tr_world_broadcast(t->world, &t->is_last, sizeof t->is_last, 0));
-    TR_TRY(tr_world_broadcast_text(t->world, &t->state_json, 0));
-    TR_TRY(tr_state_preprocess(t->state_json, t->weights_path, &t->preprocess));
-    tr_state_compare_model(t->state_json, t->config, &t->model_difference);
-    return t->model_difference.status;
+    TR_TRY_GOTO(tr_world_agree(t->world, status), done);
+    TR_TRY_GOTO(tr_world_broadcast_text(t->world, &t->weights_path, 0), done);
+    TR_TRY_GOTO(tr_world_broadcast(t->world, &t->step, sizeof t->step, 0), done);
+    TR_TRY_GOTO(tr_world_broadcast(t->world, &t->is_best, sizeof t->is_best, 0), done);
+    TR_TRY_GOTO(tr_world_broadcast(t->world, &t->is_last, sizeof t->is_last, 0), done);
+    TR_TRY_GOTO(tr_world_broadcast_text(t->world, &text, 0), done);
+    t->state = is_root ? json_incref((*weights)->state) : json_loads(text, 0, NULL);
+    TR_TRY_GOTO(tr_state_preprocess(t->state, t->weights_path, &t->preprocess), done);
+    tr_state_compare_model(t->state, t->config, &t->model_difference);
+    status = t->model_difference.status;
+done:
+    tr_free(&text);
+    return status;
 }
 
 static tr_status_t fill_root(tr_session_t *s, const tr_weights_t *weights) {
@@ -91,7 +96,7 @@ static tr_status_t open_session(tr_trained_t *t, const tr_trained_params_t *para
                                          .or_valid = params->or_valid,
                                          .inputs = params->from_memory ? &inputs : NULL,
                                          .trained_preprocess = t->preprocess,
-                                         .precision = tr_state_precision(t->state_json),
+                                         .precision = tr_state_precision(t->state),
                                          .rank = params->from_memory ? 0 : t->info->rank,
                                          .size = params->from_memory ? 1 : t->info->size};
     TR_TRY(tr_session_create(t->config, t->world, &session, &t->s));
@@ -167,7 +172,8 @@ void tr_trained_close(tr_trained_t *t) {
     tr_preprocess_destroy(&t->preprocess);
     tr_str_free(&t->model_difference);
     tr_free(&t->weights_path);
-    tr_free(&t->state_json);
+    json_decref(t->state);
+    t->state = NULL;
 }
 
 tr_status_t tr_trained_is_classifier(const tr_trained_t *t, bool *out) {

@@ -7,6 +7,7 @@
 
 #include "score.h"
 #include "session/eval.h"
+#include <jansson.h>
 
 typedef struct {
     tr_world_t *world; /* world and config are borrowed */
@@ -14,7 +15,7 @@ typedef struct {
     const tr_config_t *config;
     tr_session_t *s;
     char *weights_path;          /* the opened folder or file */
-    char *state_json;            /* "": unknown */
+    json_t *state;               /* its state.json; NULL: unknown */
     tr_preprocess_t *preprocess; /* of the checkpoint; NULL: unknown */
     int64_t step;                /* -1: unknown */
     bool is_best, is_last;       /* the best checkpoint of its run, and the last */

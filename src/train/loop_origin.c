@@ -72,7 +72,7 @@ tr_status_t tr_loop_open_origin(loop_t *l) {
     tr_config_read(l->config, &tr_model_config, &model);
     if (l->origin.checkpoint || !model.init[0]) return TR_OK;
     TR_TRY(tr_weights_open(model.init, &l->origin.init));
-    return tr_state_preprocess(l->origin.init->state_json, l->origin.init->path,
+    return tr_state_preprocess(l->origin.init->state, l->origin.init->path,
                                &l->origin.init_preprocess);
 }
 
@@ -93,7 +93,8 @@ tr_status_t tr_loop_open_verdict(loop_t *l, bool is_begun) {
 
 tr_status_t tr_loop_share_origin(loop_t *l) {
     loop_origin_t *origin = &l->origin;
-    char *state = NULL, *path = NULL;
+    char *text = NULL, *path = NULL;
+    json_t *state;
     tr_status_t status = TR_OK;
     TR_TRY(tr_world_broadcast_text(l->world, &l->run_dir, 0));
     TR_TRY(tr_world_broadcast(l->world, &l->start.number, sizeof l->start.number, 0));
@@ -102,16 +103,18 @@ tr_status_t tr_loop_share_origin(loop_t *l) {
     if (!tr_loop_is_root(l)) tr_run_join_log(l->run_dir);
     if (tr_loop_is_root(l)) {
         const tr_checkpoint_t *checkpoint = origin->checkpoint;
-        status = tr_strdup(checkpoint ? checkpoint->state_json : "", &state);
+        status = tr_strdup(checkpoint ? checkpoint->state_json : "", &text);
         if (status == TR_OK) status = tr_strdup(checkpoint ? checkpoint->path : "", &path);
     }
     TR_TRY(tr_world_agree(l->world, status));
-    TR_TRY(tr_world_broadcast_text(l->world, &state, 0));
+    TR_TRY(tr_world_broadcast_text(l->world, &text, 0));
     TR_TRY(tr_world_broadcast_text(l->world, &path, 0));
+    state = origin->checkpoint ? json_incref(origin->checkpoint->state) : json_loads(text, 0, NULL);
     tr_state_order(state, &origin->order);
     origin->precision = tr_state_precision(state);
     status = tr_state_preprocess(state, path, &origin->preprocess);
-    tr_free(&state);
+    json_decref(state);
+    tr_free(&text);
     tr_free(&path);
     return tr_world_agree(l->world, status);
 }
@@ -184,7 +187,7 @@ static tr_status_t loop_restore(loop_t *l) {
 static bool loop_is_validated_anew(const loop_t *l) {
     const tr_checkpoint_t *checkpoint = l->origin.checkpoint;
     if (checkpoint->step >= l->s->total_steps ||
-        !tr_state_has_other_data(l->s, checkpoint->state_json, TR_SPLIT_VALID))
+        !tr_state_has_other_data(l->s, checkpoint->state, TR_SPLIT_VALID))
         return false;
     TR_WARN("the validation samples are not those of the checkpoint: the best checkpoint and "
             "train.patience begin anew. The next validation replaces the best checkpoint so far; "
@@ -198,7 +201,7 @@ static bool loop_is_validated_anew(const loop_t *l) {
 static void loop_continue_counts(loop_t *l) {
     tr_main_settings_t main;
     tr_loop_state_t *to = &l->state;
-    json_t *state = json_loads(l->origin.checkpoint->state_json, 0, NULL);
+    const json_t *state = l->origin.checkpoint->state;
     const json_t *best = json_object_get(state, "best_valid_loss"),
                  *best_accuracy = json_object_get(state, "best_valid_accuracy"),
                  *best_r2 = json_object_get(state, "best_valid_r2"),
@@ -224,7 +227,6 @@ static void loop_continue_counts(loop_t *l) {
             json_is_true(json_object_get(state, "valid_pending")) &&
             !(to->step >= l->s->total_steps && tr_metrics_is_done(l->run, to->step));
     }
-    json_decref(state);
 }
 
 /* A schedule is stretched over the run. In a run that has become longer or shorter, the rate of the
@@ -232,7 +234,7 @@ static void loop_continue_counts(loop_t *l) {
 static void loop_say_rate(const loop_t *l) {
     const tr_session_t *s = l->s;
     const int64_t step = l->state.step;
-    tr_config_t *config = tr_state_config(l->origin.checkpoint->state_json);
+    tr_config_t *config = tr_state_config(l->origin.checkpoint->state);
     tr_schedule_settings_t settings;
     tr_train_settings_t train;
     tr_optim_settings_t optim;
@@ -269,7 +271,7 @@ static tr_status_t loop_load_state(loop_t *l, bool all_have_init) {
         TR_TRY(loop_restore(l));
         loop_continue_counts(l);
         TR_INFO("resuming from %s", origin->checkpoint->path);
-        tr_state_changes(origin->checkpoint->state_json, l->config, &changes);
+        tr_state_changes(origin->checkpoint->state, l->config, &changes);
         if (changes.length > 0) TR_INFO("changed since that checkpoint: %s", changes.text);
         tr_str_free(&changes);
         loop_say_rate(l);

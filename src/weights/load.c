@@ -310,7 +310,7 @@ static void load_shorten(tr_str_t *problems) {
 /* The optimizer state differs if the parameters do. */
 static void load_optimizer(const tr_snapshot_t *n, const snapshot_files_t *files,
                            const tr_checkpoint_t *checkpoint, tr_str_t *out) {
-    tr_config_t *then = tr_state_config(checkpoint->state_json);
+    tr_config_t *then = tr_state_config(checkpoint->state);
     load_changes_t changes = {0};
     if (then) changes = load_compare(n, files, checkpoint, then);
     load_matching(n->s, &files->optimizer, checkpoint->optimizer, NULL, then ? &changes : NULL,
@@ -353,7 +353,7 @@ tr_status_t tr_snapshot_restore(tr_snapshot_t *n, const tr_checkpoint_t *checkpo
         return TR_FAIL(TR_ERR_DATA, "%s has only weights; to start from them set model.init",
                        checkpoint->path);
     const bool is_old = load_has_suffix(checkpoint->optimizer, TR_EMA_STATE);
-    tr_state_ages(n->s->g, checkpoint->state_json);
+    tr_state_ages(n->s->g, checkpoint->state);
     tr_status_t status = load_begin(n, is_old ? TR_TRAINED_FIRST : TR_AVERAGES_FIRST, &files);
     if (status == TR_OK) {
         load_all(n, &files, checkpoint, &model, &optimizer);

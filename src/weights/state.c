@@ -96,15 +96,13 @@ char *tr_state_metadata(const json_t *state) {
     return result;
 }
 
-char *tr_state_metadata_with_layout(const char *state_json, tr_init_layout_t layout) {
-    json_t *state = json_loads(state_json, 0, NULL);
+char *tr_state_metadata_with_layout(const json_t *state, tr_init_layout_t layout) {
     char *text = state ? tr_state_metadata(state) : NULL;
     json_t *metadata = text ? json_loads(text, 0, NULL) : json_pack("{s:s}", "format", "pt");
     json_t *value = json_string(layout == TR_INIT_LAYOUT_TORCH ? "torch" : "trainer");
     const bool is_set = json_object_set_new(metadata, LAYOUT_KEY, value) == 0;
     char *result = is_set ? json_dumps(metadata, JSON_COMPACT) : NULL;
     json_decref(metadata);
-    json_decref(state);
     free(text);
     return result;
 }
@@ -130,51 +128,36 @@ tr_status_t tr_state_of_metadata(const char *metadata, char **out) {
     return status;
 }
 
-static json_t *state_load_part(const char *state_json, const char *key) {
-    json_t *state = json_loads(state_json, 0, NULL);
-    json_t *part = json_incref(json_object_get(state, key));
-    json_decref(state);
-    return part;
-}
-
 static int64_t state_number_of(const json_t *order, const char *key) {
     const json_t *value = json_object_get(order, key);
     return json_is_integer(value) ? (int64_t)json_integer_value(value) : -1;
 }
 
-tr_status_t tr_state_preprocess(const char *state_json, const char *origin, tr_preprocess_t **out) {
-    json_t *data = state_load_part(state_json, "data");
-    const tr_status_t status = tr_preprocess_from_json(data, origin, out);
-    json_decref(data);
-    return status;
+tr_status_t tr_state_preprocess(const json_t *state, const char *origin, tr_preprocess_t **out) {
+    return tr_preprocess_from_json(json_object_get(state, "data"), origin, out);
 }
 
-void tr_state_order(const char *state_json, tr_sampler_t *out) {
-    json_t *order = state_load_part(state_json, "order");
+void tr_state_order(const json_t *state, tr_sampler_t *out) {
+    const json_t *order = json_object_get(state, "order");
     *out = (tr_sampler_t){.seed = (uint64_t)state_number_of(order, "seed"),
                           .samples = state_number_of(order, "samples"),
                           .batch_size = state_number_of(order, "batch_size"),
                           .micro_batch = state_number_of(order, "micro_batch"),
                           .block = state_number_of(order, "block"),
                           .shuffle = state_number_of(order, "shuffle")};
-    json_decref(order);
 }
 
-void tr_state_ages(tr_graph_t *g, const char *state_json) {
-    json_t *ages = state_load_part(state_json, "updates_before");
+void tr_state_ages(tr_graph_t *g, const json_t *state) {
+    const json_t *ages = json_object_get(state, "updates_before");
     for (int32_t id = 1; id <= tr_graph_tensor_count(g); id++) {
         const tr_tensor_t t = {id};
         const json_t *age = json_object_get(ages, tr_tensor_info(g, t)->name);
         if (tr_is_trained(g, t)) tr_param_began(g, t, (int32_t)json_integer_value(age));
     }
-    json_decref(ages);
 }
 
-tr_precision_t tr_state_precision(const char *state_json) {
-    json_t *name = state_load_part(state_json, "precision");
-    const tr_precision_t precision = tr_precision_find(json_string_value(name));
-    json_decref(name);
-    return precision;
+tr_precision_t tr_state_precision(const json_t *state) {
+    return tr_precision_find(json_string_value(json_object_get(state, "precision")));
 }
 
 /* -- going on from a checkpoint ---------------------------------------------------------------- */
@@ -190,18 +173,14 @@ static data_match_t match_data(const tr_session_t *s, const json_t *state, tr_sp
     return strcmp(then, now) == 0 ? DATA_SAME : DATA_OTHER;
 }
 
-bool tr_state_has_other_data(const tr_session_t *s, const char *state_json, tr_split_t split) {
-    json_t *state = json_loads(state_json, 0, NULL);
-    const data_match_t match = match_data(s, state, split);
-    json_decref(state);
-    return match == DATA_OTHER;
+bool tr_state_has_other_data(const tr_session_t *s, const json_t *state, tr_split_t split) {
+    return match_data(s, state, split) == DATA_OTHER;
 }
 
 /* Other training data are no error: some samples may have been corrected. Without checksums, a copy of
  * the same file looks like another one. */
-static void compare_data(const tr_session_t *s, const tr_checkpoint_t *checkpoint) {
+static void compare_data(const tr_session_t *s, const json_t *state) {
     char now[32];
-    json_t *state = json_loads(checkpoint->state_json, 0, NULL);
     const char *then = json_string_value(json_object_get(state, "data_fingerprint"));
     const char *what = json_string_value(json_object_get(state, "dataset"));
     const data_match_t match = match_data(s, state, TR_SPLIT_TRAIN);
@@ -215,7 +194,6 @@ static void compare_data(const tr_session_t *s, const tr_checkpoint_t *checkpoin
         TR_WARN("the training data is not the file of the checkpoint (%s), or is a copy: results "
                 "are exact only if the contents are the same",
                 what ? what : "not known");
-    json_decref(state);
 }
 
 /* The resolved values of keys. samples, seed and batch_size are compared as written. */
@@ -254,16 +232,16 @@ static tr_status_t state_agree(const tr_checkpoint_t *checkpoint, tr_str_t *diff
 
 tr_status_t tr_state_check_keys(const tr_config_t *config, const tr_checkpoint_t *checkpoint) {
     tr_str_t differences = {0};
-    tr_state_compare_keys(checkpoint->state_json, config, &differences);
-    tr_state_compare_model(checkpoint->state_json, config, &differences);
+    tr_state_compare_keys(checkpoint->state, config, &differences);
+    tr_state_compare_model(checkpoint->state, config, &differences);
     return state_agree(checkpoint, &differences);
 }
 
 tr_status_t tr_state_check(const tr_session_t *s, const tr_checkpoint_t *checkpoint) {
-    json_t *then = state_load_part(checkpoint->state_json, "order"), *now = order_json(s);
+    json_t *now = order_json(s);
     tr_str_t differences = {0};
-    compare_data(s, checkpoint);
-    compare_order(then, now, &differences);
+    compare_data(s, checkpoint->state);
+    compare_order(json_object_get(checkpoint->state, "order"), now, &differences);
     if (s->params.trained_preprocess)
         tr_preprocess_compare(s->params.trained_preprocess, s->preprocess, &differences);
     if (s->params.trained_preprocess &&
@@ -272,8 +250,7 @@ tr_status_t tr_state_check(const tr_session_t *s, const tr_checkpoint_t *checkpo
                       "\n  data.classes: %lld in the checkpoint, %lld now (auto: from the labels)",
                       (long long)s->params.trained_preprocess->classes,
                       (long long)s->preprocess->classes);
-    tr_state_say_origin(checkpoint->state_json, s->config, &differences);
-    json_decref(then);
+    tr_state_say_origin(checkpoint->state, s->config, &differences);
     json_decref(now);
     return state_agree(checkpoint, &differences);
 }

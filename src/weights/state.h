@@ -47,6 +47,7 @@ typedef struct {
     tr_checkpoint_t *checkpoint; /* NULL for a file */
     tr_safetensors_t *model;
     char *state_json;        /* "" if there is none */
+    json_t *state;           /* the same, parsed; NULL: there is none */
     tr_init_layout_t layout; /* order of the dimensions; TR_INIT_LAYOUT_AUTO: not recorded */
     bool is_best, is_last;   /* the links `best` and `latest` beside it name it */
     bool is_complete;        /* a model of another program, all of whose tensors must be used */
@@ -84,8 +85,8 @@ json_t *tr_state_json(const tr_session_t *s, int64_t step);
  * and the format key that Hugging Face transformers requires. The same for every step and number of
  * ranks. For free(); NULL: no memory. */
 char *tr_state_metadata(const json_t *state);
-/* The same with the layout of the weights, for an exported file. state_json: "" if unknown. */
-char *tr_state_metadata_with_layout(const char *state_json, tr_init_layout_t layout);
+/* The same with the layout of the weights, for an exported file. state: NULL if unknown. */
+char *tr_state_metadata_with_layout(const json_t *state, tr_init_layout_t layout);
 /* The layout recorded in the metadata of a file. Files of trainer without a record have its own
  * layout. TR_INIT_LAYOUT_AUTO: unknown. */
 tr_init_layout_t tr_state_layout(const char *metadata);
@@ -99,29 +100,29 @@ tr_status_t tr_state_check_keys(const tr_config_t *config, const tr_checkpoint_t
 tr_status_t tr_state_check(const tr_session_t *s, const tr_checkpoint_t *checkpoint);
 /* Whether the data of `split` have another checksum than those of the checkpoint; false if one is
  * unknown. */
-bool tr_state_has_other_data(const tr_session_t *s, const char *state_json, tr_split_t split);
-/* The preprocessing recorded in `state_json`; `origin` names the checkpoint. Returns TR_OK with
+bool tr_state_has_other_data(const tr_session_t *s, const json_t *state, tr_split_t split);
+/* The preprocessing recorded in `state`; `origin` names the checkpoint. Returns TR_OK with
  * *out NULL if there is none. */
-tr_status_t tr_state_preprocess(const char *state_json, const char *origin, tr_preprocess_t **out);
-/* The order of samples recorded in `state_json`; -1 for unknown members. */
-void tr_state_order(const char *state_json, tr_sampler_t *out);
+tr_status_t tr_state_preprocess(const json_t *state, const char *origin, tr_preprocess_t **out);
+/* The order of samples recorded in `state`; -1 for unknown members. */
+void tr_state_order(const json_t *state, tr_sampler_t *out);
 /* The configuration of the run, for tr_config_destroy; NULL if it is unknown. */
-tr_config_t *tr_state_config(const char *state_json);
-/* Sets updates_before of every trained parameter, as recorded in `state_json`. */
-void tr_state_ages(tr_graph_t *g, const char *state_json);
-/* The precision recorded in `state_json`; AUTO: unknown. */
-tr_precision_t tr_state_precision(const char *state_json);
+tr_config_t *tr_state_config(const json_t *state);
+/* Sets updates_before of every trained parameter, as recorded in `state`. */
+void tr_state_ages(tr_graph_t *g, const json_t *state);
+/* The precision recorded in `state`; AUTO: unknown. */
+tr_precision_t tr_state_precision(const json_t *state);
 /* Appends "\n  KEY: A in the checkpoint, B now" for each key of [model] that differs between
- * `state_json` and `config`; for model.layers, the first layer that differs. Appends nothing if
- * state_json is "". Not collective. */
-void tr_state_compare_model(const char *state_json, const tr_config_t *config, tr_str_t *out);
+ * `state` and `config`; for model.layers, the first layer that differs. Appends nothing if
+ * `state` is NULL. Not collective. */
+void tr_state_compare_model(const json_t *state, const tr_config_t *config, tr_str_t *out);
 /* The same for keys of other sections that must match (TR_RESUME_MATCH). */
-void tr_state_compare_keys(const char *state_json, const tr_config_t *config, tr_str_t *out);
+void tr_state_compare_keys(const json_t *state, const tr_config_t *config, tr_str_t *out);
 /* For the keys listed in `out` that were auto or compute in the checkpoint's run, appends the
  * source of their value. */
-void tr_state_say_origin(const char *state_json, const tr_config_t *config, tr_str_t *out);
+void tr_state_say_origin(const json_t *state, const tr_config_t *config, tr_str_t *out);
 /* Appends "KEY A -> B, ..." for changed keys that may affect the result (TR_RESUME_NOTE); nothing
- * if state_json does not record them. Not collective. */
-void tr_state_changes(const char *state_json, const tr_config_t *config, tr_str_t *out);
+ * if `state` does not record them. Not collective. */
+void tr_state_changes(const json_t *state, const tr_config_t *config, tr_str_t *out);
 
 #endif

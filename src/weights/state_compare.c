@@ -7,8 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-tr_config_t *tr_state_config(const char *state_json) {
-    json_t *state = json_loads(state_json, 0, NULL);
+tr_config_t *tr_state_config(const json_t *state) {
     const char *text = json_string_value(json_object_get(state, "config"));
     const tr_config_table_t *const *tables;
     size_t count;
@@ -17,7 +16,6 @@ tr_config_t *tr_state_config(const char *state_json) {
         tr_config_create(tables, count, &then) == TR_OK)
         (void)tr_config_load_text(then, "checkpoint", text, strlen(text));
     tr_error_clear();
-    json_decref(state);
     return then;
 }
 
@@ -94,9 +92,8 @@ static void compare_table(const compare_t *c, const tr_config_table_t *table) {
     for (size_t i = 0; table && i < table->count; i++) compare_field(c, &table->fields[i]);
 }
 
-void tr_state_compare_model(const char *state_json, const tr_config_t *config, tr_str_t *out) {
-    json_t *state = json_loads(state_json, 0, NULL);
-    tr_config_t *then = tr_state_config(state_json);
+void tr_state_compare_model(const json_t *state, const tr_config_t *config, tr_str_t *out) {
+    tr_config_t *then = tr_state_config(state);
     const json_t *classes = json_object_get(json_object_get(state, "data"), "classes");
     const compare_t c = {then, config, json_integer_value(classes) > 0, out};
     const tr_model_t *model = NULL;
@@ -107,7 +104,6 @@ void tr_state_compare_model(const char *state_json, const tr_config_t *config, t
         compare_table(&c, model->config);
     tr_error_clear();
     tr_config_destroy(&then);
-    json_decref(state);
 }
 
 /* -- the other keys of a run that is resumed --------------------------------------------------- */
@@ -116,11 +112,11 @@ typedef void (*key_fn)(const tr_config_field_t *field, const char *key, const ch
                        const char *is, tr_str_t *out);
 
 /* Calls `each` for every key of the program, with its value in the checkpoint's run and now. */
-static void compare_keys(const char *state_json, const tr_config_t *config, key_fn each,
+static void compare_keys(const json_t *state, const tr_config_t *config, key_fn each,
                          tr_str_t *out) {
     const tr_config_table_t *const *tables;
     size_t count;
-    tr_config_t *then = tr_state_config(state_json);
+    tr_config_t *then = tr_state_config(state);
     if (!then || tr_all_tables(&tables, &count) != TR_OK) count = 0;
     for (size_t t = 0; t < count; t++)
         for (size_t i = 0; i < tables[t]->count; i++) {
@@ -141,8 +137,8 @@ static void compare_add_mismatch(const tr_config_field_t *field, const char *key
         tr_str_printf(out, "\n  %s: %.200s in the checkpoint, %.200s now", key, was, is);
 }
 
-void tr_state_compare_keys(const char *state_json, const tr_config_t *config, tr_str_t *out) {
-    compare_keys(state_json, config, compare_add_mismatch, out);
+void tr_state_compare_keys(const json_t *state, const tr_config_t *config, tr_str_t *out) {
+    compare_keys(state, config, compare_add_mismatch, out);
 }
 
 static void add_change(const tr_config_field_t *field, const char *key, const char *was,
@@ -152,8 +148,8 @@ static void add_change(const tr_config_field_t *field, const char *key, const ch
                   *is ? is : "''");
 }
 
-void tr_state_changes(const char *state_json, const tr_config_t *config, tr_str_t *out) {
-    compare_keys(state_json, config, add_change, out);
+void tr_state_changes(const json_t *state, const tr_config_t *config, tr_str_t *out) {
+    compare_keys(state, config, add_change, out);
 }
 
 /* The help of the row explains auto, from "auto: " to the end of that sentence. */
@@ -172,6 +168,6 @@ static void add_origin(const tr_config_field_t *field, const char *key, const ch
                   help ? help : "");
 }
 
-void tr_state_say_origin(const char *state_json, const tr_config_t *config, tr_str_t *out) {
-    compare_keys(state_json, config, add_origin, out);
+void tr_state_say_origin(const json_t *state, const tr_config_t *config, tr_str_t *out) {
+    compare_keys(state, config, add_origin, out);
 }

@@ -116,6 +116,10 @@ static tr_status_t weights_open(const char *path, const weights_way_t *way, tr_w
     w->step = -1;
     const tr_status_t status =
         S_ISDIR(info.st_mode) ? open_folder(path, way, w) : weights_open_file(path, way, w);
+    if (w->checkpoint)
+        w->state = json_incref(w->checkpoint->state);
+    else if (w->state_json)
+        w->state = json_loads(w->state_json, 0, NULL);
     if (status != TR_OK) tr_weights_close(&w);
     *out = w;
     return status;
@@ -147,5 +151,6 @@ void tr_weights_close(tr_weights_t **weights) {
     tr_checkpoint_close(&w->checkpoint);
     tr_free(&w->path);
     tr_free(&w->state_json);
+    json_decref(w->state);
     tr_free(weights);
 }
