@@ -297,6 +297,38 @@ static void files_give_the_same_tokenizer(void **state) {
     tr_vec_free(&ids);
 }
 
+/* Of added tokens that begin alike, the longest that is all there. */
+static void the_longest_added_token(void **state) {
+    static const char text[] = "<x1234<x12<x<x129<x123";
+    enum { MANY = 1300 };
+    json_t *object = json_deep_copy(json_object_get(golden, "small")), *added = json_array();
+    tr_tokenizer_t *tokenizer;
+    tr_ids_t ids = {0};
+    tr_str_t back = {0};
+    const int32_t size = small->vocab_size;
+    (void)state;
+    for (int i = 0; i < MANY; i++) {
+        char content[16];
+        snprintf(content, sizeof content, "<x%d", MANY - 1 - i);
+        json_array_append_new(added, json_pack("{s:i, s:s}", "id", size + i, "content", content));
+    }
+    json_object_set_new(object, "added_tokens", added);
+    char *json = json_dumps(object, 0);
+    OK(tr_tokenizer_from_json(json, "here", &tokenizer));
+    OK(tr_tokenizer_encode(tokenizer, text, strlen(text), &ids));
+    OK(tr_tokenizer_decode(tokenizer, ids.data, ids.count, &back));
+    assert_string_equal(back.text, text);
+    assert_int_equal(ids.data[0], size + MANY - 1 - 1234);
+    assert_int_equal(ids.data[1], size + MANY - 1 - 12);
+    assert_int_equal(ids.data[ids.count - 1], size + MANY - 1 - 123);
+    assert_int_equal(ids.data[ids.count - 2], size + MANY - 1 - 129);
+    tr_vec_free(&ids);
+    tr_str_free(&back);
+    tr_tokenizer_destroy(&tokenizer);
+    free(json);
+    json_decref(object);
+}
+
 /* `small` with two tokens more, the second behind a gap, and another end of texts. */
 static void added_tokens_are_one_token(void **state) {
     static const char text[] = "a<|b|>c<|b|><|bc|>d<|b";
@@ -428,6 +460,7 @@ int main(void) {
         cmocka_unit_test(json_gives_the_same_tokenizer),
         cmocka_unit_test(files_give_the_same_tokenizer),
         cmocka_unit_test(added_tokens_are_one_token),
+        cmocka_unit_test(the_longest_added_token),
         cmocka_unit_test(bad_ones_are_told),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
