@@ -94,6 +94,8 @@ tr_status_t tr_board_read(tr_board_t *b) {
     r->training = earlier.training;
     r->validation = earlier.validation;
     r->sessions = earlier.sessions;
+    while (tr_rows_thin(&r->validation, TR_SPREAD_LINES)) {
+    }
     r->last_line = earlier.last_line;
     r->last_validation = earlier.last_validation;
     earlier.name = former.name;

@@ -23,13 +23,14 @@ enum { MOST_POINTS = 2000 /* of a curve, from earlier starts */, KEEP_EMPTY_SEC 
 struct tr_tensorboard {
     tr_events_t *events;
     double unix_sec; /* of the last line: validations have no time of their own */
+    tr_rows_t keys;  /* asks for the metrics; without rows */
 };
 
 /* A row has the metrics in the order of their list, and then these. */
 enum { ROW_STEP = TR_METRIC_COUNT, ROW_UNIX, ROW_KEYS };
 _Static_assert((int)ROW_KEYS <= (int)TR_ROW_KEYS, "a row is too short for the metrics");
 
-static void rows_ask(tr_rows_t *rows) {
+static void tensorboard_ask(tr_rows_t *rows) {
     for (int i = 0; i < TR_METRIC_COUNT; i++)
         tr_rows_ask(rows, tr_metric_list[i].key, TR_VALUE_NUMBER);
     tr_rows_ask(rows, "step", TR_VALUE_NUMBER);
@@ -47,19 +48,15 @@ static tr_status_t tensorboard_add_row(tr_tensorboard_t *board, const double *ro
 }
 
 tr_status_t tr_tensorboard_add(tr_tensorboard_t *board, const json_t *line) {
-    tr_rows_t rows = {.count = 0};
     double row[TR_ROW_KEYS];
-    rows_ask(&rows);
-    TR_TRY(tr_rows_take_json(&rows, line, row));
+    TR_TRY(tr_rows_take_json(&board->keys, line, row));
     return tensorboard_add_row(board, row);
 }
 
 /* Adds the lines of earlier starts, validations behind the line of training of their step. */
 static tr_status_t tensorboard_replay(tr_tensorboard_t *board, const char *metrics_path) {
     const tr_metrics_lines_t how = {.lines = TR_LINES_SPREAD, .most = MOST_POINTS / 2};
-    tr_rows_t training = {.count = 0}, validation = {.count = 0};
-    rows_ask(&training);
-    rows_ask(&validation);
+    tr_rows_t training = board->keys, validation = board->keys;
     tr_status_t status = tr_metrics_lines_read(metrics_path, &how, &training, &validation);
     for (size_t i = 0, v = 0; status == TR_OK && i + v < training.count + validation.count;) {
         const double step = tr_rows_number(&training, i, "step"),
@@ -135,6 +132,7 @@ tr_status_t tr_tensorboard_open(const char *folder, const char *metrics_path,
     TR_TRY_GOTO(names_list(folder, &earlier), done);
     TR_TRY_GOTO(tr_alloc(sizeof *board, "TensorBoard's curves", &board), done);
     board->unix_sec = tr_clock_unix_sec();
+    tensorboard_ask(&board->keys);
     TR_TRY_GOTO(tr_events_create(folder, &board->events), done);
     TR_TRY_GOTO(tr_events_start(board->events, 0, board->unix_sec), done);
     TR_TRY_GOTO(tensorboard_replay(board, metrics_path), done);

@@ -8,14 +8,14 @@
 
 /* -- values ------------------------------------------------------------------------------------ */
 
-static bool is_digit(char c) {
+static bool char_is_digit(char c) {
     return c >= '0' && c <= '9';
 }
 
 /* Each of these returns what follows the value at `p`; NULL: it is none, or one for jansson. */
 
 /* out: may be NULL. */
-static const char *scan_number(const char *p, double *out) {
+static const char *scan_json_number(const char *p, double *out) {
     static const double tens[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
                                   1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
                                   1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
@@ -25,18 +25,18 @@ static const char *scan_number(const char *p, double *out) {
     uint64_t digits = 0;
     int count = 0, scale = 0, power = 0;
     p += is_negative;
-    if (!is_digit(*p) || (*p == '0' && is_digit(p[1]))) return NULL;
-    for (; is_digit(*p); count++) digits = 10 * digits + (uint64_t)(*p++ - '0');
+    if (!char_is_digit(*p) || (*p == '0' && char_is_digit(p[1]))) return NULL;
+    for (; char_is_digit(*p); count++) digits = 10 * digits + (uint64_t)(*p++ - '0');
     const bool is_real = *p == '.' || *p == 'e' || *p == 'E';
     if (*p == '.') {
-        if (!is_digit(*++p)) return NULL;
-        for (; is_digit(*p); count++, scale--) digits = 10 * digits + (uint64_t)(*p++ - '0');
+        if (!char_is_digit(*++p)) return NULL;
+        for (; char_is_digit(*p); count++, scale--) digits = 10 * digits + (uint64_t)(*p++ - '0');
     }
     if (*p == 'e' || *p == 'E') {
         const bool is_small = *++p == '-';
         p += *p == '-' || *p == '+';
-        if (!is_digit(*p)) return NULL;
-        while (is_digit(*p) && power < MOST_POWER) power = 10 * power + (*p++ - '0');
+        if (!char_is_digit(*p)) return NULL;
+        while (char_is_digit(*p) && power < MOST_POWER) power = 10 * power + (*p++ - '0');
         scale += is_small ? -power : power;
     }
     if (power >= MOST_POWER || count > (is_real ? MOST_DIGITS : EXACT_DIGITS)) return NULL;
@@ -116,7 +116,7 @@ static const char *scan_value(scan_t *s, int column, const char *p, double *out)
         if (kind == TR_VALUE_FLAG && i < 2) *out = i;
         return p + length;
     }
-    return scan_number(p, is_number ? out : NULL);
+    return scan_json_number(p, is_number ? out : NULL);
 }
 
 /* False: it is not the flat object, without blanks, that the program writes. */
@@ -157,10 +157,10 @@ static const char *text_behind(const char *text, const char *words) {
 /* By its first keys, which the program writes in a fixed order. */
 static tr_line_kind_t line_kind(const char *text, size_t bytes) {
     const char *p = text_behind(text, "{\"step\":");
-    if (p) p = scan_number(p, NULL);
+    if (p) p = scan_json_number(p, NULL);
     if (p && text_behind(p, ",\"alert\":")) return TR_LINE_OTHER;
     if (p) p = text_behind(p, ",\"epoch\":");
-    if (p) p = scan_number(p, NULL);
+    if (p) p = scan_json_number(p, NULL);
     if (p && text_behind(p, ",\"loss\":")) return TR_LINE_TRAINING;
     if (p && text_behind(p, ",\"valid_loss\":")) return TR_LINE_VALIDATION;
     json_t *line = json_loadb(text, bytes, 0, NULL);
@@ -190,7 +190,8 @@ static tr_status_t reader_keep(reader_t *r, tr_line_kind_t kind, const char *tex
     if (!is_object) return TR_OK;
     if (r->how->see) TR_TRY(r->how->see(r->how->self, kind, text, bytes, row));
     TR_TRY(tr_rows_push(rows, row));
-    if (r->how->lines == TR_LINES_SPREAD) (void)tr_rows_thin(rows, r->how->most);
+    if (r->how->lines == TR_LINES_SPREAD && kind == TR_LINE_TRAINING)
+        (void)tr_rows_thin(rows, r->how->most);
     return TR_OK;
 }
 

@@ -7,13 +7,13 @@
 /* What a line is of; an alert, and what is no JSON object, is of nothing. */
 typedef enum { TR_LINE_OTHER, TR_LINE_TRAINING, TR_LINE_VALIDATION } tr_line_kind_t;
 
-/* Which lines are kept: all; some that are spread evenly over the run; the newest of training, and
- * of validations those since the last with the flag `best`. */
+/* Which lines are kept: all; of training some that are spread evenly over the run, and all
+ * validations; the newest of training, and the validations since the last with the flag `best`. */
 typedef enum { TR_LINES_ALL, TR_LINES_SPREAD, TR_LINES_NEWEST } tr_lines_t;
 
 typedef struct {
     tr_lines_t lines;
-    size_t most; /* newest rows of training; spread: `most` to 2 * most rows, validations too */
+    size_t most; /* rows of training: of the newest; of those that are spread, half of the most */
     /* Sees each line that is kept, and its values [keys]. NULL: nobody. */
     tr_status_t (*see)(void *self, tr_line_kind_t kind, const char *text, size_t bytes,
                        const double *row);

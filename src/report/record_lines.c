@@ -45,22 +45,32 @@ typedef struct {
     tr_lines_t lines;
     tr_digest_t digest;
     bool has_first[2];
+    tr_str_t last[2]; /* of lines that are spread */
 } seer_t;
 
 static tr_status_t seer_take(void *self, tr_line_kind_t kind, const char *text, size_t bytes,
                              const double *row) {
     seer_t *s = self;
-    const bool is_validation = kind == TR_LINE_VALIDATION, is_spread = s->lines == TR_LINES_SPREAD;
-    json_t **last = is_validation ? &s->record->last_validation : &s->record->last_line;
-    if (!s->has_first[is_validation] || is_spread) {
-        json_t *line = json_loadb(text, bytes, 0, NULL), *before = is_spread ? *last : line;
-        if (!s->has_first[is_validation]) json_object_update(s->record->first, line);
+    const bool is_validation = kind == TR_LINE_VALIDATION;
+    if (!s->has_first[is_validation]) {
+        json_t *line = json_loadb(text, bytes, 0, NULL);
+        json_object_update(s->record->first, line);
+        json_decref(line);
         s->has_first[is_validation] = true;
-        if (is_spread) *last = line;
-        json_decref(before);
+    }
+    if (s->lines == TR_LINES_SPREAD) {
+        s->last[is_validation].length = 0;
+        tr_str_append_bytes(&s->last[is_validation], text, bytes);
     }
     if (is_validation || s->lines != TR_LINES_ALL) return TR_OK;
     return tr_digest_add(&s->digest, &s->record->training, row);
+}
+
+static json_t *seer_last(seer_t *s, bool is_validation) {
+    tr_str_t *last = &s->last[is_validation];
+    json_t *line = last->text ? json_loadb(last->text, last->length, 0, NULL) : NULL;
+    tr_str_free(last);
+    return line;
 }
 
 tr_status_t tr_record_digest(tr_record_t *r) {
@@ -89,6 +99,8 @@ static tr_status_t record_read_metrics(tr_record_t *r, const tr_asked_t *asked) 
     tr_status_t status = tr_metrics_lines_read(path, &how, &r->training, &r->validation);
     if (status == TR_OK && takes_all) status = tr_digest_finish(&seer.digest, r);
     if (status == TR_OK && !takes_all) status = tr_record_digest(r);
+    r->last_line = seer_last(&seer, false);
+    r->last_validation = seer_last(&seer, true);
     tr_digest_free(&seer.digest);
     return status;
 }

@@ -185,16 +185,16 @@ static void numbers_have_the_values_of_jansson(void **state) {
     drop();
 }
 
-/* A run of 100,000 lines with 1,000 validations, the best of which is that of step 70,000. */
+/* A run of 20,000 lines with 200 validations, the best of which is that of step 14,000. */
 static void write_run(void) {
     FILE *file = fopen("metrics.jsonl", "w");
     assert_non_null(file);
-    for (int i = 1; i <= 100000; i++) {
+    for (int i = 1; i <= 20000; i++) {
         fprintf(file, "{\"step\":%d,\"epoch\":%.3f,\"loss\":%.17g,\"host\":\"n%d\"}\n", i,
                 i / 100.0, 1.0 / i, i % 3);
         if (i % 100 == 0)
             fprintf(file, "{\"step\":%d,\"epoch\":1,\"valid_loss\":2.5,\"best\":%s}\n", i,
-                    i <= 70000 ? "true" : "false");
+                    i <= 14000 ? "true" : "false");
         if (i % 100 == 0) fprintf(file, "{\"step\":%d,\"alert\":\"loss\"}\n", i);
     }
     fclose(file);
@@ -210,27 +210,28 @@ static void long_runs_take_bounded_memory(void **state) {
     (void)state;
     write_run();
     read_lines(TR_LINES_ALL, 0);
-    assert_int_equal(training.count, 100000);
-    assert_int_equal(validation.count, 1000);
-    assert_true(number(&training, 77776, "loss") == 1.0 / 77777);
-    assert_string_equal(tr_rows_text(&training, number(&training, 77776, "host")), "n2");
+    assert_int_equal(training.count, 20000);
+    assert_int_equal(validation.count, 200);
+    assert_true(number(&training, 17776, "loss") == 1.0 / 17777);
+    assert_string_equal(tr_rows_text(&training, number(&training, 17776, "host")), "n2");
     /* eight bytes for each of five numbers, and room for a quarter */
-    assert_in_range(tr_mem_stats().live_bytes - before, 1, 5 * 8 * 101000 / 4 * 5 + 20000);
-    read_lines(TR_LINES_SPREAD, 500);
-    assert_in_range(training.count, 500, 999);
-    assert_in_range(validation.count, 500, 999);
+    assert_in_range(tr_mem_stats().live_bytes - before, 1, 5 * 8 * 20300 / 4 * 5 + 20000);
+    read_lines(TR_LINES_SPREAD, 100);
+    assert_in_range(training.count, 100, 199);
+    assert_int_equal(validation.count, 200);
     for (size_t i = 0; i < training.count; i++)
         assert_true(number(&training, i, "step") == 1 + (double)i * (double)training.every);
     size_t best = validation.count;
     while (best-- > 0 && number(&validation, best, "best") != 1) {
     }
-    assert_true(number(&validation, best, "step") == 70000);
-    assert_in_range(tr_mem_stats().live_bytes - before, 1, 5 * 8 * 2600);
+    assert_true(number(&validation, best, "step") == 14000);
+    assert_in_range(tr_mem_stats().live_bytes - before, 1, 5 * 8 * 600);
     read_lines(TR_LINES_NEWEST, 50);
     assert_int_equal(training.count, 50);
-    for (size_t i = 0; i < 50; i++) assert_true(number(&training, i, "step") == 99951 + (double)i);
-    assert_int_equal(validation.count, 301);
-    assert_true(number(&validation, 0, "step") == 70000 && number(&validation, 300, "step") == 1e5);
+    for (size_t i = 0; i < 50; i++) assert_true(number(&training, i, "step") == 19951 + (double)i);
+    assert_int_equal(validation.count, 61);
+    assert_true(number(&validation, 0, "step") == 14000 &&
+                number(&validation, 60, "step") == 20000);
     drop();
     assert_int_equal(tr_mem_stats().live_bytes, before);
     unlink("metrics.jsonl");
