@@ -1,6 +1,8 @@
-/* Composes the text format of Prometheus. */
+/* The metrics of a run for Prometheus. */
 #include "prometheus.h"
 
+#include "base/exposition.h"
+#include "base/mem.h"
 #include <math.h>
 
 tr_prometheus_t tr_prometheus_new(const char *run, const char *job, const char *host) {
@@ -23,37 +25,22 @@ void tr_prometheus_take(tr_prometheus_t *p, const json_t *line) {
     prometheus_take_number(line, "unix_time", &p->unix_time);
 }
 
-void tr_prometheus_label(tr_str_t *out, const char *name, const char *value) {
-    tr_str_printf(out, "%s=\"", name);
-    for (; *value; value++) {
-        if (*value == '\n')
-            tr_str_append(out, "\\n");
-        else
-            tr_str_printf(out, *value == '"' || *value == '\\' ? "\\%c" : "%c", *value);
-    }
-    tr_str_append(out, "\"");
-}
-
-static void prometheus_metric(const tr_prometheus_t *p, tr_str_t *out, const char *name,
-                              const char *type, const char *help, double value) {
-    if (!isfinite(value)) return;
-    tr_str_printf(out, "# HELP trainer_%s %s\n# TYPE trainer_%s %s\ntrainer_%s{", name, help, name,
-                  type, name);
-    tr_prometheus_label(out, "run", p->run);
-    tr_prometheus_label(out, ",job", p->job);
-    tr_prometheus_label(out, ",host", p->host);
-    tr_str_printf(out, "} %.15g\n", value);
-}
-
 void tr_prometheus_compose(const tr_prometheus_t *p, tr_str_t *out) {
-    prometheus_metric(p, out, "steps_total", "counter", "Steps done.", p->step);
-    prometheus_metric(p, out, "steps_planned", "gauge", "Steps of the whole run.", p->steps);
-    prometheus_metric(p, out, "epoch", "gauge", "Epochs done.", p->epoch);
-    prometheus_metric(p, out, "last_step_timestamp_seconds", "gauge",
-                      "Unix time of the last line of metrics.", p->unix_time);
-    prometheus_metric(p, out, "metrics_lines_lost_total", "counter",
-                      "Lines that could not be written.", (double)p->lines_lost);
-    for (int i = 0; i < TR_METRIC_COUNT; i++)
-        prometheus_metric(p, out, tr_metric_list[i].name, "gauge", tr_metric_list[i].help,
-                          tr_metric_list[i].scale * p->value[i]);
+    const tr_label_t labels[] = {{"run", p->run}, {"job", p->job}, {"host", p->host}};
+    const tr_exposition_t e = {out, labels, TR_COUNT(labels)};
+    const tr_exposed_t progress[] = {
+        {"steps_total", "counter", "Steps done.", p->step},
+        {"steps_planned", "gauge", "Steps of the whole run.", p->steps},
+        {"epoch", "gauge", "Epochs done.", p->epoch},
+        {"last_step_timestamp_seconds", "gauge", "Unix time of the last line of metrics.",
+         p->unix_time},
+        {"metrics_lines_lost_total", "counter", "Lines that could not be written.",
+         (double)p->lines_lost},
+    };
+    tr_exposition_numbers(&e, progress, TR_COUNT(progress));
+    for (int i = 0; i < TR_METRIC_COUNT; i++) {
+        const tr_metric_t *m = &tr_metric_list[i];
+        const tr_exposed_t metric = {m->name, "gauge", m->help, m->scale * p->value[i]};
+        tr_exposition_numbers(&e, &metric, 1);
+    }
 }

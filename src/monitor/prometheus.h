@@ -18,8 +18,6 @@ typedef struct {
 tr_prometheus_t tr_prometheus_new(const char *run, const char *job, const char *host);
 /* Takes what a line of metrics.jsonl has. */
 void tr_prometheus_take(tr_prometheus_t *p, const json_t *line);
-/* Appends NAME="VALUE"; a value may have any character, of which three are escaped. */
-void tr_prometheus_label(tr_str_t *out, const char *name, const char *value);
 void tr_prometheus_compose(const tr_prometheus_t *p, tr_str_t *out);
 
 #endif

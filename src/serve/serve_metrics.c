@@ -1,7 +1,8 @@
 /* Counts what the server does. */
 #include "serve_metrics.h"
 
-#include "monitor/prometheus.h"
+#include "base/exposition.h"
+#include "base/mem.h"
 #include <string.h>
 
 /* Upper ends of the buckets in seconds, powers of two from 1 ms. */
@@ -61,70 +62,47 @@ void tr_serve_metrics_refused(tr_serve_metrics_t *m) {
 
 /* -- the text ---------------------------------------------------------------------------------- */
 
-typedef struct {
-    tr_str_t *out;
-    const char *model, *name;
-} family_t;
-
-static family_t family_begin(tr_str_t *out, const char *model, const char *name, const char *type,
-                             const char *help) {
-    tr_str_printf(out, "# HELP trainer_%s %s\n# TYPE trainer_%s %s\n", name, help, name, type);
-    return (family_t){out, model, name};
-}
-
-/* suffix "_bucket"; label ",le=\"1\"". */
-static void family_sample(const family_t *f, const char *suffix, const char *label, double value) {
-    tr_str_printf(f->out, "trainer_%s%s{", f->name, suffix);
-    tr_prometheus_label(f->out, "model_name", f->model);
-    tr_str_printf(f->out, "%s} %.15g\n", label, value);
-}
-
-static void metrics_number(const tr_serve_metrics_t *m, tr_str_t *out, const char *name,
-                           const char *type, const char *help, double value) {
-    const family_t f = family_begin(out, m->model, name, type, help);
-    family_sample(&f, "", "", value);
-}
-
-static void metrics_histogram(const tr_serve_metrics_t *m, tr_str_t *out, int time) {
-    const tr_histogram_t *h = &m->time[time];
-    const family_t f = family_begin(out, m->model, times[time].name, "histogram", times[time].help);
-    char label[32];
+static void metrics_histogram(const tr_exposition_t *e, const char *name, const char *help,
+                              const tr_histogram_t *h) {
+    const double count = (double)h->below[TR_TIME_BUCKETS];
+    char end[32];
+    tr_exposition_family(e, name, "histogram", help);
     for (int i = 0; i < TR_TIME_BUCKETS; i++) {
-        tr_snprintf(label, sizeof label, ",le=\"%g\"", BUCKET_SEC(i));
-        family_sample(&f, "_bucket", label, (double)h->below[i]);
+        tr_snprintf(end, sizeof end, "%g", BUCKET_SEC(i));
+        tr_exposition_sample(e, name, "_bucket", &(tr_label_t){"le", end}, (double)h->below[i]);
     }
-    family_sample(&f, "_bucket", ",le=\"+Inf\"", (double)h->below[TR_TIME_BUCKETS]);
-    family_sample(&f, "_sum", "", h->sum);
-    family_sample(&f, "_count", "", (double)h->below[TR_TIME_BUCKETS]);
+    tr_exposition_sample(e, name, "_bucket", &(tr_label_t){"le", "+Inf"}, count);
+    tr_exposition_sample(e, name, "_sum", NULL, h->sum);
+    tr_exposition_sample(e, name, "_count", NULL, count);
 }
 
 void tr_serve_metrics_compose(tr_serve_metrics_t *m, const tr_serve_load_t *load, tr_str_t *out) {
-    char label[64];
+    static const char ended[] = "request_success_total";
+    const tr_label_t model = {"model_name", m->model};
+    const tr_exposition_t e = {out, &model, 1};
     pthread_mutex_lock(&m->lock);
-    metrics_number(m, out, "num_requests_running", "gauge", "Requests that have a slot.",
-                   (double)load->running);
-    metrics_number(m, out, "num_requests_waiting", "gauge", "Requests that wait for a slot.",
-                   (double)load->waiting);
-    metrics_number(m, out, "kv_cache_usage_perc", "gauge",
-                   "Share of the caches that holds tokens, 0 to 1.", load->cache_share);
-    metrics_number(m, out, "prompt_tokens_total", "counter",
-                   "Tokens of prompts, counted for each of the n texts.", (double)m->prompt_tokens);
-    metrics_number(m, out, "generation_tokens_total", "counter", "Generated tokens.",
-                   (double)m->generated_tokens);
-    metrics_number(m, out, "predicted_samples_total", "counter", "Samples of /predict.",
-                   (double)m->samples);
-    metrics_number(
-        m, out, "predicted_batches_total", "counter",
-        "Times that samples of /predict were computed, those of several requests together.",
-        (double)m->batches);
-    metrics_number(m, out, "requests_refused_total", "counter",
-                   "Requests that were refused with 429 or 503.", (double)m->refused);
-    const family_t f = family_begin(out, m->model, "request_success_total", "counter",
-                                    "Requests that ended, by reason; predictions end with stop.");
-    for (int i = 0; i < TR_ENDED_COUNT; i++) {
-        tr_snprintf(label, sizeof label, ",finished_reason=\"%s\"", reasons[i]);
-        family_sample(&f, "", label, (double)m->ended[i]);
-    }
-    for (int i = 0; i < TR_TIME_COUNT; i++) metrics_histogram(m, out, i);
+    const tr_exposed_t numbers[] = {
+        {"num_requests_running", "gauge", "Requests that have a slot.", (double)load->running},
+        {"num_requests_waiting", "gauge", "Requests that wait for a slot.", (double)load->waiting},
+        {"kv_cache_usage_perc", "gauge", "Share of the caches that holds tokens, 0 to 1.",
+         load->cache_share},
+        {"prompt_tokens_total", "counter", "Tokens of prompts, counted for each of the n texts.",
+         (double)m->prompt_tokens},
+        {"generation_tokens_total", "counter", "Generated tokens.", (double)m->generated_tokens},
+        {"predicted_samples_total", "counter", "Samples of /predict.", (double)m->samples},
+        {"predicted_batches_total", "counter",
+         "Times that samples of /predict were computed, those of several requests together.",
+         (double)m->batches},
+        {"requests_refused_total", "counter", "Requests that were refused with 429 or 503.",
+         (double)m->refused},
+    };
+    tr_exposition_numbers(&e, numbers, TR_COUNT(numbers));
+    tr_exposition_family(&e, ended, "counter",
+                         "Requests that ended, by reason; predictions end with stop.");
+    for (int i = 0; i < TR_ENDED_COUNT; i++)
+        tr_exposition_sample(&e, ended, "", &(tr_label_t){"finished_reason", reasons[i]},
+                             (double)m->ended[i]);
+    for (int i = 0; i < TR_TIME_COUNT; i++)
+        metrics_histogram(&e, times[i].name, times[i].help, &m->time[i]);
     pthread_mutex_unlock(&m->lock);
 }

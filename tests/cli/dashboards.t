@@ -4,7 +4,7 @@
 cd "$TRAINER_ROOT" || exit 1
 {
     sed -n 's/^METRIC([a-z_0-9]*, *[^,]*, *"\([a-z_0-9]*\)".*/trainer_\1/p' src/monitor/metrics.def
-    sed -n 's/.*prometheus_metric(p, out, "\([a-z_0-9]*\)".*/trainer_\1/p' src/monitor/prometheus.c
+    sed -n 's/^ *{"\([a-z_0-9]*\)", "\(gauge\|counter\)".*/trainer_\1/p' src/monitor/prometheus.c
 } | sort -u >"$TMPDIR/known"
 for file in tools/grafana/trainer.json tools/prometheus/alerts.yml; do
     grep -oE 'trainer_[a-z0-9_]+' $file | sort -u >"$TMPDIR/named"
