@@ -31,7 +31,8 @@ typedef struct {
     double timeout;               /* parallel.timeout, seconds */
     int64_t bucket_first, bucket; /* bytes */
     bool overlap;
-    int windows; /* tr_windows_t */
+    int windows;   /* tr_windows_t */
+    int64_t check; /* steps between comparisons of the replicas; 0: never */
 } tr_parallel_settings_t;
 extern const tr_config_table_t tr_parallel_config; /* parallel.* */
 

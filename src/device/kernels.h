@@ -302,6 +302,8 @@ typedef struct {
  */
 
 /* CHECK_FINITE   in0: x f32, bf16 or f16 (n) -> out0: i32 (1): |= 1 if some element is not finite.
- *                Reads out0. */
+ *                Reads out0.
+ * FINGERPRINT    in0: x i32 (n), any values of 4 bytes -> out0: sum i64 (1): += the fingerprint of
+ *                the bits of x (fingerprint.h), modulo 2^64. Reads out0. The same on every device. */
 
 #endif

@@ -58,7 +58,8 @@ static bool fault_search_take(void *self, const char *text, size_t bytes) {
     *out = starts_fault_of(line);
     json_decref(line);
     search->found = out->session < mine->session && strcmp(out->name, mine->name) == 0 &&
-                    llabs(out->step - mine->step) <= 1 && strcmp(out->node, mine->node) != 0;
+                    (mine->at_any_step || llabs(out->step - mine->step) <= 1) &&
+                    (!mine->node[0] || strcmp(out->node, mine->node) != 0);
     return !search->found;
 }
 

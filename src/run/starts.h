@@ -23,9 +23,11 @@ tr_status_t tr_starts_read(const char *run_dir, tr_starts_t *out);
 typedef struct {
     char name[48], node[64];
     int64_t session, step; /* the start, from 1; the last complete step */
+    bool at_any_step;      /* of the one that is looked for: it need not be at the same step */
 } tr_starts_fault_t;
-/* Whether an earlier start ended by the fault `mine` at the same step on another node, *out. One
- * step more or less is the same: the host may be a step ahead of its GPU. */
+/* Whether an earlier start ended by the fault `mine` at the same step on another node, or where a
+ * node is unknown, *out. One step more or less is the same: the host may be a step ahead of its
+ * GPU. */
 bool tr_starts_had_fault(const char *run_dir, const tr_starts_fault_t *mine,
                          tr_starts_fault_t *out);
 /* Appends one JSON object as a line. Steals `line`. */

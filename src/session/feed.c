@@ -105,7 +105,7 @@ tr_status_t tr_feed_next(tr_feed_t *f, int64_t number, const tr_batch_t *batch,
     if (step) {
         *set->host = *step;
         TR_TRY(feed_copy(f, tr_graph_step(f->s->g), &set->host->step));
-        TR_TRY(feed_copy(f, f->s->stop, &set->host->stop));
+        TR_TRY(feed_copy(f, f->s->asks, &set->host->asks));
     }
     tr_device_trace_end(device, f->stream, begun, &(tr_span_t){.kind = TR_SPAN_COPY});
     TR_TRY(device->ops->event_record(device, set->copied, f->stream));

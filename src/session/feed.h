@@ -18,7 +18,7 @@ enum { TR_FEED_SETS = 3 }; /* at most */
 /* Inputs that accompany every micro-batch of a step. */
 typedef struct {
     tr_step_t step;
-    float stop; /* 1: this rank was asked to stop */
+    float asks; /* TR_ASK_STOP, TR_ASK_SAVE, or their sum */
 } tr_feed_step_t;
 
 /* The number of input sets that the session's graph needs, before its plan. Where ranks have

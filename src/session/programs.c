@@ -177,7 +177,7 @@ static tr_status_t build_training(tr_session_t *s, const char *name, bool adds, 
     TR_TRY(tr_program_begin(s->g, name, TR_TRAIN, out));
     if (!adds) TR_TRY(tr_zero_extra_reductions(s->g));
     TR_TRY(build_model(s, s->order.micro_batch, &r));
-    if (out == &s->last) TR_TRY(sum_into(s, s->stop, TR_SUM_STOP));
+    if (out == &s->last) TR_TRY(sum_into(s, s->asks, TR_SUM_ASKED));
     if (tr_is_none(r.seed))
         TR_TRY(tr_model_loss_seed(s->g, &s->batch, tr_shape_elems(tr_shape_of(s->g, r.loss)),
                                   &r.seed));
@@ -241,7 +241,7 @@ tr_status_t tr_programs_build(tr_session_t *s) {
     if (s->params.training && s->main.precision == TR_PRECISION_FP16)
         TR_TRY(tr_loss_scale(s->g, &s->loss_scale));
     if (s->params.training) {
-        TR_TRY(tr_input(s->g, "stop", TR_F32, &TR_SHAPE(1), &s->stop));
+        TR_TRY(tr_input(s->g, "asks", TR_F32, &TR_SHAPE(1), &s->asks));
         TR_TRY(build_training(s, "last", adds, &s->last));
         TR_TRY(programs_check_moments(s));
         if (adds) TR_TRY(build_training(s, "first", false, &s->first));

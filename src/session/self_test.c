@@ -55,13 +55,13 @@ static tr_status_t self_test_write(tr_session_t *s, tr_tensor_t input, const voi
 static tr_status_t self_test_feed(tr_session_t *s) {
     const tr_step_t step = {.seed = 1, .lr = 1e-3f, .weight_decay_scale = 1};
     const int64_t id[2] = {0, 1};
-    const float weight[2] = {1, 1}, stop = 0;
+    const float weight[2] = {1, 1}, asks = TR_ASK_NOTHING;
     const tr_loss_scale_t scale = {.scale = 1};
     for (int f = 0; f < s->info.field_count; f++) TR_TRY(self_test_write(s, s->field[f], NULL));
     TR_TRY(self_test_write(s, s->batch.sample_id, id));
     TR_TRY(self_test_write(s, s->batch.weight, weight));
     if (!s->params.training) return TR_OK;
-    TR_TRY(self_test_write(s, s->stop, &stop));
+    TR_TRY(self_test_write(s, s->asks, &asks));
     TR_TRY(self_test_write(s, s->loss_scale, &scale)); /* a large one overflows in f16 */
     return self_test_write(s, tr_graph_step(s->g), &step);
 }

@@ -18,7 +18,7 @@
 
 /* Sums in the reduced block after the gradients: over a step, or over an evaluation pass. Terms of
  * the loss are samples, or tokens of a language model. */
-enum { TR_SUM_TERMS, TR_SUM_LOSS, TR_SUM_CORRECT, TR_SUM_TOPK, TR_SUM_STOP, TR_SUM_COUNT };
+enum { TR_SUM_TERMS, TR_SUM_LOSS, TR_SUM_CORRECT, TR_SUM_TOPK, TR_SUM_ASKED, TR_SUM_COUNT };
 
 typedef struct tr_reduce_tree tr_reduce_tree_t; /* src/session/reduce_tree.h */
 typedef struct tr_feed tr_feed_t;               /* src/session/feed.h */
@@ -115,7 +115,7 @@ struct tr_session {
     tr_reduce_tree_t *tree;        /* parallel.reproducible; else NULL */
     tr_tensor_t sums;              /* reduced (TR_SUM_COUNT) */
     tr_tensor_t loss_scale;        /* precision = fp16; otherwise none */
-    tr_tensor_t stop;              /* input (1): 1 if this rank was asked to stop */
+    tr_tensor_t asks;              /* input (1): TR_ASK_STOP, TR_ASK_SAVE, or their sum */
     /* of the eval program; output, loss, correct are kept */
     tr_model_result_t result;
     tr_small_eval_t small[TR_SMALL_EVALS]; /* those with fewer samples than the micro-batch */

@@ -147,7 +147,8 @@ static tr_status_t step_take_outcome(tr_train_step_t *t, int newest, tr_step_out
         .overflowed = from->loss_scale.overflowed > 0,
         .loss_scale = from->loss_scale.scale,
         .overflows = (int64_t)from->loss_scale.skipped,
-        .stop = from->sums[TR_SUM_STOP] > 0};
+        .stop = fmodf(from->sums[TR_SUM_ASKED], TR_ASK_SAVE) > 0,
+        .save = from->sums[TR_SUM_ASKED] >= TR_ASK_SAVE};
     TR_TRY(step_take_times(t, out));
     if (tr_trace_is_on()) {
         tr_device_trace_settle(s->device, t->pending + 1);
@@ -158,7 +159,7 @@ static tr_status_t step_take_outcome(tr_train_step_t *t, int newest, tr_step_out
     return tr_flight_release(t->flight, newest);
 }
 
-tr_status_t tr_train_step_begin(tr_train_step_t *t, int64_t step, double lr, bool stop_wanted,
+tr_status_t tr_train_step_begin(tr_train_step_t *t, int64_t step, double lr, int asks,
                                 bool may_save, tr_step_outcome_t *out) {
     const tr_session_t *s = t->s;
     *out = (tr_step_outcome_t){.step = -1};
@@ -169,7 +170,7 @@ tr_status_t tr_train_step_begin(tr_train_step_t *t, int64_t step, double lr, boo
                                         .step = step,
                                         .lr = (float)lr,
                                         .weight_decay_scale = 1},
-                               .stop = stop_wanted};
+                               .asks = (float)asks};
     /* Only rank 0 knows may_save, so several ranks, whose graphs have to be the same, never do. */
     t->whole =
         !may_save && s->params.size == 1 && s->slot_count == 1 && !s->tree && !s->device->immediate;
@@ -205,9 +206,9 @@ tr_status_t tr_train_step_drain(tr_train_step_t *t, tr_step_outcome_t *out) {
     return t->pending >= 0 ? step_take_outcome(t, 0, out) : TR_OK;
 }
 
-tr_status_t tr_train_step_run(tr_train_step_t *t, int64_t step, double lr, bool stop_wanted,
+tr_status_t tr_train_step_run(tr_train_step_t *t, int64_t step, double lr, int asks,
                               tr_step_outcome_t *out) {
-    TR_TRY(tr_train_step_begin(t, step, lr, stop_wanted, false, out));
+    TR_TRY(tr_train_step_begin(t, step, lr, asks, false, out));
     TR_TRY(tr_train_step_end(t, out));
     return t->pending >= 0 ? tr_train_step_drain(t, out) : TR_OK;
 }

@@ -5,6 +5,9 @@
 #include "session.h"
 
 typedef struct tr_train_step tr_train_step_t;
+/* What a rank asks of all after a step. The numbers are added up with the sums of the step: less
+ * than TR_ASK_SAVE ranks stop, and rank 0 has less than 2^24 / TR_ASK_SAVE slots. */
+enum { TR_ASK_NOTHING, TR_ASK_STOP = 1, TR_ASK_SAVE = 4096 /* only rank 0 */ };
 typedef struct {
     int64_t step; /* counted from 0; -1: no outcome is known */
     double terms; /* of the loss: labelled samples or tokens */
@@ -16,6 +19,7 @@ typedef struct {
     double loss_scale; /* of the next step; 0: no loss scaling */
     int64_t overflows; /* steps of the run that overflowed */
     bool stop;         /* some rank was asked to stop */
+    bool save;         /* rank 0 asked for a checkpoint after this step */
     double stall_sec;  /* waiting for data */
     /* waiting for communication, and all communication; NaN if not measured */
     double exposed_sec, busy_sec;
@@ -39,16 +43,16 @@ tr_status_t tr_train_step_hold(tr_train_step_t *train_step);
  * one rank with one slot. If the previous step
  * is not finite and train.on_nan is `stop`, this one changes nothing. Collective.
  */
-tr_status_t tr_train_step_begin(tr_train_step_t *train_step, int64_t step, double lr,
-                                bool stop_wanted, bool may_save, tr_step_outcome_t *out);
+tr_status_t tr_train_step_begin(tr_train_step_t *train_step, int64_t step, double lr, int asks,
+                                bool may_save, tr_step_outcome_t *out);
 tr_status_t tr_train_step_end(tr_train_step_t *train_step, tr_step_outcome_t *out);
 /* Waits for the last step. out->step is -1 if its outcome was already returned. Not collective. */
 tr_status_t tr_train_step_drain(tr_train_step_t *train_step, tr_step_outcome_t *out);
 /* Between the halves of a step begun with may_save: makes its update wait for `event`. */
 void tr_train_step_update_after(tr_train_step_t *train_step, tr_event_t *event);
 /* _begin, _end and _drain. Collective. */
-tr_status_t tr_train_step_run(tr_train_step_t *train_step, int64_t step, double lr,
-                              bool stop_wanted, tr_step_outcome_t *out);
+tr_status_t tr_train_step_run(tr_train_step_t *train_step, int64_t step, double lr, int asks,
+                              tr_step_outcome_t *out);
 /* Abandons a step that was begun: completes its all-reduces, so that no rank waits in them, without
  * the update. For a run that ends with the outcome of the previous step. Collective. */
 tr_status_t tr_train_step_abandon(tr_train_step_t *train_step);

@@ -68,8 +68,8 @@ tr_status_t tr_trial_run(tr_trial_t *t, int64_t steps, double lr, tr_trial_step_
     if (!t->train_step) TR_TRY(trial_begin(t));
     double since = tr_clock_sec();
     for (int64_t i = 0; i < steps && goes_on; i++) {
-        TR_TRY(tr_train_step_begin(t->train_step, t->step++, lr * trial_factor(t, i, steps), false,
-                                   false, &o));
+        TR_TRY(tr_train_step_begin(t->train_step, t->step++, lr * trial_factor(t, i, steps),
+                                   TR_ASK_NOTHING, false, &o));
         goes_on = trial_pass(each, self, &o, &since);
         TR_TRY(tr_train_step_end(t->train_step, &o));
         goes_on = trial_pass(each, self, &o, &since) && goes_on;

@@ -107,24 +107,32 @@ static void history_append_fault(const loop_t *l, const tr_starts_fault_t *fault
 
 tr_status_t tr_history_fault(loop_t *l, tr_status_t status, bool has_begun) {
     tr_error_t error = *tr_error_last();
+    const bool is_of_replicas = strcmp(error.fault, TR_REPLICAS_FAULT) == 0;
     tr_starts_fault_t mine = {.session = l->start.number, .step = l->state.step}, earlier;
-    if (status != TR_ERR_RETRY || !error.node[0] || !l->run_dir) return status;
+    if (status != TR_ERR_RETRY || !l->run_dir || !(error.node[0] || is_of_replicas)) return status;
     memcpy(mine.name, error.fault, sizeof mine.name);
     memcpy(mine.node, error.node, sizeof mine.node);
     if (error.origin != TR_ORIGIN_PEER) {
-        TR_FAIL(status, "rank %d, after step %lld: %s", l->info->rank, (long long)mine.step,
-                error.message);
+        if (!is_of_replicas)
+            TR_FAIL(status, "rank %d, after step %lld: %s", l->info->rank, (long long)mine.step,
+                    error.message);
         memcpy(error.message, tr_error_last()->message, sizeof error.message);
         history_append_fault(l, &mine);
     }
-    /* Of a step: starts that fail alike on two nodes are a matter of the nodes. */
-    const bool is_of_step = has_begun && strncmp(mine.name, "cuda", 4) == 0;
+    /* Of a step: starts that fail alike on two nodes are a matter of the nodes. Where replicas
+     * differ, the fault may be of any step before. */
+    mine.at_any_step = is_of_replicas;
+    const bool is_of_step = has_begun && (strncmp(mine.name, "cuda", 4) == 0 || is_of_replicas);
     if (is_of_step && tr_starts_had_fault(l->run_dir, &mine, &earlier)) {
         error.code = TR_FAIL(TR_ERR_INTERNAL,
-                             "%s. Node %s had %s at step %lld in session %lld, so that this is no "
-                             "fault of one node: report it as a bug",
-                             error.message, earlier.node, earlier.name, (long long)earlier.step,
-                             (long long)earlier.session);
+                             "%s. %s%s had %s at step %lld in session %lld, so that "
+                             "this is no fault of one node: report it as a bug%s",
+                             error.message, earlier.node[0] ? "Node " : "The run", earlier.node,
+                             earlier.name, (long long)earlier.step, (long long)earlier.session,
+                             is_of_replicas ? ". Nodes with processors or libraries of different "
+                                              "kinds may also compute different bits: then set "
+                                              "parallel.check = 0"
+                                            : "");
         memcpy(error.message, tr_error_last()->message, sizeof error.message);
         error.node[0] = '\0';
     }

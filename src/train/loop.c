@@ -25,11 +25,32 @@ static bool loop_valid_due(loop_t *l, int64_t step) {
                                              (step == l->s->total_steps && l->valid.steps > 0));
 }
 
-/* Call once after each step, counted from 1. */
+/* Call once for each step, counted from 1. */
 static bool loop_save_due(loop_t *l, int64_t step) {
     const bool is_asked = tr_loop_is_root(l) && tr_signals_take_save();
     l->saving.hurries = l->saving.hurries || is_asked;
     return tr_interval_is_due(&l->saving.every, step) || is_asked;
+}
+
+/* Several ranks compare their replicas before a checkpoint, so that rank 0 says before a step, which
+ * carries this to all, that it will save one after it. */
+static bool loop_asks_to_save(loop_t *l, int64_t step) {
+    loop_saving_t *saving = &l->saving;
+    if (!tr_loop_is_root(l) || l->info->size == 1) return false;
+    const bool is_answered = saving->asked_step <= l->state.step,
+               is_late = is_answered && tr_loop_state_save_pending(&l->state) &&
+                         !tr_checkpointer_busy(saving->checkpointer);
+    if (!loop_save_due(l, step) && !is_late) return false;
+    saving->asked_step = step;
+    return true;
+}
+
+/* Whether a checkpoint of this step is due. Several ranks know it alike. */
+static bool loop_saves(loop_t *l) {
+    if (loop_is_last(l)) return true;
+    if (l->info->size > 1) return l->is_save_asked;
+    return (l->is_between ? l->saving.is_due : loop_save_due(l, l->state.step)) ||
+           tr_loop_state_save_pending(&l->state);
 }
 
 static tr_status_t loop_summarize(loop_t *l, const char *status) {
@@ -78,6 +99,7 @@ static tr_status_t loop_stopped(loop_t *l) {
 
 static tr_status_t loop_save(loop_t *l, bool is_best) {
     const double start = tr_clock_sec();
+    TR_TRY(tr_loop_compare(l));
     TR_TRY(is_best ? tr_loop_save_best(l) : tr_loop_save(l, loop_is_last(l)));
     if (!loop_is_last(l)) l->metrics.save_sec += tr_clock_sec() - start;
     return TR_OK;
@@ -106,18 +128,18 @@ static tr_status_t loop_validate(loop_t *l, bool *out_is_best) {
 /* What follows a step: its checkpoint, its validation, the line of its epoch. The checkpoint is
  * saved before the validation, which may take long and only adds a link. */
 static tr_status_t loop_after_step(loop_t *l) {
-    const bool is_due = loop_is_last(l) ||
-                        (l->is_between ? l->saving.is_due : loop_save_due(l, l->state.step)),
-               is_validated = l->state.valid_pending;
+    const int64_t check = l->s->parallel.check;
     bool is_best = false;
     if (tr_loop_is_root(l)) TR_TRY(tr_loop_note_written(l));
+    const bool saves = loop_saves(l), is_validated = l->state.valid_pending;
+    if (check > 0 && l->state.step % check == 0) TR_TRY(tr_loop_compare(l));
     if (is_validated) {
-        if (is_due || tr_loop_state_save_pending(&l->state)) TR_TRY(loop_save(l, false));
+        if (saves) TR_TRY(loop_save(l, false));
         TR_TRY(loop_validate(l, &is_best));
         if (l->state.valid_pending) return loop_stopped(l);
     }
     if (loop_ends_epoch(l)) tr_metrics_epoch(&l->metrics, l->state.step);
-    if ((is_due && !is_validated) || tr_loop_state_save_pending(&l->state))
+    if (saves && (!is_validated || tr_loop_state_save_pending(&l->state)))
         TR_TRY(loop_save(l, false));
     return is_best && l->saving.settings.best ? loop_save(l, true) : TR_OK;
 }
@@ -140,6 +162,7 @@ static tr_status_t loop_step_done(loop_t *l, const tr_step_outcome_t *o) {
     tr_loop_state_step_done(&l->state, loop_valid_due(l, step + 1));
     TR_TRY(loop_profile(l, tr_profiler_after, step + 1));
     l->stop = l->stop || o->stop;
+    l->is_save_asked = o->save;
     return TR_OK;
 }
 
@@ -149,16 +172,18 @@ static tr_status_t loop_step(loop_t *l, int64_t step, bool *out_stopped) {
     tr_step_outcome_t o;
     /* Whether a checkpoint of the pending step may be taken between the halves of this one. It is
      * decided before this one begins, because its update then has to wait. */
-    bool may_save = false;
+    bool may_save = l->info->size > 1;
+    int asks = tr_signals_pending() != 0 ? TR_ASK_STOP : TR_ASK_NOTHING;
     if (tr_loop_is_root(l)) TR_TRY(tr_loop_save_in_haste(l));
-    if (step > l->state.step && tr_loop_is_root(l)) {
+    if (loop_asks_to_save(l, step + 1)) asks |= TR_ASK_SAVE;
+    if (step > l->state.step && l->info->size == 1) {
         l->saving.is_due = loop_save_due(l, l->state.step + 1);
         may_save = l->saving.is_due || tr_loop_state_save_pending(&l->state);
     }
     TR_TRY(loop_profile(l, tr_profiler_before, step + 1));
     tr_watchdog_phase(l->world, TR_PHASE_STEP, step + 1);
-    TR_TRY(tr_train_step_begin(l->train_step, step, tr_schedule_lr(l->schedule, step),
-                               tr_signals_pending() != 0, may_save, &o));
+    TR_TRY(tr_train_step_begin(l->train_step, step, tr_schedule_lr(l->schedule, step), asks,
+                               may_save, &o));
     if (o.step >= 0) {
         TR_TRY(loop_step_done(l, &o));
         l->is_between = true;
@@ -240,6 +265,7 @@ tr_status_t tr_train(const tr_config_t *config, tr_world_t *world,
                 .world = world,
                 .info = tr_world_info(world),
                 .state = tr_loop_state_new(),
+                .compared_step = -1,
                 .origin.order = {.micro_batch = -1, .block = -1, .shuffle = -1},
                 .start.entered_sec = tr_clock_since_exec_sec()};
     tr_signals_install();
@@ -251,6 +277,7 @@ tr_status_t tr_train(const tr_config_t *config, tr_world_t *world,
     const tr_error_t error = *tr_error_last(); /* of the run: it remains the last one recorded */
     const bool is_alone = l.info->size > 1 && error.fault[0] && error.origin == TR_ORIGIN_OPEN;
     const bool is_good = status == TR_OK || (status == TR_ERR_RETRY && !is_alone);
+    const bool has_failed = !is_good || (status != TR_OK && error.fault[0]);
     if (status != TR_OK && l.run && tr_run_check_there(l.run) != TR_OK) loop_forget_folder(&l);
     /* While rank 0 writes its last files to a slow disk, the others wait. */
     tr_watchdog_phase(world, tr_loop_is_root(&l) ? TR_PHASE_CHECKPOINT : TR_PHASE_END,
@@ -258,7 +285,7 @@ tr_status_t tr_train(const tr_config_t *config, tr_world_t *world,
     if (tr_loop_is_root(&l) && is_good) tr_verdict_write((int)status, error.message, error.node);
     if (tr_loop_is_root(&l)) tr_history_end(&l, status);
     tr_signals_restore();
-    if (!is_good) {
+    if (has_failed) {
         tr_loop_finish_writing(&l);
         if (l.metrics.run && loop_summarize(&l, "failed") != TR_OK)
             TR_WARN("%s", tr_error_last()->message);

@@ -10,6 +10,7 @@
 #include "monitor/server.h"
 #include "profile/profiler.h"
 #include "session/eval.h"
+#include "session/replicas.h"
 #include "session/settings.h"
 #include "session/step.h"
 #include "trainer/train.h"
@@ -32,7 +33,9 @@ typedef struct {
 typedef struct {
     tr_checkpoint_settings_t settings;
     tr_interval_t every;
-    bool is_due;  /* after the step whose outcome is read between the halves of the next */
+    bool is_due; /* after the step whose outcome is read between the halves of the next; one rank */
+    int64_t
+        asked_step; /* the last after which all ranks were asked for a checkpoint; several ranks */
     bool hurries; /* a checkpoint that CONT asked for is due or being written */
     tr_snapshot_t *snapshot;
     tr_checkpointer_t *checkpointer;
@@ -73,6 +76,7 @@ typedef struct {
     tr_collectives_t *collectives;
     tr_loader_t *loader;
     tr_train_step_t *train_step;
+    tr_replicas_t *replicas; /* NULL: one rank, or never compared */
     tr_schedule_t *schedule;
     tr_metrics_t metrics;
     loop_origin_t origin;
@@ -81,7 +85,9 @@ typedef struct {
 
     tr_loop_state_t state;
     tr_interval_t valid;
+    int64_t compared_step; /* the last after which the replicas were compared; -1: none */
     bool stop;           /* some rank was asked to stop */
+    bool is_save_asked;  /* rank 0 saves a checkpoint of this step; several ranks */
     bool is_between;     /* between the halves of a step */
     bool valid_diverged; /* the loss of the last validation is not finite */
     int64_t skipped;     /* updates skipped by on_nan = skip */
@@ -135,7 +141,10 @@ bool tr_loop_test_selects(const loop_t *l);
  * Collective. */
 tr_status_t tr_loop_test(loop_t *l, tr_eval_outcome_t *out);
 
-/* loop_save.c. Except for the last two, only rank 0 does anything. */
+/* loop_save.c. Except for tr_loop_compare and the last two, only rank 0 does anything. */
+/* Before a checkpoint and every parallel.check steps: compares the replicas of several ranks, once a
+ * step. A difference ends the run (tr_replicas_compare). Collective. */
+tr_status_t tr_loop_compare(loop_t *l);
 /* Writes the state.json of the current step to saving.state_text. */
 tr_status_t tr_loop_describe_state(loop_t *l);
 /* When the writer is idle: takes note of how the last checkpoint ended, and warns of a failure. An

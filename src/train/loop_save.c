@@ -40,6 +40,16 @@ void tr_loop_watch_time(const loop_t *l) {
                                                         l->metrics.smooth_sec));
 }
 
+tr_status_t tr_loop_compare(loop_t *l) {
+    if (!l->replicas || l->compared_step == l->state.step) return TR_OK;
+    l->compared_step = l->state.step;
+    const tr_status_t status = tr_replicas_compare(l->replicas, l->state.step);
+    if (status == TR_OK) return TR_OK;
+    const tr_error_t error = *tr_error_last();
+    if (l->is_between && tr_train_step_abandon(l->train_step) != TR_OK) tr_error_clear();
+    return tr_error_set(&error);
+}
+
 tr_status_t tr_loop_describe_state(loop_t *l) {
     tr_error_clear();
     json_t *state = tr_state_json(l->s, l->state.step);
@@ -111,7 +121,8 @@ static void loop_wait_for_writer(loop_t *l) {
 
 tr_status_t tr_loop_save_in_haste(loop_t *l) {
     tr_signals_settle();
-    if (!l->saving.hurries || l->saving.has_content) return TR_OK;
+    if (!l->saving.hurries || l->saving.has_content || l->saving.asked_step > l->state.step)
+        return TR_OK;
     if (tr_loop_state_is_writing(&l->state)) loop_wait_for_writer(l);
     TR_TRY(tr_loop_note_written(l));
     if (tr_loop_state_save_pending(&l->state)) return TR_OK; /* it is saved after the next step */
@@ -161,6 +172,7 @@ tr_status_t tr_loop_save_best(loop_t *l) {
 }
 
 tr_status_t tr_loop_save_first(loop_t *l) {
+    TR_TRY(tr_loop_compare(l));
     TR_TRY(tr_loop_save(l, true));
     tr_watchdog_phase(l->world, TR_PHASE_CHECKPOINT, l->state.step);
     if (tr_loop_is_root(l)) loop_wait_for_writer(l);
@@ -191,6 +203,7 @@ static tr_status_t loop_save_patiently(loop_t *l) {
 }
 
 tr_status_t tr_loop_save_last(loop_t *l) {
+    TR_TRY(tr_loop_compare(l));
     TR_TRY(tr_loop_save(l, true));
     tr_watchdog_phase(l->world, TR_PHASE_CHECKPOINT, l->state.step);
     return tr_world_agree(l->world, tr_loop_is_root(l) ? loop_save_patiently(l) : TR_OK);

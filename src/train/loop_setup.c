@@ -257,6 +257,8 @@ tr_status_t tr_loop_set_up(loop_t *l) {
     TR_TRY(tr_world_agree(l->world, is_root ? loop_open_checkpointer(l) : TR_OK));
     TR_TRY(tr_session_loader(s, TR_SPLIT_TRAIN, false, l->state.step, &l->loader));
     TR_TRY(tr_train_step_create(s, l->collectives, l->loader, &l->train_step));
+    if (l->info->size > 1 && s->parallel.check > 0)
+        TR_TRY(tr_world_agree(l->world, tr_replicas_create(s, &l->replicas)));
     TR_TRY(tr_world_agree(l->world, is_root ? loop_begin_run(l) : TR_OK));
     TR_TRY(tr_loop_open_verdict(l, true));
     if (is_root && l->state.step < s->total_steps) tr_verdict_reserve();
@@ -285,6 +287,7 @@ void tr_loop_tear_down(loop_t *l) {
      * for it */
     if (l->collectives) tr_graph_drop_captures(l->s->g);
     if (l->collectives) tr_world_collectives_close(l->world, &l->collectives);
+    tr_replicas_destroy(&l->replicas);
     tr_train_step_destroy(&l->train_step);
     tr_loader_destroy(&l->loader);
     tr_checkpointer_destroy(&l->saving.checkpointer);

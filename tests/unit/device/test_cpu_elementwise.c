@@ -102,6 +102,36 @@ static void test_check_finite(void **state) {
     }
 }
 
+static uint64_t fingerprint(const float *x, int64_t n) {
+    int64_t sum = 0;
+    const tr_view_t bits = {(void *)x, TR_I32, TR_SHAPE(n)};
+    RUN(FINGERPRINT, NULL, VIEWS(bits), VIEWS(I64(&sum, 1)));
+    return (uint64_t)sum;
+}
+
+/* The first two numbers of SplitMix64 seeded with 0; any bit of any place; added to what is there. */
+static void test_fingerprint(void **state) {
+    const float zeros[2] = {0, 0};
+    assert_true(fingerprint(zeros, 1) == 0xe220a8397b1dcdafu);
+    assert_true(fingerprint(zeros, 2) == 0xe220a8397b1dcdafu + 0x6e789e6aa1b965f4u);
+    for (int s = 0; s < SIZES; s++) {
+        const int64_t n = sizes[s];
+        float *x = kt_normal(n, 1, 0, 1);
+        const uint64_t whole = fingerprint(x, n);
+        int64_t twice = (int64_t)whole;
+        const tr_view_t bits = {x, TR_I32, TR_SHAPE(n)};
+        RUN(FINGERPRINT, NULL, VIEWS(bits), VIEWS(I64(&twice, 1)));
+        assert_true((uint64_t)twice == 2 * whole);
+        for (int bit = 0; bit < 32; bit++) {
+            uint32_t *at = (uint32_t *)x + (n - 1) * (bit % 3) / 2;
+            *at ^= 1u << bit;
+            assert_true(fingerprint(x, n) != whole);
+            *at ^= 1u << bit;
+        }
+        free(x);
+    }
+}
+
 /* Converts `n` stored values and compares with what they mean. */
 static void check_cast(tr_dtype_t dtype, const void *stored, const double *meant, int64_t n) {
     float *y = kt_zeros(n);
@@ -227,11 +257,17 @@ static void test_cast_normalize(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_copy),         cmocka_unit_test(test_accumulate),
-        cmocka_unit_test(test_add),          cmocka_unit_test(test_scale),
-        cmocka_unit_test(test_check_finite), cmocka_unit_test(test_cast_types),
-        cmocka_unit_test(test_cast_half),    cmocka_unit_test(test_cast_normalize),
-        cmocka_unit_test(test_cast_to_bf16), cmocka_unit_test(test_cast_to_f16),
+        cmocka_unit_test(test_copy),
+        cmocka_unit_test(test_accumulate),
+        cmocka_unit_test(test_add),
+        cmocka_unit_test(test_scale),
+        cmocka_unit_test(test_check_finite),
+        cmocka_unit_test(test_cast_types),
+        cmocka_unit_test(test_fingerprint),
+        cmocka_unit_test(test_cast_half),
+        cmocka_unit_test(test_cast_normalize),
+        cmocka_unit_test(test_cast_to_bf16),
+        cmocka_unit_test(test_cast_to_f16),
     };
     return cmocka_run_group_tests(tests, kt_setup, kt_teardown);
 }

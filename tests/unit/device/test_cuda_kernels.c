@@ -470,6 +470,7 @@ static void test_moves(void **state) {
                         {G(TOKEN_LIMIT + 1, c), G(9, c)},
                         0});
         check(&(case_t){"CHECK_FINITE", TR_K_CHECK_FINITE, NULL, 1, 1, {N(5 * c)}, {TOKEN(1)}, 0});
+        check(&(case_t){"FINGERPRINT", TR_K_FINGERPRINT, NULL, 1, 1, {TOKEN(997 * c)}, {ID(1)}, 0});
     }
 }
 

@@ -145,16 +145,18 @@ static void outcomes_come_in_turn(void **state) {
     tr_step_outcome_t a, b;
     double last = 0;
     for (int64_t step = 0; step < 6; step++) {
-        const bool stop = step == 3;
-        OK(tr_train_step_begin(now.train_step, step, 0.01, stop, false, &a));
+        const int asks = step == 3 ? TR_ASK_STOP : step == 4 ? TR_ASK_SAVE : TR_ASK_NOTHING;
+        OK(tr_train_step_begin(now.train_step, step, 0.01, asks, false, &a));
         assert_int_equal(a.step, -1);
         OK(tr_train_step_end(now.train_step, &a));
         assert_int_equal(a.step, step);
+        assert_true(a.stop == (step == 3) && a.save == (step == 4));
         OK(tr_train_step_drain(now.train_step, &b));
         assert_int_equal(b.step, -1);
-        OK(tr_train_step_begin(later.train_step, step, 0.01, stop, false, &b));
+        OK(tr_train_step_begin(later.train_step, step, 0.01, asks, false, &b));
         assert_int_equal(b.step, step - 1);
-        assert_true(step == 0 || (b.loss == last && b.stop == (step == 4)));
+        assert_true(step == 0 ||
+                    (b.loss == last && b.stop == (step == 4) && b.save == (step == 5)));
         OK(tr_train_step_end(later.train_step, &b));
         last = a.loss;
     }

@@ -1,6 +1,7 @@
 /* Copies, sums and scaling: kernels limited by memory bandwidth. */
 #include "device/cpu/cpu_int.h"
 #include "device/cpu/cpu_types.h"
+#include "device/fingerprint.h"
 #include <string.h>
 
 /* Runs `body` for each i in [0, n), with the type as the constant `t`. */
@@ -117,5 +118,15 @@ CPU_KERNEL(check_finite) {
     uint32_t any = 0;
     CPU_BY_TYPE(call->in[0].dtype, t, any = any_not_finite(device, x, n, t));
     *(int32_t *)call->out[0].data |= (int32_t)any;
+    return TR_OK;
+}
+
+CPU_KERNEL(fingerprint) {
+    const int64_t n = tr_shape_elems(&call->in[0].shape);
+    const uint32_t *x = call->in[0].data;
+    uint64_t sum = 0;
+#pragma omp parallel for num_threads(cpu_threads(device, n)) schedule(static) reduction(+ : sum)
+    for (int64_t i = 0; i < n; i++) sum += tr_fingerprint_of(x[i], i);
+    *(uint64_t *)call->out[0].data += sum;
     return TR_OK;
 }

@@ -1,5 +1,6 @@
 /* The update: sums over all elements, the gradient's norm, optimizers, averages. */
 #include "cuda_types.cuh"
+#include "device/fingerprint.h"
 #include "device/loss_scale.h"
 
 enum { THREADS = 256, PACK = 4, SUM_BLOCKS = 1024, SUM_ELEMS = THREADS * 16 };
@@ -72,6 +73,23 @@ CUDA_KERNEL(check_finite) {
     CUDA_BY_TYPE(call->in[0].dtype, T,
                  CUDA_LAUNCH((check_finite_kernel<T>), blocks, THREADS, stream,
                              (const T *)call->in[0].data, n, (int32_t *)call->out[0].data));
+    return TR_OK;
+}
+
+/* Blocks add their sums in any order: modulo 2^64 it does not matter. */
+static __global__ void __launch_bounds__(THREADS)
+    fingerprint_kernel(const uint32_t *x, int64_t n, unsigned long long *out) {
+    unsigned long long sum = 0;
+    for (int64_t i = global_thread(); i < n; i += global_threads())
+        sum += tr_fingerprint_of(x[i], i);
+    sum = block_sum<THREADS>(sum);
+    if (threadIdx.x == 0) atomicAdd(out, sum);
+}
+
+CUDA_KERNEL(fingerprint) {
+    const int64_t n = tr_shape_elems(&call->in[0].shape);
+    CUDA_LAUNCH(fingerprint_kernel, sum_blocks(n), THREADS, stream,
+                (const uint32_t *)call->in[0].data, n, (unsigned long long *)call->out[0].data);
     return TR_OK;
 }
 
