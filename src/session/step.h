@@ -5,9 +5,9 @@
 #include "session.h"
 
 typedef struct tr_train_step tr_train_step_t;
-/* What a rank asks of all after a step. The numbers are added up with the sums of the step: less
- * than TR_ASK_SAVE ranks stop, and rank 0 has less than 2^24 / TR_ASK_SAVE slots. */
-enum { TR_ASK_NOTHING, TR_ASK_STOP = 1, TR_ASK_SAVE = 4096 /* only rank 0 */ };
+/* What a rank asks of all after a step. The numbers are added up with the sums of the step, with
+ * parallel.reproducible once for each slot: fewer than TR_ASK_SAVE slots stop. */
+enum { TR_ASK_NOTHING, TR_ASK_STOP = 1, TR_ASK_SAVE = 1 << 20 /* only rank 0 */ };
 typedef struct {
     int64_t step; /* counted from 0; -1: no outcome is known */
     double terms; /* of the loss: labelled samples or tokens */
