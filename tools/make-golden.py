@@ -52,6 +52,12 @@ MODELS = {
                   settings={"model.loss": "huber", "model.huber_delta": "0.7"}),
     "multihot": dict(layers="linear 6, silu, linear 4", sample=(5,), batch=8, classes=0, targets=4, y="multihot",
                      settings={"model.loss": "binary_cross_entropy"}),
+    "unet": dict(layers="conv 4 3 pad=same, leakyrelu 0.1, save a, maxpool 2\n"
+                        "conv 6 3 pad=same, relu, save b, maxpool 2x1, conv 8 3 pad=same bias=no, batchnorm, relu\n"
+                        "convtranspose 6 3x1 stride=2x1 pad=1x0 outpad=1x0, add b, relu\n"
+                        "upsample 2 mode=linear, concat a, conv 5 3 pad=same, relu, convtranspose 3 2 stride=2, relu\n"
+                        "upsample 2x1, avgpool 4, flatten, linear 3",
+                 sample=(8, 6, 2), batch=5, classes=3),
     "weights": dict(layers="linear 6, tanh, linear 3", sample=(5,), batch=8, classes=3, settings={"model.class_weights": "0.5, 2, 1.25"}),
 }
 

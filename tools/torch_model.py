@@ -85,7 +85,7 @@ class Layers(nn.Module):
 
     def __init__(self, layers, x):
         super().__init__()
-        self.order, counts = [], {}
+        self.order, self.taps, counts = [], {}, {}
         for layer in self.unrolled(layers):
             x = self.append(layer, counts, x)
 
@@ -101,7 +101,7 @@ class Layers(nn.Module):
         name, _, options, _ = layer
         counts[name] = counts.get(name, 0) + 1
         label = options.get("name", f"{name}{counts[name]}")
-        module = make_layer(layer, x)
+        module = make_layer(layer, x, self.taps)
         self.add_module(label, module)
         self.order.append(label)
         with torch.no_grad():
@@ -124,6 +124,29 @@ class Residual(Layers):
     def forward(self, x):
         shortcut = self.shortcut(x) if "shortcut" in self._modules else x
         return super().forward(x) + shortcut
+
+
+class Save(nn.Module):
+    """save TAP: keeps its input in `taps`, which the layers of a list share. No layer behind it may work in place."""
+
+    def __init__(self, taps, name):
+        super().__init__()
+        self.taps, self.name = taps, name
+
+    def forward(self, x):
+        self.taps[self.name] = x
+        return x
+
+
+class Join(nn.Module):
+    """concat TAP, add TAP"""
+
+    def __init__(self, taps, name, join):
+        super().__init__()
+        self.taps, self.name, self.join = taps, name, join
+
+    def forward(self, x):
+        return self.join(x, self.taps[self.name])
 
 
 class Flatten(nn.Module):
@@ -156,6 +179,10 @@ def make_window(name, words, options, x):
     kernel = sizes(words[-1])
     kernel = kernel * spatial if len(kernel) == 1 else kernel
     pad = padding(options.get("pad", "valid"), kernel)
+    if name == "convtranspose":
+        return (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)[spatial - 1](
+            x.shape[1], int(words[0]), kernel, sizes(options.get("stride", "1")), pad, sizes(options.get("outpad", "0")),
+            bias=options.get("bias", "yes") == "yes")
     if name == "conv":
         return (nn.Conv1d, nn.Conv2d, nn.Conv3d)[spatial - 1](
             x.shape[1], int(words[0]), kernel, sizes(options.get("stride", "1")), pad, sizes(options.get("dilation", "1")),
@@ -166,9 +193,17 @@ def make_window(name, words, options, x):
     return (nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d)[spatial - 1](kernel, stride, pad, count_include_pad=False)
 
 
-def make_layer(layer, x):
+def make_upsample(words, options, spatial):
+    mode = options.get("mode", "nearest")
+    if mode == "linear":
+        mode = ("linear", "bilinear", "trilinear")[spatial - 1]
+    factor = sizes(words[0])
+    return nn.Upsample(scale_factor=factor * spatial if len(factor) == 1 else factor, mode=mode)
+
+
+def make_layer(layer, x, taps):
     name, words, options, blocks = layer
-    if name in ("conv", "maxpool", "avgpool"):
+    if name in ("conv", "convtranspose", "maxpool", "avgpool"):
         return make_window(name, words, options, x)
     if name == "batchnorm":
         cls = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}[x.dim()]
@@ -179,7 +214,12 @@ def make_layer(layer, x):
     simple = {
         "linear": lambda: nn.Linear(x.shape[1], int(words[0]), options.get("bias", "yes") == "yes"),
         "layernorm": lambda: (nn.LayerNorm if x.dim() == 2 else ChannelNorm)(x.shape[1], float(options.get("eps", 1e-5))),
-        "relu": lambda: nn.ReLU(inplace=True),
+        "relu": lambda: nn.ReLU(inplace=not taps),
+        "leakyrelu": lambda: nn.LeakyReLU(float(words[0]) if words else 0.01),
+        "upsample": lambda: make_upsample(words, options, x.dim() - 2),
+        "save": lambda: Save(taps, words[0]),
+        "concat": lambda: Join(taps, words[0], lambda a, b: torch.cat((a, b), 1)),
+        "add": lambda: Join(taps, words[0], torch.add),
         "gelu": nn.GELU,
         "silu": nn.SiLU,
         "sigmoid": nn.Sigmoid,

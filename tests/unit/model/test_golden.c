@@ -266,7 +266,8 @@ static void check(const char *name) {
 #define MODELS                                                                                     \
     MODEL(mlp)                                                                                     \
     MODEL(conv)                                                                                    \
-    MODEL(residual) MODEL(layernorm) MODEL(volumes) MODEL(huber) MODEL(multihot) MODEL(weights)
+    MODEL(residual)                                                                                \
+    MODEL(layernorm) MODEL(volumes) MODEL(unet) MODEL(huber) MODEL(multihot) MODEL(weights)
 #define MODEL(name)                                                                                \
     static void name##_equals_pytorch(void **state) {                                              \
         check(#name);                                                                              \
