@@ -136,6 +136,26 @@ static void test_rewind_looks_behind_odd_lines(void **state) {
     tr_run_close(&run);
 }
 
+/* What stands before the lines of the step is not read: the first line here is longer than any that a
+ * reader takes. */
+static void test_rewind_reads_the_end_only(void **state) {
+    static char longest[1 << 21];
+    struct stat info;
+    (void)state;
+    tr_run_t *run = open_run("long");
+    tr_run_close(&run);
+    FILE *file = fopen(in_base("long/metrics.jsonl"), "a");
+    assert_non_null(file);
+    memset(longest, 'x', sizeof longest - 1);
+    fprintf(file, "%s\n{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n", longest);
+    fclose(file);
+    run = open_run("long");
+    OK(tr_run_metrics_rewind(run, 2, true));
+    tr_run_close(&run);
+    assert_int_equal(stat(in_base("long/metrics.jsonl"), &info), 0);
+    assert_int_equal(info.st_size, sizeof longest + 2 * strlen("{\"step\":1}\n"));
+}
+
 /* A process that was killed leaves half a line; a line in the middle that cannot be read costs only
  * itself. */
 static void test_a_torn_line_is_cut_at_open(void **state) {
@@ -315,6 +335,7 @@ int main(void) {
         cmocka_unit_test(test_metrics_refuse_what_is_no_object),
         cmocka_unit_test(test_rewind_drops_later_steps),
         cmocka_unit_test(test_rewind_looks_behind_odd_lines),
+        cmocka_unit_test(test_rewind_reads_the_end_only),
         cmocka_unit_test(test_a_torn_line_is_cut_at_open),
         cmocka_unit_test(test_one_run_at_a_time),
         cmocka_unit_test(test_waits_for_the_lock),
