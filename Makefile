@@ -8,7 +8,7 @@
 #   make help            this page
 #   make info            what was found, where, in which version
 #   make lint            floors and names                                       make format        what you changed, by clang-format
-#   make reference       the pages of docs/ that the program itself writes: config, layers, commands
+#   make reference       the pages of docs/ that the program itself writes: config, layers, commands, records
 #   make install         PREFIX (default /usr/local), LIBDIR, DESTDIR                   make uninstall
 #   make labs            the lab pages of docs/labs, with points                make dist         a tarball of the last commit
 #   make configure NAME=VALUE ...   keeps settings in config.mk; an empty value forgets one

@@ -20,6 +20,10 @@ json_t *tr_json_finite(double value) {
     return isfinite(value) ? json_real(value) : json_null();
 }
 
+json_t *tr_json_measured(double value) {
+    return tr_json_finite(isfinite(value) ? tr_round_digits(value, 6) : value);
+}
+
 /* Fewest digits for one real number of `length` characters; returns the new length. */
 static size_t shorten_number(const char *number, size_t length, char out[TEXT_BYTES]) {
     char text[TEXT_BYTES];

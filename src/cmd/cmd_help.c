@@ -1,5 +1,6 @@
 /* Help. All of it is generated from the tables and registries, so that it is always current. */
 #include "cmd.h"
+#include "base/record_fields.h"
 #include "data/data.h"
 #include "device/device.h"
 #include "base/mem.h"
@@ -131,6 +132,21 @@ static void help_print_common_fields(void) {
     help_print_fields("  attributes that every layer accepts, as name=value\n", fields, count);
 }
 
+/* The fields of every record. */
+static void help_print_records(void) {
+    for (int kind = 0; kind < TR_RECORD_COUNT; kind++) {
+        printf("%s%s\n\n", kind ? "\n" : "", tr_record_titles[kind]);
+        for (int i = 0; i < TR_RECORD_FIELD_COUNT; i++) {
+            const struct tr_record_field_info *field = &tr_record_fields[i];
+            const char *unit = tr_units[field->unit].text, *when = tr_when_texts[field->when];
+            if ((int)field->record != kind) continue;
+            printf("  %s: %s%s%s%s%s\n", field->key, tr_value_types[field->type], *unit ? ", " : "",
+                   unit, *when ? "; " : "", when);
+            help_print_wrapped(field->help, 0, 6, help_width());
+        }
+    }
+}
+
 static tr_status_t help_print_overview(void) {
     const tr_config_table_t *const *tables;
     size_t count;
@@ -160,7 +176,8 @@ static tr_status_t help_print_overview(void) {
     }
     printf("\n  trainer help keys         all keys\n  trainer help LIST         one of:");
     for (size_t i = 1; i < TR_COUNT(lists); i++) printf(" %s", lists[i].topic);
-    printf("\n");
+    printf("\n  trainer help records      the fields of metrics.jsonl, summary.json, "
+           "sessions.jsonl\n");
     return TR_OK;
 }
 
@@ -238,6 +255,10 @@ tr_status_t cmd_help_print(const char *name) {
     entry_t entry;
     bool is_found = command != NULL, is_section = false;
     if (!*name) return help_print_overview();
+    if (strcmp(name, "records") == 0) {
+        help_print_records();
+        return TR_OK;
+    }
     TR_TRY(tr_all_tables(&tables, &count));
     for (size_t i = 0; i < count; i++) is_section |= strcmp(tables[i]->section, name) == 0;
     if (command) cmd_help_command(command);
@@ -283,8 +304,9 @@ const cmd_command_t cmd_help = {
     .runs = CMD_ON_FIRST,
     .summary = "Explains a command, a key, a section, or a list such as layers.",
     .help = "NAME is a command (info), a key (data.batch_size), a section (data), `keys` for all "
-            "keys, a list (layers, models, optimizers, schedules, datasets, devices) or an entry "
-            "of a list (conv). Without NAME it prints the overview.",
+            "keys, `records` for the fields of the records of a run, a list (layers, models, "
+            "optimizers, schedules, datasets, devices) or an entry of a list (conv). Without NAME "
+            "it prints the overview.",
     CMD_ARGUMENTS(help_options_t),
     .run = help_run,
 };

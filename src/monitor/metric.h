@@ -1,19 +1,18 @@
-/* The metrics of a run, listed once for all writers. */
+/* The metrics of a run: fields of metrics.jsonl that Prometheus and TensorBoard show. */
 #ifndef TR_MONITOR_METRIC_H
 #define TR_MONITOR_METRIC_H
 
+#include "base/record_fields.h"
+
 typedef struct {
-    const char *key;  /* in metrics.jsonl */
-    double scale;     /* to base units */
-    const char *name; /* Prometheus: trainer_<name> */
+    tr_record_field_t field;
+    const char *name; /* Prometheus: trainer_<name>, in base units */
     const char *tag;  /* TensorBoard */
-    const char *help;
 } tr_metric_t;
 
 enum {
-#define METRIC(key, scale, name, tag, help) TR_METRIC_##key,
-#include "metrics.def"
-#undef METRIC
+#define METRIC(record, key, type, unit, when, name, tag, help) TR_METRIC_##key,
+#include "base/record_fields.def"
     TR_METRIC_COUNT
 };
 extern const tr_metric_t tr_metric_list[TR_METRIC_COUNT];

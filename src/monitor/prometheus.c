@@ -19,7 +19,7 @@ static void prometheus_take_number(const json_t *line, const char *key, double *
 
 void tr_prometheus_take(tr_prometheus_t *p, const json_t *line) {
     for (int i = 0; i < TR_METRIC_COUNT; i++)
-        prometheus_take_number(line, tr_metric_list[i].key, &p->value[i]);
+        prometheus_take_number(line, tr_record_fields[tr_metric_list[i].field].key, &p->value[i]);
     prometheus_take_number(line, "step", &p->step);
     prometheus_take_number(line, "epoch", &p->epoch);
     prometheus_take_number(line, "unix_time", &p->unix_time);
@@ -39,8 +39,9 @@ void tr_prometheus_compose(const tr_prometheus_t *p, tr_str_t *out) {
     };
     tr_exposition_numbers(&e, progress, TR_COUNT(progress));
     for (int i = 0; i < TR_METRIC_COUNT; i++) {
-        const tr_metric_t *m = &tr_metric_list[i];
-        const tr_exposed_t metric = {m->name, "gauge", m->help, m->scale * p->value[i]};
+        const struct tr_record_field_info *field = &tr_record_fields[tr_metric_list[i].field];
+        const tr_exposed_t metric = {tr_metric_list[i].name, "gauge", field->help,
+                                     tr_units[field->unit].scale * p->value[i]};
         tr_exposition_numbers(&e, &metric, 1);
     }
 }

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/log_queue.h"
 #include "base/mem.h"
+#include "base/record_fields.h"
 #include "run/while_running.h"
 #include "tensorboard.h"
 #include <stdatomic.h>
@@ -118,9 +119,12 @@ static void recorder_say_alert(void *self, const tr_alert_t *alert, const json_t
     const json_int_t step = json_integer_value(json_object_get(line, "step"));
     TR_WARN("alert %s at step %lld: %s: %s", alert->begins ? "begins" : "ends", (long long)step,
             alert->rule, alert->words);
-    recorder_write_metrics(r, json_pack("{s:I, s:s, s:b, s:o}", "step", step, "alert", alert->rule,
-                                        "begins", alert->begins, "value",
-                                        tr_json_measured(alert->value)));
+    json_t *said = json_object();
+    tr_record_number(said, TR_ALERT_step, (double)step);
+    tr_record_text(said, TR_ALERT_alert, alert->rule);
+    tr_record_number(said, TR_ALERT_begins, alert->begins);
+    tr_record_number(said, TR_ALERT_value, alert->value);
+    recorder_write_metrics(r, said);
     if (r->command.command[0]) tr_alert_command_run(&r->command, alert, step);
 }
 

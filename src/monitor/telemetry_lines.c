@@ -1,7 +1,7 @@
 /* What the samples of all ranks add to metrics lines and to summary.json. */
 #include "base/mem.h"
 #include "base/str.h"
-#include "run/run.h"
+#include "base/json_text.h"
 #include "telemetry_int.h"
 #include <math.h>
 #include <string.h>

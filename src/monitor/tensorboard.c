@@ -32,7 +32,7 @@ _Static_assert((int)ROW_KEYS <= (int)TR_ROW_KEYS, "a row is too short for the me
 
 static void tensorboard_ask(tr_rows_t *rows) {
     for (int i = 0; i < TR_METRIC_COUNT; i++)
-        tr_rows_ask(rows, tr_metric_list[i].key, TR_VALUE_NUMBER);
+        tr_rows_ask(rows, tr_record_fields[tr_metric_list[i].field].key, TR_VALUE_NUMBER);
     tr_rows_ask(rows, "step", TR_VALUE_NUMBER);
     tr_rows_ask(rows, "unix_time", TR_VALUE_NUMBER);
 }

@@ -1,7 +1,7 @@
 /* The profile of some steps as JSON, and as lines of the log. */
 #include "advice.h"
 #include "base/str.h"
-#include "run/run.h"
+#include "base/json_text.h"
 #include "trainer/log.h"
 
 #include <math.h>

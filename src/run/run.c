@@ -9,7 +9,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -208,10 +207,6 @@ tr_status_t tr_run_summary(tr_run_t *run, json_t *summary) {
     if (status == TR_OK) status = run_replace_file(run, "summary.json", text.text, text.length);
     tr_str_free(&text);
     return status;
-}
-
-json_t *tr_json_measured(double value) {
-    return tr_json_finite(isfinite(value) ? tr_round_digits(value, 6) : value);
 }
 
 /* -- metrics ----------------------------------------------------------------------------------- */

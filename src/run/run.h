@@ -42,8 +42,6 @@ const char *tr_run_dir(const tr_run_t *run);
 const char *tr_run_checkpoint_dir(const tr_run_t *run);
 /* Whether the existing path `path` is the run folder or in it. */
 bool tr_run_has(const tr_run_t *run, const char *path);
-/* A measured time, rate or fraction, with six significant digits; null if it is not finite. */
-json_t *tr_json_measured(double value);
 /* Appends one JSON object as a line, with one write. Steals `line`. */
 tr_status_t tr_run_metrics(tr_run_t *run, json_t *line);
 /* Removes the lines of metrics.jsonl after `step`, and unless with_valid the validation of `step`:

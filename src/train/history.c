@@ -3,6 +3,7 @@
 #include "run/starts.h"
 #include "run/verdict.h"
 #include "base/clock.h"
+#include "base/record_fields.h"
 #include "trainer/log.h"
 #include "base/mem.h"
 
@@ -46,10 +47,14 @@ static json_t *history_line(const loop_t *l, const char *event) {
     const char *job = getenv("SLURM_JOB_ID"), *restart = getenv("SLURM_RESTART_COUNT");
     char now[32];
     tr_clock_iso8601(now);
-    return json_pack("{s:s, s:I, s:s, s:f, s:s?, s:i}", "event", event, "session",
-                     (json_int_t)l->start.number, "utc", now, "unix_time",
-                     round_usec(tr_clock_unix_sec()), "job", job, "restart",
-                     restart ? atoi(restart) : 0);
+    json_t *line = json_object();
+    tr_record_text(line, TR_SESSION_event, event);
+    tr_record_number(line, TR_SESSION_session, (double)l->start.number);
+    tr_record_text(line, TR_SESSION_utc, now);
+    tr_record_number(line, TR_SESSION_unix_time, round_usec(tr_clock_unix_sec()));
+    tr_record_text(line, TR_SESSION_job, job);
+    tr_record_number(line, TR_SESSION_restart, restart ? atoi(restart) : 0);
+    return line;
 }
 
 static void history_append(const loop_t *l, json_t *line) {
@@ -61,17 +66,19 @@ void tr_history_begin(loop_t *l) {
     const double set_up_sec = tr_clock_since_exec_sec();
     json_t *line = history_line(l, "start");
     l->start.first_step = l->state.step + 1;
-    json_object_set(line, "hosts", l->start.hosts);
-    json_object_set_new(line, "ranks", json_integer(l->info->size));
-    json_object_set_new(line, "first_step", json_integer(l->start.first_step));
-    json_object_set_new(line, "steps", json_integer(l->s->total_steps));
-    json_object_set_new(
-        line, "startup",
-        json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "exec_sec",
-                  round_usec(l->start.entered_sec - l->info->open_sec), "mpi_sec",
-                  round_usec(l->info->open_sec), "data_sec", round_usec(l->s->data_sec), "plan_sec",
-                  round_usec(l->s->plan_sec), "resume_sec", round_usec(l->start.resume_sec),
-                  "whole_sec", round_usec(set_up_sec)));
+    tr_record_json(line, TR_START_hosts, json_incref(l->start.hosts));
+    tr_record_number(line, TR_START_ranks, l->info->size);
+    tr_record_number(line, TR_START_first_step, (double)l->start.first_step);
+    tr_record_number(line, TR_START_steps, (double)l->s->total_steps);
+    const double mpi_sec = l->info->open_sec;
+    json_t *times = json_object();
+    tr_record_number(times, TR_STARTUP_exec_sec, round_usec(l->start.entered_sec - mpi_sec));
+    tr_record_number(times, TR_STARTUP_mpi_sec, round_usec(mpi_sec));
+    tr_record_number(times, TR_STARTUP_data_sec, round_usec(l->s->data_sec));
+    tr_record_number(times, TR_STARTUP_plan_sec, round_usec(l->s->plan_sec));
+    tr_record_number(times, TR_STARTUP_resume_sec, round_usec(l->start.resume_sec));
+    tr_record_number(times, TR_STARTUP_whole_sec, round_usec(set_up_sec));
+    tr_record_json(line, TR_START_startup, times);
     history_append(l, line);
     l->start.has_begun = true;
 }
@@ -82,26 +89,27 @@ void tr_history_end(loop_t *l, tr_status_t status) {
     if (!l->start.has_begun) return;
     const tr_checkpointer_stats_t saves = tr_checkpointer_stats(l->saving.checkpointer);
     json_t *line = history_line(l, "end");
-    json_object_update_new(line, json_pack("{s:s, s:i, s:I, s:I, s:f, s:f, s:I, s:f, s:f, s:I}",
-                                           "verdict", verdict, "code", (int)status, "first_step",
-                                           (json_int_t)l->start.first_step, "last_step",
-                                           (json_int_t)l->state.step, "first_step_sec",
-                                           round_usec(l->metrics.first_step_sec), "wall_sec",
-                                           round_usec(tr_clock_since_exec_sec()), "checkpoints",
-                                           (json_int_t)saves.saved, "checkpoint_stall_sec",
-                                           round_usec(l->metrics.save_sec), "checkpoint_write_sec",
-                                           round_usec(saves.slowest_write_sec), "checkpoint_bytes",
-                                           (json_int_t)saves.last_bytes));
+    tr_record_text(line, TR_END_verdict, verdict);
+    tr_record_number(line, TR_END_code, status);
+    tr_record_number(line, TR_END_first_step, (double)l->start.first_step);
+    tr_record_number(line, TR_END_last_step, (double)l->state.step);
+    tr_record_number(line, TR_END_first_step_sec, round_usec(l->metrics.first_step_sec));
+    tr_record_number(line, TR_END_wall_sec, round_usec(tr_clock_since_exec_sec()));
+    tr_record_number(line, TR_END_checkpoints, (double)saves.saved);
+    tr_record_number(line, TR_END_checkpoint_stall_sec, round_usec(l->metrics.save_sec));
+    tr_record_number(line, TR_END_checkpoint_write_sec, round_usec(saves.slowest_write_sec));
+    tr_record_number(line, TR_END_checkpoint_bytes, (double)saves.last_bytes);
     history_append(l, line);
     tr_error_set(&error);
 }
 
 static void history_append_fault(const loop_t *l, const tr_starts_fault_t *fault) {
     json_t *line = history_line(l, "fault");
-    json_object_update_new(line,
-                           json_pack("{s:s, s:s, s:i, s:I, s:s}", "fault", fault->name, "node",
-                                     fault->node, "rank", l->info->rank, "step",
-                                     (json_int_t)fault->step, "message", tr_error_last()->message));
+    tr_record_text(line, TR_FAULT_fault, fault->name);
+    tr_record_text(line, TR_FAULT_node, fault->node);
+    tr_record_number(line, TR_FAULT_rank, l->info->rank);
+    tr_record_number(line, TR_FAULT_step, (double)fault->step);
+    tr_record_text(line, TR_FAULT_message, tr_error_last()->message);
     history_append(l, line);
 }
 

@@ -1,6 +1,7 @@
 /* The metrics of a run: sums over steps, metrics.jsonl, epoch lines, summary.json. */
 #include "metrics.h"
 #include "base/json_text.h"
+#include "base/record_fields.h"
 #include "base/clock.h"
 #include "base/log_queue.h"
 #include "trainer/log.h"
@@ -83,7 +84,7 @@ json_t *tr_metrics_state(const tr_metrics_t *r) {
         tr_json_finite(r->epoch_loss), "epoch_accuracy", tr_json_finite(r->epoch_accuracy),
         "valid_loss", tr_json_finite(r->valid_loss), "valid_accuracy",
         tr_json_finite(r->valid_accuracy), "valid_r2", tr_json_finite(r->valid_r2));
-    if (state) tr_metrics_gradient_add(&r->gradient, state);
+    if (state) tr_metrics_gradient_save(&r->gradient, state);
     const double joules = tr_telemetry_joules(r->telemetry);
     if (isfinite(joules)) json_object_set_new(state, "gpu_energy_joules", json_real(joules));
     return state;
@@ -129,11 +130,6 @@ tr_status_t tr_metrics_resume(tr_metrics_t *r, int64_t step, bool valid_pending,
 /* Tokens per step, for rates; 0: not a language model. */
 static double step_tokens(const tr_session_t *s) {
     return s->info.tokens > 0 ? (double)(s->order.batch_size * s->sample_terms) : 0;
-}
-
-/* Adds the perplexity exp(loss) to the results of a language model. */
-static void add_perplexity(const tr_session_t *s, const char *key, double loss, json_t *to) {
-    if (step_tokens(s) > 0) json_object_set_new(to, key, tr_json_finite(exp(loss)));
 }
 
 /* -- steps ------------------------------------------------------------------------------------- */
@@ -186,31 +182,35 @@ static tr_progress_t metrics_progress(const tr_metrics_t *r, int64_t step, doubl
 
 static void write_metrics(tr_metrics_t *r, int64_t step, double lr, const tr_step_outcome_t *o) {
     const double n = (double)r->window.steps, sec = r->window.seconds, counted = r->window.counted;
-    json_t *line =
-        json_pack("{s:I, s:f, s:o, s:o, s:f, s:o, s:o, s:o, s:o, s:o}", "step",
-                  (json_int_t)(step + 1), "epoch", (double)(step + 1) / r->s->steps_per_epoch,
-                  "loss", tr_json_finite(r->window.loss / counted), "accuracy",
-                  tr_json_finite(r->window.accuracy / counted), "lr", lr, "grad_norm",
-                  tr_json_finite(tr_round_digits(o->grad_norm, 9)), "samples_per_sec",
-                  tr_json_measured(n * (double)r->s->order.batch_size / sec), "data_stall",
-                  tr_json_measured(r->window.stall / sec), "comm_exposed",
-                  tr_json_measured(r->window.exposed / sec), "time",
-                  tr_json_measured(tr_clock_sec() - r->start_sec));
-    json_object_set_new(line, "unix_time", json_real(round(1e3 * tr_clock_unix_sec()) / 1e3));
-    json_object_set_new(line, "session", json_integer(r->start));
-    tr_metrics_gradient_line(&r->gradient, line);
-    tr_metrics_rate_add(&r->rate, n / sec, line);
+    const double loss = r->window.loss / counted;
+    json_t *line = json_object();
+    tr_record_number(line, TR_TRAINING_step, (double)(step + 1));
+    tr_record_number(line, TR_TRAINING_epoch, (double)(step + 1) / r->s->steps_per_epoch);
+    tr_record_number(line, TR_TRAINING_loss, loss);
+    tr_record_number(line, TR_TRAINING_accuracy, r->window.accuracy / counted);
+    tr_record_number(line, TR_TRAINING_lr, lr);
+    tr_record_number(line, TR_TRAINING_grad_norm, tr_round_digits(o->grad_norm, 9));
+    tr_record_number(line, TR_TRAINING_samples_per_sec, n * (double)r->s->order.batch_size / sec);
+    tr_record_number(line, TR_TRAINING_data_stall, r->window.stall / sec);
+    tr_record_number(line, TR_TRAINING_comm_exposed, r->window.exposed / sec);
+    tr_record_number(line, TR_TRAINING_time, tr_clock_sec() - r->start_sec);
+    tr_record_number(line, TR_TRAINING_unix_time, round(1e3 * tr_clock_unix_sec()) / 1e3);
+    tr_record_number(line, TR_TRAINING_session, (double)r->start);
+    tr_record_number(line, TR_TRAINING_loss_scale, r->gradient.loss_scale);
+    tr_record_number(line, TR_TRAINING_overflows, (double)r->gradient.overflows);
+    tr_record_number(line, TR_TRAINING_tflops, tr_metrics_tflops(&r->rate, n / sec));
+    tr_record_number(line, TR_TRAINING_mfu, tr_metrics_mfu(&r->rate, n / sec));
     const double compute = sec - r->window.stall - known_sec(r->window.exposed) - r->window.saving;
-    json_object_set_new(line, "compute", tr_json_measured(compute / sec));
-    json_object_set_new(line, "comm_busy", tr_json_measured(r->window.busy / sec));
-    json_object_set_new(line, "checkpoint", tr_json_measured(r->window.saving / sec));
+    tr_record_number(line, TR_TRAINING_compute, compute / sec);
+    tr_record_number(line, TR_TRAINING_comm_busy, r->window.busy / sec);
+    tr_record_number(line, TR_TRAINING_checkpoint, r->window.saving / sec);
     if (tr_metrics_ranks_line(&r->ranks, r->s->world, line) != TR_OK)
         TR_WARN("%s", tr_error_last()->message);
     tr_telemetry_line(r->telemetry, line);
-    if (isfinite(o->topk)) json_object_set_new(line, "topk", json_real(o->topk));
-    add_perplexity(r->s, "perplexity", r->window.loss / counted, line);
-    if (step_tokens(r->s) > 0)
-        json_object_set_new(line, "tokens_per_sec", tr_json_measured(n * step_tokens(r->s) / sec));
+    if (isfinite(o->topk)) tr_record_number(line, TR_TRAINING_topk, o->topk);
+    const double tokens = step_tokens(r->s);
+    if (tokens > 0) tr_record_number(line, TR_TRAINING_perplexity, exp(loss));
+    if (tokens > 0) tr_record_number(line, TR_TRAINING_tokens_per_sec, n * tokens / sec);
     tr_recorder_line(r->recorder, line);
 }
 
@@ -333,14 +333,17 @@ tr_status_t tr_metrics_valid(tr_metrics_t *r, int64_t steps_done, const tr_eval_
     r->window.since += seconds; /* evaluations are not part of the step time */
     r->unvalidated = (tr_metrics_sums_t){0};
     if (!r->run) return TR_OK;
-    json_t *line = json_pack("{s:I, s:f, s:o, s:o, s:o, s:b}", "step", (json_int_t)steps_done,
-                             "epoch", (double)steps_done / r->s->steps_per_epoch, "valid_loss",
-                             tr_json_finite(v->loss), "valid_accuracy", tr_json_finite(v->accuracy),
-                             "valid_sec", tr_json_measured(seconds), "best", is_best);
-    json_object_set_new(line, "train_loss", tr_json_finite(train.loss / train.counted));
-    if (begins_anew) json_object_set_new(line, "begins_anew", json_true());
-    if (!isnan(v->r2)) json_object_set_new(line, "valid_r2", tr_json_finite(v->r2));
-    add_perplexity(r->s, "valid_perplexity", v->loss, line);
+    json_t *line = json_object();
+    tr_record_number(line, TR_VALIDATION_step, (double)steps_done);
+    tr_record_number(line, TR_VALIDATION_epoch, (double)steps_done / r->s->steps_per_epoch);
+    tr_record_number(line, TR_VALIDATION_valid_loss, v->loss);
+    tr_record_number(line, TR_VALIDATION_valid_accuracy, v->accuracy);
+    tr_record_number(line, TR_VALIDATION_valid_sec, seconds);
+    tr_record_number(line, TR_VALIDATION_best, is_best);
+    tr_record_number(line, TR_VALIDATION_train_loss, train.loss / train.counted);
+    if (begins_anew) tr_record_number(line, TR_VALIDATION_begins_anew, true);
+    if (!isnan(v->r2)) tr_record_number(line, TR_VALIDATION_valid_r2, v->r2);
+    if (step_tokens(r->s) > 0) tr_record_number(line, TR_VALIDATION_valid_perplexity, exp(v->loss));
     tr_recorder_line(r->recorder, line);
     if (ends_epoch) return TR_OK;
     r->text.length = 0;
@@ -397,35 +400,41 @@ static void describe_run(const tr_metrics_t *r, int64_t steps_done, json_t *o) {
     const tr_world_info_t *w = tr_world_info(s->world);
     char now[32];
     tr_clock_iso8601(now);
-    json_object_update_new(
-        o, json_pack(
-               "{s:s, s:s, s:I, s:I, s:I, s:f, s:o, s:s, s:s, s:s, s:s, s:i, s:i, s:s, s:s, s:s}",
-               "model", s->model.type, "dataset", s->info.description, "classes",
-               (json_int_t)s->info.classes, "batch_size", (json_int_t)s->order.batch_size,
-               "micro_batch", (json_int_t)s->order.micro_batch, "learning_rate", s->optim.lr,
-               "epochs", json_real((double)steps_done / s->steps_per_epoch), "optimizer",
-               s->optim.type, "precision", tr_precision_name((tr_precision_t)s->main.precision),
-               "device", s->device->ops->name, "device_description", s->device->description,
-               "hosts", w->nodes, "threads", s->device->threads, "mpi", w->mpi_version, "started",
-               r->started, "finished", now));
     const char *name = tr_config_get(s->config, "run.name");
-    json_object_set_new(o, "name", json_string(*name ? name : tr_file_name(tr_run_dir(r->run))));
     const tr_dataset_t *valid = s->dataset[TR_SPLIT_VALID];
-    json_object_set_new(o, "valid_dataset",
-                        valid ? json_string(valid->info.description) : json_null());
     const tr_shape_t *input = &s->info.field[0].shape;
     json_t *sizes = json_array();
     for (int i = 0; i < input->ndim; i++) json_array_append_new(sizes, json_integer(input->dim[i]));
-    json_object_set_new(o, "input_shape", sizes); /* of a sample; an image's channels are last */
-    json_object_set_new(o, "seed", json_integer(s->train.seed));
-    json_object_set_new(o, "checkpoint_stall_sec", tr_json_measured(r->save_sec));
-    json_object_set_new(o, "commit", json_string(r->version));
+    tr_record_text(o, TR_SUMMARY_model, s->model.type);
+    tr_record_text(o, TR_SUMMARY_dataset, s->info.description);
+    tr_record_number(o, TR_SUMMARY_classes, (double)s->info.classes);
+    tr_record_number(o, TR_SUMMARY_batch_size, (double)s->order.batch_size);
+    tr_record_number(o, TR_SUMMARY_micro_batch, (double)s->order.micro_batch);
+    tr_record_number(o, TR_SUMMARY_learning_rate, s->optim.lr);
+    tr_record_number(o, TR_SUMMARY_epochs, (double)steps_done / s->steps_per_epoch);
+    tr_record_text(o, TR_SUMMARY_optimizer, s->optim.type);
+    tr_record_text(o, TR_SUMMARY_precision, tr_precision_name((tr_precision_t)s->main.precision));
+    tr_record_text(o, TR_SUMMARY_device, s->device->ops->name);
+    tr_record_text(o, TR_SUMMARY_device_description, s->device->description);
+    tr_record_number(o, TR_SUMMARY_hosts, w->nodes);
+    tr_record_number(o, TR_SUMMARY_threads, s->device->threads);
+    tr_record_text(o, TR_SUMMARY_mpi, w->mpi_version);
+    tr_record_text(o, TR_SUMMARY_started, r->started);
+    tr_record_text(o, TR_SUMMARY_finished, now);
+    tr_record_text(o, TR_SUMMARY_name, *name ? name : tr_file_name(tr_run_dir(r->run)));
+    tr_record_text(o, TR_SUMMARY_valid_dataset, valid ? valid->info.description : NULL);
+    tr_record_json(o, TR_SUMMARY_input_shape, sizes);
+    tr_record_number(o, TR_SUMMARY_seed, (double)s->train.seed);
+    tr_record_number(o, TR_SUMMARY_checkpoint_stall_sec, r->save_sec);
+    tr_record_text(o, TR_SUMMARY_commit, r->version);
 }
 
 json_t *tr_metrics_facts(const tr_metrics_t *r) {
-    json_t *o = json_pack("{s:i, s:I, s:I}", "ranks", r->s->params.size, "parameters",
-                          (json_int_t)r->s->parameters, "steps", (json_int_t)r->s->total_steps);
-    if (o) describe_run(r, 0, o);
+    json_t *o = json_object();
+    tr_record_number(o, TR_SUMMARY_ranks, r->s->params.size);
+    tr_record_number(o, TR_SUMMARY_parameters, (double)r->s->parameters);
+    tr_record_number(o, TR_SUMMARY_steps, (double)r->s->total_steps);
+    describe_run(r, 0, o);
     return o;
 }
 
@@ -447,55 +456,62 @@ tr_status_t tr_metrics_summary(tr_metrics_t *r, const tr_metrics_end_t *end) {
     if (!r->run || (r->whole.steps == 0 && tr_metrics_is_done(r->run, end->steps))) return TR_OK;
     const double sec = r->whole.seconds > 0 ? r->whole.seconds : 1;
     if (r->recorder) (void)tr_recorder_wait(r->recorder, LAST_LINES_SEC);
-    json_t *o = json_pack(
-        "{s:s, s:I, s:I, s:o, s:i, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:o}",
-        "status", end->status, "steps", (json_int_t)end->steps, "samples",
-        (json_int_t)(end->steps * r->s->order.batch_size), "wall_sec",
-        tr_json_measured(tr_clock_sec() - r->start_sec), "ranks", r->s->params.size, "parameters",
-        (json_int_t)r->s->parameters, "loss", tr_json_finite(r->epoch_loss), "valid_loss",
-        tr_json_finite(r->valid_loss), "valid_accuracy", tr_json_finite(r->valid_accuracy),
-        "test_loss", tr_json_finite(r->test_loss), "test_accuracy",
-        tr_json_finite(r->test_accuracy), "samples_per_sec",
-        tr_json_measured((double)r->whole.steps * (double)r->s->order.batch_size / sec),
-        "data_stall", tr_json_measured(r->whole.stall / sec), "comm_exposed",
-        tr_json_measured(r->whole.exposed / sec), "memory_planned_bytes",
-        (json_int_t)(tr_graph_memory(r->s->g).total + end->host_bytes), "memory_peak_bytes",
-        (json_int_t)tr_metrics_peak_bytes(), "first_step_sec", tr_json_measured(r->first_step_sec));
-    if (!o) return TR_FAIL(TR_ERR_INTERNAL, "cannot create the summary");
+    const double per_sec = (double)r->whole.steps / sec, samples = (double)r->s->order.batch_size,
+                 tokens = step_tokens(r->s);
     size_t arena_bytes;
     (void)tr_graph_region(r->s->g, TR_ROLE_ACTIVATION, &arena_bytes);
-    json_object_set_new(o, "accuracy", tr_json_finite(r->epoch_accuracy));
-    json_object_set_new(o, "memory_arena_bytes", json_integer((json_int_t)arena_bytes));
-    json_object_set_new(o, "memory_base_bytes", json_integer((json_int_t)r->base_bytes));
-    json_object_set_new(o, "best_valid_loss", tr_json_finite(end->best_loss));
-    json_object_set_new(o, "best_valid_accuracy", tr_json_finite(end->best_accuracy));
+    json_t *o = json_object();
+    tr_record_text(o, TR_SUMMARY_status, end->status);
+    tr_record_number(o, TR_SUMMARY_steps, (double)end->steps);
+    tr_record_number(o, TR_SUMMARY_samples, (double)end->steps * samples);
+    tr_record_number(o, TR_SUMMARY_wall_sec, tr_clock_sec() - r->start_sec);
+    tr_record_number(o, TR_SUMMARY_ranks, r->s->params.size);
+    tr_record_number(o, TR_SUMMARY_parameters, (double)r->s->parameters);
+    tr_record_number(o, TR_SUMMARY_loss, r->epoch_loss);
+    tr_record_number(o, TR_SUMMARY_valid_loss, r->valid_loss);
+    tr_record_number(o, TR_SUMMARY_valid_accuracy, r->valid_accuracy);
+    tr_record_number(o, TR_SUMMARY_test_loss, r->test_loss);
+    tr_record_number(o, TR_SUMMARY_test_accuracy, r->test_accuracy);
+    tr_record_number(o, TR_SUMMARY_samples_per_sec, per_sec * samples);
+    tr_record_number(o, TR_SUMMARY_data_stall, r->whole.stall / sec);
+    tr_record_number(o, TR_SUMMARY_comm_exposed, r->whole.exposed / sec);
+    tr_record_number(o, TR_SUMMARY_memory_planned_bytes,
+                     (double)(tr_graph_memory(r->s->g).total + end->host_bytes));
+    tr_record_number(o, TR_SUMMARY_memory_peak_bytes, (double)tr_metrics_peak_bytes());
+    tr_record_number(o, TR_SUMMARY_first_step_sec, r->first_step_sec);
+    tr_record_number(o, TR_SUMMARY_accuracy, r->epoch_accuracy);
+    tr_record_number(o, TR_SUMMARY_memory_arena_bytes, (double)arena_bytes);
+    tr_record_number(o, TR_SUMMARY_memory_base_bytes, (double)r->base_bytes);
+    tr_record_number(o, TR_SUMMARY_best_valid_loss, end->best_loss);
+    tr_record_number(o, TR_SUMMARY_best_valid_accuracy, end->best_accuracy);
     if (r->s->targets > 0) {
-        json_object_set_new(o, "valid_r2", tr_json_finite(r->valid_r2));
-        json_object_set_new(o, "best_valid_r2", tr_json_finite(end->best_r2));
-        json_object_set_new(o, "test_r2", tr_json_finite(r->test_r2));
-        json_object_set_new(o, "best_test_r2", tr_json_finite(r->best_test_r2));
+        tr_record_number(o, TR_SUMMARY_valid_r2, r->valid_r2);
+        tr_record_number(o, TR_SUMMARY_best_valid_r2, end->best_r2);
+        tr_record_number(o, TR_SUMMARY_test_r2, r->test_r2);
+        tr_record_number(o, TR_SUMMARY_best_test_r2, r->best_test_r2);
     }
-    json_object_set_new(o, "best_step",
-                        end->best_step >= 0 ? json_integer(end->best_step) : json_null());
-    json_object_set_new(o, "best_test_loss", tr_json_finite(r->best_test_loss));
-    json_object_set_new(o, "best_test_accuracy", tr_json_finite(r->best_test_accuracy));
-    json_object_set_new(o, "baseline_test_loss", tr_json_finite(r->baseline_test_loss));
-    json_object_set_new(o, "baseline_test_accuracy", tr_json_finite(r->baseline_test_accuracy));
-    json_object_set_new(o, "test_selected", json_boolean(r->test_selected));
-    json_object_set_new(o, "skipped", json_integer(end->skipped));
-    tr_metrics_gradient_add(&r->gradient, o);
-    tr_metrics_rate_add(&r->rate, (double)r->whole.steps / sec, o);
-    add_perplexity(r->s, "valid_perplexity", r->valid_loss, o);
-    if (step_tokens(r->s) > 0)
-        json_object_set_new(o, "tokens_per_sec",
-                            tr_json_measured((double)r->whole.steps * step_tokens(r->s) / sec));
-    if (r->recorder && tr_recorder_lost(r->recorder) > 0)
-        json_object_set_new(o, "metrics_lines_lost", json_integer(tr_recorder_lost(r->recorder)));
+    tr_record_number(o, TR_SUMMARY_best_step, end->best_step >= 0 ? (double)end->best_step : NAN);
+    tr_record_number(o, TR_SUMMARY_best_test_loss, r->best_test_loss);
+    tr_record_number(o, TR_SUMMARY_best_test_accuracy, r->best_test_accuracy);
+    tr_record_number(o, TR_SUMMARY_baseline_test_loss, r->baseline_test_loss);
+    tr_record_number(o, TR_SUMMARY_baseline_test_accuracy, r->baseline_test_accuracy);
+    tr_record_number(o, TR_SUMMARY_test_selected, r->test_selected);
+    tr_record_number(o, TR_SUMMARY_skipped, (double)end->skipped);
+    tr_record_number(o, TR_SUMMARY_loss_scale, r->gradient.loss_scale);
+    tr_record_number(o, TR_SUMMARY_overflows, (double)r->gradient.overflows);
+    tr_record_number(o, TR_SUMMARY_grad_norm_min, r->gradient.smallest);
+    tr_record_number(o, TR_SUMMARY_grad_norm_max, r->gradient.largest);
+    tr_record_number(o, TR_SUMMARY_tflops, tr_metrics_tflops(&r->rate, per_sec));
+    tr_record_number(o, TR_SUMMARY_mfu, tr_metrics_mfu(&r->rate, per_sec));
+    if (tokens > 0) tr_record_number(o, TR_SUMMARY_valid_perplexity, exp(r->valid_loss));
+    if (tokens > 0) tr_record_number(o, TR_SUMMARY_tokens_per_sec, per_sec * tokens);
+    const double lost = r->recorder ? (double)tr_recorder_lost(r->recorder) : 0;
+    if (lost > 0) tr_record_number(o, TR_SUMMARY_metrics_lines_lost, lost);
     if (tr_log_dropped() > 0)
-        json_object_set_new(o, "log_lines_lost", json_integer(tr_log_dropped()));
+        tr_record_number(o, TR_SUMMARY_log_lines_lost, (double)tr_log_dropped());
     if (strcmp(end->status, "failed") == 0)
-        json_object_set_new(o, "error", json_string(tr_error_last()->message));
-    if (end->engine) json_object_set_new(o, "engine", json_string(end->engine));
+        tr_record_text(o, TR_SUMMARY_error, tr_error_last()->message);
+    if (end->engine) tr_record_text(o, TR_SUMMARY_engine, end->engine);
     tr_telemetry_summary(r->telemetry, o);
     describe_run(r, end->steps, o);
     return tr_run_summary(r->run, o);

@@ -16,13 +16,9 @@ void tr_metrics_gradient_step(tr_metrics_gradient_t *g, const tr_step_outcome_t 
     g->largest = fmax(g->largest, o->grad_norm);
 }
 
-void tr_metrics_gradient_line(const tr_metrics_gradient_t *g, json_t *line) {
-    json_object_set_new(line, "loss_scale", json_real(g->loss_scale));
-    json_object_set_new(line, "overflows", json_integer((json_int_t)g->overflows));
-}
-
-void tr_metrics_gradient_add(const tr_metrics_gradient_t *g, json_t *to) {
-    tr_metrics_gradient_line(g, to);
+void tr_metrics_gradient_save(const tr_metrics_gradient_t *g, json_t *to) {
+    json_object_set_new(to, "loss_scale", json_real(g->loss_scale));
+    json_object_set_new(to, "overflows", json_integer((json_int_t)g->overflows));
     json_object_set_new(to, "grad_norm_min", tr_json_finite(g->smallest));
     json_object_set_new(to, "grad_norm_max", tr_json_finite(g->largest));
 }

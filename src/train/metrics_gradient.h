@@ -16,10 +16,8 @@ typedef struct {
 
 tr_metrics_gradient_t tr_metrics_gradient_new(void);
 void tr_metrics_gradient_step(tr_metrics_gradient_t *g, const tr_step_outcome_t *o);
-/* Adds loss_scale and overflows to a line of metrics.jsonl. */
-void tr_metrics_gradient_line(const tr_metrics_gradient_t *g, json_t *line);
-/* Adds these and grad_norm_min, grad_norm_max to the summary or to the state in a checkpoint. */
-void tr_metrics_gradient_add(const tr_metrics_gradient_t *g, json_t *to);
+/* Adds them to the state in a checkpoint. */
+void tr_metrics_gradient_save(const tr_metrics_gradient_t *g, json_t *to);
 /* From the state in a checkpoint. */
 tr_metrics_gradient_t tr_metrics_gradient_restore(const json_t *state);
 

@@ -1,6 +1,6 @@
 /* Step times, and the times of all ranks, in metrics lines. */
 #include "metrics_ranks.h"
-#include "run/run.h"
+#include "base/record_fields.h"
 #include "base/mem.h"
 
 #include <math.h>
@@ -30,9 +30,8 @@ static void put_step_times(tr_metrics_ranks_t *r, json_t *line) {
     const size_t count = r->count < TR_RECENT_TIMES ? (size_t)r->count : TR_RECENT_TIMES;
     if (count == 0) return;
     qsort(r->step_sec, count, sizeof *r->step_sec, metrics_ranks_compare);
-    json_object_set_new(line, "step_ms", tr_json_measured(quantile_ms(r->step_sec, count, 0.5)));
-    json_object_set_new(line, "step_ms_p95",
-                        tr_json_measured(quantile_ms(r->step_sec, count, 0.95)));
+    tr_record_number(line, TR_TRAINING_step_ms, quantile_ms(r->step_sec, count, 0.5));
+    tr_record_number(line, TR_TRAINING_step_ms_p95, quantile_ms(r->step_sec, count, 0.95));
     r->count = 0;
 }
 
@@ -60,9 +59,10 @@ static bool have_moved(const tr_metrics_ranks_t *r, int size) {
 /* A step takes the same time on all ranks: the slowest rank is the one that waits least for the
  * others. */
 static void summarize(const tr_metrics_ranks_t *r, int size, json_t *line) {
-    static const char *const names[3][2] = {{"compute_min", "compute_max"},
-                                            {"data_stall_min", "data_stall_max"},
-                                            {"wait_min", "wait_max"}};
+    static const tr_record_field_t fields[3][2] = {
+        {TR_TRAINING_compute_min, TR_TRAINING_compute_max},
+        {TR_TRAINING_data_stall_min, TR_TRAINING_data_stall_max},
+        {TR_TRAINING_wait_min, TR_TRAINING_wait_max}};
     double least[3] = {INFINITY, INFINITY, INFINITY}, most[3] = {0};
     int slowest = 0;
     for (int rank = 0; rank < size; rank++) {
@@ -75,11 +75,11 @@ static void summarize(const tr_metrics_ranks_t *r, int size, json_t *line) {
         }
     }
     for (int i = 0; i < 3; i++) {
-        json_object_set_new(line, names[i][0], tr_json_measured(least[i]));
-        json_object_set_new(line, names[i][1], tr_json_measured(most[i]));
+        tr_record_number(line, fields[i][0], least[i]);
+        tr_record_number(line, fields[i][1], most[i]);
     }
-    json_object_set_new(line, "slowest_rank", json_integer(slowest));
-    json_object_set_new(line, "slowest_host", json_string(r->now[slowest].host));
+    tr_record_number(line, TR_TRAINING_slowest_rank, slowest);
+    tr_record_text(line, TR_TRAINING_slowest_host, r->now[slowest].host);
 }
 
 tr_status_t tr_metrics_ranks_line(tr_metrics_ranks_t *r, tr_world_t *world, json_t *line) {

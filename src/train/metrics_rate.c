@@ -1,7 +1,6 @@
 /* FLOP/s and MFU. */
 #include "metrics_rate.h"
 #include "trainer/log.h"
-#include "run/run.h"
 #include "session/settings.h"
 
 #include <math.h>
@@ -46,9 +45,4 @@ double tr_metrics_mfu(const tr_metrics_rate_t *rate, double steps_per_sec) {
     const double mfu = rate->step_flops * steps_per_sec / rate->peak_flops;
     /* More than the peak: a convolution by an algorithm with less work, or a peak measured low. */
     return rate->peak_flops > 0 && mfu <= 1 ? mfu : NAN;
-}
-
-void tr_metrics_rate_add(const tr_metrics_rate_t *rate, double steps_per_sec, json_t *to) {
-    json_object_set_new(to, "tflops", tr_json_measured(tr_metrics_tflops(rate, steps_per_sec)));
-    json_object_set_new(to, "mfu", tr_json_measured(tr_metrics_mfu(rate, steps_per_sec)));
 }

@@ -19,7 +19,5 @@ tr_status_t tr_metrics_rate_open(tr_session_t *s, tr_metrics_rate_t *out);
 double tr_metrics_tflops(const tr_metrics_rate_t *rate, double steps_per_sec);
 /* Share of the peak, at most 1; NaN if it is unknown. */
 double tr_metrics_mfu(const tr_metrics_rate_t *rate, double steps_per_sec);
-/* Adds "tflops" and "mfu". */
-void tr_metrics_rate_add(const tr_metrics_rate_t *rate, double steps_per_sec, json_t *to);
 
 #endif

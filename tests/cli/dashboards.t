@@ -3,7 +3,7 @@
 . "${TRAINER_ROOT:?is set by the runner: make test k=cli/dashboards}/tests/support/common.sh"
 cd "$TRAINER_ROOT" || exit 1
 {
-    sed -n 's/^METRIC([a-z_0-9]*, *[^,]*, *"\([a-z_0-9]*\)".*/trainer_\1/p' src/monitor/metrics.def
+    sed -n 's/^METRIC([^"]*"\([a-z_0-9]*\)".*/trainer_\1/p' src/base/record_fields.def
     sed -n 's/^ *{"\([a-z_0-9]*\)", "\(gauge\|counter\)".*/trainer_\1/p' src/monitor/prometheus.c
 } | sort -u >"$TMPDIR/known"
 for file in tools/grafana/trainer.json tools/prometheus/alerts.yml; do

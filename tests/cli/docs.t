@@ -12,9 +12,9 @@ pages=$(cd "$root" && echo README.md CONTRIBUTING.md CHANGELOG.md data/README.md
 
 mkdir made
 "$root/tools/make-reference" "$TRAINER" made >out 2>&1 &&
-    for f in config layers commands; do diff -u "$root/docs/$f.md" "made/$f.md"; done >out
+    for f in config layers commands records; do diff -u "$root/docs/$f.md" "made/$f.md"; done >out
 [ ! -s out ]
-ok $? "docs/config.md, layers.md, commands.md are what the program says (else: make reference)"
+ok $? "docs/config.md, layers.md, commands.md, records.md are what the program says (else: make reference)"
 
 "$root/tools/make-fault-table" >made/faults
 [ -s made/faults ] && ! grep -vxFf "$root/docs/slurm.md" made/faults >out &&
@@ -144,21 +144,7 @@ awk '/^```/ { on = !on; next } on' "$root/README.md" >first &&
 [ "$(wc -l <wanted)" -ge 3 ] && [ ! -s out ]
 ok $? "the README has the lines that a run prints"
 
-# fields FILE: what docs/training.md says that it has
-fields() { grep "^| \`$1\`" "$root/docs/training.md" | grep -o '`[a-z_]*`' | tr -d '`'; }
-for name in $(fields summary.json | grep -vxE 'done|stopped|failed|error|(metrics|log)_lines_lost|cpu_util'); do
-    grep -q "\"$name\":" reader/runs/first/summary.json || echo "summary.json has no $name"
-done >out
-for name in $(fields metrics.jsonl | grep -vx topk); do
-    grep -q "\"$name\":" reader/runs/first/metrics.jsonl || echo "metrics.jsonl has no $name"
-done >>out
-sed -n 's/^  "\([a-z_]*\)":.*/\1/p' reader/runs/first/summary.json |
-    while read -r name; do
-        grep -q "^| .summary.json.*\`$name\`" "$root/docs/training.md" ||
-            echo "docs/training.md does not name $name of summary.json"
-    done >>out
-[ ! -s out ]
-ok $? "the fields of metrics.jsonl and summary.json are those of the README"
+ok_records reader/runs/first RANKS
 
 # The examples of CONTRIBUTING.md compile.
 code() {

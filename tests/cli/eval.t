@@ -35,6 +35,7 @@ ok $? "a run to evaluate"
 ok_keys summary run/summary.json "$at_times"
 ok_keys metrics run/metrics.jsonl "$at_times"
 ok_keys sessions run/sessions.jsonl
+ok_records run TOPK
 ok_keys checkpoint run/checkpoints/step-00000006/state.json
 
 call 0 eval net.ini run/checkpoints/step-00000006 --json one.json && cp out one && names out '^weights' step-00000006 6

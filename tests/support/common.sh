@@ -107,6 +107,14 @@ ok_keys() {
     }
     ok $? "the keys of $1 are those of tests/golden/keys"
 }
+# ok_records RUN CONDITION...: the records in the run folder are those of src/base/record_fields.def. CONDITION: a WHEN
+# of the list that holds for this run.
+ok_records() {
+    local list=$TRAINER_ROOT/src/base/record_fields.def
+    command -v python3 >/dev/null || { skip "the records of $1" "no python3"; return; }
+    python3 -I "$TRAINER_ROOT/tests/support/record_fields.py" "$list" "$@" >err 2>&1
+    ok $? "the records of $1 are those that src/base/record_fields.def lists"
+}
 
 weights() { sha256sum <"$1/checkpoints/latest/model.safetensors"; }
 state() { cat "$1/checkpoints/latest/model.safetensors" "$1/checkpoints/latest/optimizer.safetensors" | sha256sum; }

@@ -75,6 +75,7 @@ ok $? "eval counts tokens, each but the first once, and gives the perplexity"
 ok_keys eval_tokens score.json
 ok_keys summary_gpt whole/summary.json "$at_times"
 ok_keys metrics_gpt whole/metrics.jsonl "$at_times"
+ok_records whole LANGUAGE
 run 1 gpt.ini run.dir=part train.valid_samples=4 train.steps=6
 [ $? = 0 ] && [ "$(grep -c valid_loss part/metrics.jsonl)" = 1 ]
 ok $? "train.valid_samples bounds a validation"

@@ -37,6 +37,7 @@ lines one "all(a[i]['gpu_energy_joules'] <= a[i + 1]['gpu_energy_joules'] for i 
     lines one "80 < s['gpu_energy_joules'] < 510 * s['wall_sec'] and s['gpu_temp_max'] == 91" &&
     lines one "s['gpu_mem_bytes_max'] == 40960 << 20 and s['gpu_power_watts_max'] == 500 and s['gpu_ecc_errors'] == 3"
 ok $? "summary.json has the largest values and the energy"
+ok_records one
 grep -q 'mem  40.0 GiB' out
 ok $? "the progress line shows the memory of the GPU"
 call 0 report one --out page && grep -q 'GPU utilisation' page/index.html && grep -q 'temperature (' page/index.html &&

@@ -12,6 +12,7 @@ ok $? "no checkpoint of it"
 said=$(sed -n 's/^ *"error": "\(.*\)",*$/\1/p' stop/summary.json)
 [ -n "$said" ] && tail -n 1 stop/log.txt | grep -qF "error: $said" && grep -q '"status": "failed"' stop/summary.json
 ok $? "the log ends with it, and the summary says so"
+ok_records stop FAILED RANKS
 run 2 net.ini run.dir=skip optimizer.type=sgd optimizer.lr=1e6 schedule.type=constant optimizer.clip_norm=0 \
     optimizer.ema=0 train.on_nan=skip
 ok $? "on_nan=skip: the run ends well"

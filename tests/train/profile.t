@@ -30,6 +30,7 @@ ok $? "a profile changes no bit, and the log has it"
 ok_keys profile traced/profile/profile.json 'advice\[\]\..*'
 ok_keys summary_ranks traced/summary.json "$at_times"
 ok_keys metrics_ranks traced/metrics.jsonl "$at_times"
+ok_records traced RANKS
 timelines traced/profile 3 4 12
 ok $? "three timelines: tracks, steps and buckets agree"
 grep -q '"cat":"snapshot"' traced/profile/trace-r0000.json &&

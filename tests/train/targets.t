@@ -33,6 +33,7 @@ run 2 net.ini run.dir=net && ! grep -q warning out &&
     awk '/"test_loss":/ { good = $2 + 0 < 0.01 && $2 + 0 > 0 } END { exit !good }' net/summary.json
 ok $? "normalised by the training data, which is the default, they are"
 ok_keys summary_targets net/summary.json "$at_times"
+ok_records net TARGETS RANKS
 # Of what eval prints: the loss is of normalised targets, MSE and R2 in units of the data.
 scores() {
     awk '$1 == "loss" { loss = $2 } $1 == "mean" { good = $4 > 0.99 && $2 > 1 } END { exit !(good && loss < 0.01) }' out

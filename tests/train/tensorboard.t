@@ -112,6 +112,7 @@ run 1 net.ini run.dir=alerts train.steps=30 monitor.window=0 monitor.alert='loss
     grep -q '"alert":"loss > 0.0001x","begins":true' alerts/metrics.jsonl &&
     "$TRAINER" compare alerts >out 2>&1
 ok $? "an alert is in the log and in the metrics"
+ok_records alerts
 grep -q '^loss > 0.0001x begin [0-9]* alerts$' alerts.said &&
     grep -q '^grad_norm > 0 begin [0-9]* alerts$' alerts.said &&
     [ "$(grep -c 'monitor.alert_command .* code 3' alerts/log.txt)" = "$(wc -l <alerts.said)" ]

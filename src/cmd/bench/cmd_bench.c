@@ -6,7 +6,7 @@
 #include "trainer/log.h"
 #include "base/mem.h"
 #include "device/device.h"
-#include "run/run.h"
+#include "base/json_text.h"
 #include "session/session.h"
 
 #include <jansson.h>

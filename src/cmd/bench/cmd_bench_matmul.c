@@ -3,7 +3,7 @@
 #include "bench_matmul.h"
 #include "bench_plot.h"
 #include "base/mem.h"
-#include "run/run.h"
+#include "base/json_text.h"
 #include "session/settings.h"
 
 #include <errno.h>
