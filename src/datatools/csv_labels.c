@@ -179,9 +179,10 @@ void tr_csv_labels_note(const csv_labels_t *l, const tr_csv_table_t *t) {
     for (size_t i = 0; i < l->names.count && !l->numbers; i++)
         for (size_t k = 0; k < TR_COUNT(doubtful); k++)
             if (strcasecmp(l->names.data[i], doubtful[k]) == 0) {
-                TR_INFO("'%s': '%s' is a class of %lld rows; if it stands for missing labels, "
+                TR_INFO("'%s': '%s' is a class of %lld row%s; if it stands for missing labels, "
                         "remove these rows",
-                        t->path, l->names.data[i], (long long)l->class_rows[i]);
+                        t->path, l->names.data[i], (long long)l->class_rows[i],
+                        l->class_rows[i] == 1 ? "" : "s");
                 return;
             }
 }
