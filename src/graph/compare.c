@@ -1,5 +1,6 @@
 /* Kernel calls on two devices, from the same inputs. */
 #include "compare.h"
+#include "base/half.h"
 #include "base/rng.h"
 #include "device/plan_cache.h"
 #include "graph/ops/op_int.h"
@@ -23,19 +24,19 @@ typedef struct {
     void *before[OPERANDS];       /* contents before the call; NULL: not needed */
 } comparison_t;
 
-static size_t view_bytes(const tr_view_t *view) {
+static size_t compare_view_bytes(const tr_view_t *view) {
     if (view->shape.ndim < 0 || !view->data) return 0;
     return (size_t)tr_shape_elems(&view->shape) * tr_dtype_bytes(view->dtype);
 }
 
-static tr_view_t *operand(tr_kernel_call_t *call, int i) {
+static tr_view_t *compare_operand(tr_kernel_call_t *call, int i) {
     if (i < TR_KERNEL_MAX_IN) return i < call->n_in ? &call->in[i] : NULL;
     return i - TR_KERNEL_MAX_IN < call->n_out ? &call->out[i - TR_KERNEL_MAX_IN] : NULL;
 }
 
-static size_t operand_bytes(tr_kernel_call_t *call, int i) {
-    const tr_view_t *view = operand(call, i);
-    return view ? view_bytes(view) : 0;
+static size_t compare_operand_bytes(tr_kernel_call_t *call, int i) {
+    const tr_view_t *view = compare_operand(call, i);
+    return view ? compare_view_bytes(view) : 0;
 }
 
 /* -- kinds of calls ---------------------------------------------------------------------------- */
@@ -56,8 +57,8 @@ static bool kernel_is_product(tr_kernel_id_t k) {
 
 /* Half-precision outputs may differ by a few roundings, f32 ones of a half-precision call by those
  * of its inner steps. */
-static double tolerance_of(const tr_device_t *device, tr_kernel_id_t k, tr_dtype_t call,
-                           tr_dtype_t output) {
+static double compare_tolerance_of(const tr_device_t *device, tr_kernel_id_t k, tr_dtype_t call,
+                                   tr_dtype_t output) {
     const double unit = call == TR_BF16 ? 0x1p-9 : 0x1p-12;
     if (call == TR_F32) return device->tf32 && kernel_is_product(k) ? 2e-3 : 3e-5;
     return tr_dtype_is_half(output) ? 8 * unit : 4 * unit;
@@ -65,20 +66,21 @@ static double tolerance_of(const tr_device_t *device, tr_kernel_id_t k, tr_dtype
 
 static tr_dtype_t call_dtype(tr_kernel_call_t *call) {
     for (int i = 0; i < OPERANDS; i++)
-        if (operand_bytes(call, i) > 0 && tr_dtype_is_half(operand(call, i)->dtype))
-            return operand(call, i)->dtype;
+        if (compare_operand_bytes(call, i) > 0 && tr_dtype_is_half(compare_operand(call, i)->dtype))
+            return compare_operand(call, i)->dtype;
     return TR_F32;
 }
 
 /* What makes two calls alike; the shapes, for people. */
-static uint64_t describe_call(const tr_node_t *node, tr_kernel_call_t *call, char shapes[128]) {
+static uint64_t compare_describe_call(const tr_node_t *node, tr_kernel_call_t *call,
+                                      char shapes[128]) {
     char text[512];
     int n = snprintf(text, sizeof text, "%d %x", (int)node->op.row->kernel, call->adds);
     int used = 0;
     *shapes = '\0';
     for (int i = 0; i < OPERANDS; i++) {
-        const tr_view_t *view = operand(call, i);
-        if (!view || view_bytes(view) == 0) continue;
+        const tr_view_t *view = compare_operand(call, i);
+        if (!view || compare_view_bytes(view) == 0) continue;
         n += snprintf(text + n, sizeof text - (size_t)n, " %d:%d", i, (int)view->dtype);
         for (int d = 0; d < view->shape.ndim && n < 480; d++) {
             n +=
@@ -100,28 +102,15 @@ static uint64_t describe_call(const tr_node_t *node, tr_kernel_call_t *call, cha
 
 /* -- values ------------------------------------------------------------------------------------ */
 
-static double half_value(tr_dtype_t dtype, uint16_t bits) {
-    const int exponent = bits >> 10 & 31, fraction = bits & 1023;
-    if (dtype == TR_BF16) {
-        const uint32_t wide = (uint32_t)bits << 16;
-        float value;
-        memcpy(&value, &wide, sizeof value);
-        return value;
-    }
-    const double size = exponent == 31  ? (fraction ? NAN : INFINITY)
-                        : exponent == 0 ? ldexp(fraction, -24)
-                                        : ldexp(1024 + fraction, exponent - 25);
-    return bits >> 15 ? -size : size;
-}
-
-static double float_value(tr_dtype_t dtype, const void *data, int64_t i) {
-    return dtype == TR_F32   ? ((const float *)data)[i]
-           : dtype == TR_F64 ? ((const double *)data)[i]
-                             : half_value(dtype, ((const uint16_t *)data)[i]);
+static double compare_float_value(tr_dtype_t dtype, const void *data, int64_t i) {
+    return dtype == TR_F32    ? ((const float *)data)[i]
+           : dtype == TR_F64  ? ((const double *)data)[i]
+           : dtype == TR_BF16 ? tr_float_of_bf16(((const uint16_t *)data)[i])
+                              : tr_float_of_f16(((const uint16_t *)data)[i]);
 }
 
 /* Values of 0.5 to 1 with either sign, with as many random bits as the type has. */
-static void fill_random(tr_dtype_t dtype, void *data, int64_t count, uint64_t key) {
+static void compare_fill_random(tr_dtype_t dtype, void *data, int64_t count, uint64_t key) {
     for (int64_t i = 0; i < count; i += 4) {
         const tr_rng_block_t r = tr_rng_philox(1, TR_RNG_INIT, 0, key, (uint64_t)i);
         for (int64_t k = i; k < i + 4 && k < count; k++) {
@@ -135,13 +124,14 @@ static void fill_random(tr_dtype_t dtype, void *data, int64_t count, uint64_t ke
     }
 }
 
-static double float_difference(tr_dtype_t dtype, const void *found, const void *expected,
-                               int64_t count) {
+static double compare_float_difference(tr_dtype_t dtype, const void *found, const void *expected,
+                                       int64_t count) {
     /* A subnormal number of f16 is rounded to whole steps. */
     const double step = dtype == TR_F16 ? 0x1p-24 : 0;
     double largest = 1e-30, difference = 0;
     for (int64_t i = 0; i < count; i++) {
-        const double a = float_value(dtype, found, i), b = float_value(dtype, expected, i);
+        const double a = compare_float_value(dtype, found, i),
+                     b = compare_float_value(dtype, expected, i);
         if (isnan(a) && isnan(b)) continue;
         if (!isfinite(a) || !isfinite(b)) {
             if (a != b) return NAN;
@@ -156,18 +146,18 @@ static double float_difference(tr_dtype_t dtype, const void *found, const void *
 /* The result of a step, which is a u8 tensor of a struct. */
 static double result_difference(const tr_step_result_t *found, const tr_step_result_t *expected) {
     if (found->finite != expected->finite || found->applied != expected->applied) return NAN;
-    return fmax(float_difference(TR_F32, &found->grad_norm, &expected->grad_norm, 1),
-                float_difference(TR_F32, &found->scale, &expected->scale, 1));
+    return fmax(compare_float_difference(TR_F32, &found->grad_norm, &expected->grad_norm, 1),
+                compare_float_difference(TR_F32, &found->scale, &expected->scale, 1));
 }
 
-static double view_difference(tr_kernel_id_t kernel, const tr_view_t *view, const void *found,
-                              const void *expected) {
+static double compare_view_difference(tr_kernel_id_t kernel, const tr_view_t *view,
+                                      const void *found, const void *expected) {
     const int64_t count = tr_shape_elems(&view->shape);
     const size_t size = tr_dtype_bytes(view->dtype);
     int64_t unequal = 0;
     if (kernel == TR_K_GRAD_NORM && view->dtype == TR_U8) return result_difference(found, expected);
     if (tr_dtype_is_float(view->dtype))
-        return float_difference(view->dtype, found, expected, count);
+        return compare_float_difference(view->dtype, found, expected, count);
     for (int64_t i = 0; i < count; i++)
         unequal += memcmp((const char *)found + (size_t)i * size,
                           (const char *)expected + (size_t)i * size, size) != 0;
@@ -192,10 +182,10 @@ static bool comparison_keeps(const comparison_t *c, int i) {
 static tr_status_t comparison_prepare(comparison_t *c) {
     const int linear = kernel_linear_inputs(c->node->op.row->kernel);
     for (int i = 0; i < OPERANDS; i++) {
-        const size_t bytes = operand_bytes(&c->there, i);
+        const size_t bytes = compare_operand_bytes(&c->there, i);
         if (bytes == 0) continue;
-        tr_view_t *view = operand(&c->here, i);
-        void *there = operand(&c->there, i)->data;
+        tr_view_t *view = compare_operand(&c->here, i);
+        void *there = compare_operand(&c->there, i)->data;
         TR_TRY(c->reference->ops->alloc(c->reference, bytes, 0, &view->data));
         TR_TRY(comparison_copy(c, view->data, there, bytes, TR_COPY_TO_HOST));
         if (comparison_keeps(c, i)) {
@@ -204,12 +194,13 @@ static tr_status_t comparison_prepare(comparison_t *c) {
             memcpy(c->before[i], view->data, bytes);
         }
         if (i >= linear || !tr_dtype_is_float(view->dtype)) continue;
-        fill_random(view->dtype, view->data, tr_shape_elems(&view->shape), (uint64_t)i + 1);
+        compare_fill_random(view->dtype, view->data, tr_shape_elems(&view->shape), (uint64_t)i + 1);
     }
     for (int i = 0; i < linear; i++) /* an output may share the memory of an input */
-        if (operand_bytes(&c->there, i) > 0)
-            TR_TRY(comparison_copy(c, operand(&c->there, i)->data, operand(&c->here, i)->data,
-                                   operand_bytes(&c->there, i), TR_COPY_TO_DEVICE));
+        if (compare_operand_bytes(&c->there, i) > 0)
+            TR_TRY(comparison_copy(c, compare_operand(&c->there, i)->data,
+                                   compare_operand(&c->here, i)->data,
+                                   compare_operand_bytes(&c->there, i), TR_COPY_TO_DEVICE));
     return TR_OK;
 }
 
@@ -218,15 +209,15 @@ static tr_status_t comparison_restore(comparison_t *c) {
     if (kernel_linear_inputs(c->node->op.row->kernel) == 0) return TR_OK;
     for (int i = 0; i < OPERANDS; i++)
         if (c->before[i])
-            TR_TRY(comparison_copy(c, operand(&c->there, i)->data, c->before[i],
-                                   operand_bytes(&c->there, i), TR_COPY_TO_DEVICE));
+            TR_TRY(comparison_copy(c, compare_operand(&c->there, i)->data, c->before[i],
+                                   compare_operand_bytes(&c->there, i), TR_COPY_TO_DEVICE));
     TR_TRY(c->node->kernel->run(c->g->device, c->g->stream, &c->there));
     return tr_graph_sync(c->g);
 }
 
 static void comparison_free(comparison_t *c) {
     for (int i = 0; i < OPERANDS; i++) {
-        tr_view_t *view = operand(&c->here, i);
+        tr_view_t *view = compare_operand(&c->here, i);
         tr_free(&c->before[i]);
         if (view && view->data) c->reference->ops->free(c->reference, view->data);
     }
@@ -234,8 +225,8 @@ static void comparison_free(comparison_t *c) {
 
 /* -- the reference ----------------------------------------------------------------------------- */
 
-static tr_status_t reference_kernel(comparison_t *c, tr_kernel_id_t kernel,
-                                    tr_kernel_call_t *call) {
+static tr_status_t compare_reference_kernel(comparison_t *c, tr_kernel_id_t kernel,
+                                            tr_kernel_call_t *call) {
     tr_plan_t plan = {0};
     call->state = call->scratch = NULL;
     TR_TRY(tr_plan_get(c->reference, kernel, call, call->attr_bytes, &plan));
@@ -247,22 +238,22 @@ static tr_status_t reference_kernel(comparison_t *c, tr_kernel_id_t kernel,
     return status;
 }
 
-static tr_status_t reference_add(comparison_t *c, const tr_view_t *to, const void *more) {
+static tr_status_t compare_reference_add(comparison_t *c, const tr_view_t *to, const void *more) {
     const tr_add_attr_t attr = {TR_ACT_NONE};
     tr_kernel_call_t add = {
         .n_in = 2, .n_out = 1, .in = {*to, *to}, .attr = &attr, .attr_bytes = sizeof attr};
     add.in[1].data = (void *)more;
     add.out[0] = *to;
-    return reference_kernel(c, TR_K_ADD, &add);
+    return compare_reference_kernel(c, TR_K_ADD, &add);
 }
 
 /* Of y (rows, K) and of its squares, as CONV_STATS_FWD gives them. */
-static void reference_sums(const tr_view_t *y, float *sums) {
+static void compare_reference_sums(const tr_view_t *y, float *sums) {
     const int64_t k = y->shape.dim[y->shape.ndim - 1], rows = tr_shape_elems(&y->shape) / k;
     for (int64_t j = 0; j < k; j++) {
         double sum = 0, squares = 0;
         for (int64_t i = 0; i < rows; i++) {
-            const double value = float_value(y->dtype, y->data, i * k + j);
+            const double value = compare_float_value(y->dtype, y->data, i * k + j);
             sum += value;
             squares += value * value;
         }
@@ -272,7 +263,7 @@ static void reference_sums(const tr_view_t *y, float *sums) {
 }
 
 /* The call by kernels that the reference has, where it lacks this one or a way of adding. */
-static tr_status_t reference_run(comparison_t *c, const char **skipped) {
+static tr_status_t compare_reference_run(comparison_t *c, const char **skipped) {
     tr_kernel_call_t call = c->here;
     const tr_view_t absent = {.shape = {.ndim = -1}};
     tr_kernel_id_t kernel = c->node->op.row->kernel;
@@ -293,13 +284,13 @@ static tr_status_t reference_run(comparison_t *c, const char **skipped) {
     const unsigned adds = call.adds & ~has_kernel->adds;
     call.adds &= ~adds;
     if (adds_input && !(has_kernel->adds & 1)) call.in[2] = absent;
-    TR_TRY(reference_kernel(c, kernel, &call));
-    if (makes_sums) reference_sums(&c->here.out[0], c->here.out[1].data);
+    TR_TRY(compare_reference_kernel(c, kernel, &call));
+    if (makes_sums) compare_reference_sums(&c->here.out[0], c->here.out[1].data);
     if (adds_input && !call.in[2].data)
-        TR_TRY(reference_add(c, &c->here.out[0], c->here.in[2].data));
+        TR_TRY(compare_reference_add(c, &c->here.out[0], c->here.in[2].data));
     for (int k = 0; k < call.n_out; k++)
         if (adds >> k & 1)
-            TR_TRY(reference_add(c, &c->here.out[k], c->before[TR_KERNEL_MAX_IN + k]));
+            TR_TRY(compare_reference_add(c, &c->here.out[k], c->before[TR_KERNEL_MAX_IN + k]));
     return TR_OK;
 }
 
@@ -315,14 +306,16 @@ bool tr_comparison_is_worse(const tr_comparison_t *a, const tr_comparison_t *b) 
 static tr_status_t comparison_judge(const comparison_t *c, tr_comparison_t *row) {
     for (int k = 0; k < c->there.n_out; k++) {
         const tr_view_t *view = &c->there.out[k];
-        const double allowed = tolerance_of(c->g->device, row->kernel, row->dtype, view->dtype);
+        const double allowed =
+            compare_tolerance_of(c->g->device, row->kernel, row->dtype, view->dtype);
         void *found = NULL;
-        if (view_bytes(view) == 0) continue;
-        TR_TRY(tr_alloc(view_bytes(view), "results of a comparison", &found));
+        if (compare_view_bytes(view) == 0) continue;
+        TR_TRY(tr_alloc(compare_view_bytes(view), "results of a comparison", &found));
         const tr_status_t status =
-            comparison_copy(c, found, view->data, view_bytes(view), TR_COPY_TO_HOST);
+            comparison_copy(c, found, view->data, compare_view_bytes(view), TR_COPY_TO_HOST);
         const double d =
-            status == TR_OK ? view_difference(row->kernel, view, found, c->here.out[k].data) : 0;
+            status == TR_OK ? compare_view_difference(row->kernel, view, found, c->here.out[k].data)
+                            : 0;
         tr_free(&found);
         TR_TRY(status);
         if (row->tolerance > 0 && d * row->tolerance <= row->difference * allowed) continue;
@@ -336,12 +329,12 @@ static tr_status_t comparison_judge(const comparison_t *c, tr_comparison_t *row)
 static tr_status_t compare_call(comparison_t *c, tr_comparison_t *row) {
     TR_TRY(comparison_prepare(c));
     TR_TRY(c->node->kernel->run(c->g->device, c->g->stream, &c->there));
-    TR_TRY(reference_run(c, &row->skipped));
+    TR_TRY(compare_reference_run(c, &row->skipped));
     if (!row->skipped) TR_TRY(comparison_judge(c, row));
     return comparison_restore(c);
 }
 
-static bool rows_hold(const tr_comparisons_t *rows, uint64_t key) {
+static bool compare_rows_hold(const tr_comparisons_t *rows, uint64_t key) {
     for (size_t i = 0; i < rows->count; i++)
         if (rows->data[i].key == key) return true;
     return false;
@@ -353,13 +346,13 @@ static tr_status_t compare_node(tr_graph_t *g, const tr_node_t *node, tr_device_
     comparison_t c = {.g = g, .reference = reference, .node = node, .there = *call, .here = *call};
     tr_comparison_t row = {.kernel = node->op.row->kernel, .dtype = call_dtype(&c.there)};
     size_t bytes = 0;
-    row.key = describe_call(node, &c.there, row.shapes);
+    row.key = compare_describe_call(node, &c.there, row.shapes);
     snprintf(row.label, sizeof row.label, "%s", tr_op_where(&node->op));
     for (int i = 0; i < OPERANDS; i++) {
-        bytes += operand_bytes(&c.there, i);
-        if (operand(&c.here, i)) operand(&c.here, i)->data = NULL;
+        bytes += compare_operand_bytes(&c.there, i);
+        if (compare_operand(&c.here, i)) compare_operand(&c.here, i)->data = NULL;
     }
-    const bool is_new = !rows_hold(rows, row.key);
+    const bool is_new = !compare_rows_hold(rows, row.key);
     if (is_new && bytes > MOST_BYTES) row.skipped = "its operands are larger than 3 GiB";
     if (!is_new || row.skipped) {
         TR_TRY(node->kernel->run(g->device, g->stream, call));
