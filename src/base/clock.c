@@ -6,18 +6,18 @@
 #include <time.h>
 #include <unistd.h>
 
-static double read_clock(clockid_t id) {
+static double clock_read(clockid_t id) {
     struct timespec now;
     clock_gettime(id, &now);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
 double tr_clock_sec(void) {
-    return read_clock(CLOCK_MONOTONIC);
+    return clock_read(CLOCK_MONOTONIC);
 }
 
 double tr_clock_unix_sec(void) {
-    return read_clock(CLOCK_REALTIME);
+    return clock_read(CLOCK_REALTIME);
 }
 
 /* Field 22 of /proc/self/stat: clock ticks from boot to exec. Field 2 is the name of the program,
@@ -33,7 +33,7 @@ double tr_clock_since_exec_sec(void) {
     for (int field = 2; at && field < 22; field++) at = strchr(at + 1, ' ');
     unsigned long long ticks;
     if (!at || sscanf(at, "%llu", &ticks) != 1) return 0;
-    double since = read_clock(CLOCK_BOOTTIME) - (double)ticks / (double)sysconf(_SC_CLK_TCK);
+    double since = clock_read(CLOCK_BOOTTIME) - (double)ticks / (double)sysconf(_SC_CLK_TCK);
     return since > 0 ? since : 0;
 }
 

@@ -29,7 +29,7 @@ tr_status_t tr_status_of_errno(int error) {
 }
 
 /* Whether the file system of `path`, which may not exist yet, has inodes, but none is free. */
-static bool lacks_inodes(const char *path) {
+static bool file_lacks_inodes(const char *path) {
     struct statvfs fs;
     char copy[4096];
     const char *there = copy;
@@ -44,7 +44,7 @@ static bool lacks_inodes(const char *path) {
 tr_status_t tr_io_fail(const char *verb, const char *path, int errno_value) {
     char hint[160] = "";
     struct rlimit limit;
-    if (errno_value == ENOSPC && lacks_inodes(path))
+    if (errno_value == ENOSPC && file_lacks_inodes(path))
         snprintf(hint, sizeof hint,
                  " No inodes are free there (df -i): delete files, or use another folder.");
     else if (errno_value == EFBIG && getrlimit(RLIMIT_FSIZE, &limit) == 0 &&
@@ -135,7 +135,7 @@ tr_status_t tr_replace_file(const char *path, const void *bytes, size_t count, u
 }
 
 /* Never waits for the writer of a pipe. *out_fd is -1 after a failure. */
-static tr_status_t open_regular(const char *path, int *out_fd, int64_t *out_bytes) {
+static tr_status_t file_open_regular(const char *path, int *out_fd, int64_t *out_bytes) {
     struct stat st = {0};
     tr_status_t status = TR_OK;
     *out_bytes = 0;
@@ -152,8 +152,8 @@ static tr_status_t open_regular(const char *path, int *out_fd, int64_t *out_byte
     return status;
 }
 
-static tr_status_t read_open(int fd, const char *path, int64_t size, int64_t max_bytes,
-                             char **out_text) {
+static tr_status_t file_read_open(int fd, const char *path, int64_t size, int64_t max_bytes,
+                                  char **out_text) {
     if (size > max_bytes)
         return TR_FAIL(TR_ERR_DATA, "%s has %lld bytes; at most %lld are expected.", path,
                        (long long)size, (long long)max_bytes);
@@ -171,8 +171,8 @@ static tr_status_t read_open(int fd, const char *path, int64_t size, int64_t max
 tr_status_t tr_read_text(const char *path, int64_t max_bytes, char **out_text, int64_t *out_bytes) {
     int fd;
     int64_t size;
-    TR_TRY(open_regular(path, &fd, &size));
-    const tr_status_t status = read_open(fd, path, size, max_bytes, out_text);
+    TR_TRY(file_open_regular(path, &fd, &size));
+    const tr_status_t status = file_read_open(fd, path, size, max_bytes, out_text);
     close(fd);
     if (status == TR_OK) *out_bytes = size;
     return status;
@@ -190,7 +190,7 @@ tr_status_t tr_each_line(const char *path, bool (*take)(void *self, const char *
     bool goes_on = true;
     int fd;
     if (access(path, F_OK) != 0 && errno == ENOENT) return TR_OK;
-    TR_TRY(open_regular(path, &fd, &size));
+    TR_TRY(file_open_regular(path, &fd, &size));
     tr_status_t status = tr_alloc(LINE_BYTES + 1, "a line", &text);
     while (status == TR_OK && goes_on) {
         const ssize_t count = read(fd, text + have, LINE_BYTES - have);
@@ -278,15 +278,15 @@ tr_status_t tr_sync_directory(const char *path) {
 
 /* On NFS, a file that was deleted while a process has it open stays under a name of this kind, and
  * goes when it is closed. */
-static bool is_held_file(const char *path) {
+static bool file_is_held(const char *path) {
     return strncmp(tr_file_name(path), ".nfs", 4) == 0;
 }
 
 /* *out_left: files that are held, so that the folders above them stay, too. */
-static tr_status_t remove_tree(const char *path, bool *out_left) {
+static tr_status_t file_remove_tree(const char *path, bool *out_left) {
     bool has_left = false;
     if (unlink(path) == 0 || errno == ENOENT) return TR_OK;
-    if (errno == EBUSY && is_held_file(path)) return *out_left = true, TR_OK;
+    if (errno == EBUSY && file_is_held(path)) return *out_left = true, TR_OK;
     if (errno != EISDIR && errno != EPERM) return tr_io_fail("remove", path, errno);
     /* A file that NFS renames during a pass is seen in the next one. */
     for (int pass = 0; pass < 2 && !has_left; pass++) {
@@ -297,7 +297,7 @@ static tr_status_t remove_tree(const char *path, bool *out_left) {
             if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
             char inner[4096];
             status = tr_path_join(path, e->d_name, inner);
-            if (status == TR_OK) status = remove_tree(inner, &has_left);
+            if (status == TR_OK) status = file_remove_tree(inner, &has_left);
         }
         closedir(d);
         TR_TRY(status);
@@ -311,7 +311,7 @@ static tr_status_t remove_tree(const char *path, bool *out_left) {
 
 tr_status_t tr_remove_tree(const char *path) {
     bool has_left = false;
-    return remove_tree(path, &has_left);
+    return file_remove_tree(path, &has_left);
 }
 
 int64_t tr_free_bytes(const char *dir) {
@@ -332,16 +332,16 @@ bool tr_is_folder(const char *path) {
     return stat(path, &found) == 0 && S_ISDIR(found.st_mode);
 }
 
-static int entry_is_inside(const struct dirent *entry) {
+static int entries_inside(const struct dirent *entry) {
     return strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
 }
 
-static int entry_by_bytes(const struct dirent **a, const struct dirent **b) {
+static int entries_by_bytes(const struct dirent **a, const struct dirent **b) {
     return strcmp((*a)->d_name, (*b)->d_name);
 }
 
 tr_status_t tr_entries_read(const char *folder, tr_entries_t *out) {
-    out->count = scandir(folder, &out->entry, entry_is_inside, entry_by_bytes);
+    out->count = scandir(folder, &out->entry, entries_inside, entries_by_bytes);
     if (out->count >= 0) return TR_OK;
     *out = (tr_entries_t){0};
     return tr_io_fail("read the folder", folder, errno);

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 /* Reads up to two numbers at the beginning of a file; returns how many there are. */
-static int read_numbers(const char *folder, const char *name, double out[2]) {
+static int host_read_numbers(const char *folder, const char *name, double out[2]) {
     char path[1200];
     snprintf(path, sizeof path, "%s/%s", folder, name);
     FILE *file = fopen(path, "r");
@@ -19,18 +19,18 @@ static int read_numbers(const char *folder, const char *name, double out[2]) {
     return count;
 }
 
-static double memory_limit(const char *folder) {
+static double host_memory_limit(const char *folder) {
     double bytes[2];
-    bool given = read_numbers(folder, "memory.max", bytes) > 0 ||
-                 read_numbers(folder, "memory.limit_in_bytes", bytes) > 0;
+    bool given = host_read_numbers(folder, "memory.max", bytes) > 0 ||
+                 host_read_numbers(folder, "memory.limit_in_bytes", bytes) > 0;
     return given ? bytes[0] : INFINITY;
 }
 
-static double cpu_limit(const char *folder) {
+static double host_cpu_limit(const char *folder) {
     double of[2], period[2];
-    if (read_numbers(folder, "cpu.max", of) < 2) {
-        if (read_numbers(folder, "cpu.cfs_quota_us", of) < 1 || of[0] <= 0 ||
-            read_numbers(folder, "cpu.cfs_period_us", period) < 1)
+    if (host_read_numbers(folder, "cpu.max", of) < 2) {
+        if (host_read_numbers(folder, "cpu.cfs_quota_us", of) < 1 || of[0] <= 0 ||
+            host_read_numbers(folder, "cpu.cfs_period_us", period) < 1)
             return INFINITY;
         of[1] = period[0];
     }
@@ -39,7 +39,8 @@ static double cpu_limit(const char *folder) {
 
 /* The path of the group in a line of /proc/self/cgroup, "0::/user.slice/job" or
  * "4:cpu,cpuacct:/slurm/job"; false: the line is not of this controller. */
-static bool group_root(const char *line, const char *controller, char *root, size_t root_bytes) {
+static bool host_group_root(const char *line, const char *controller, char *root,
+                            size_t root_bytes) {
     const char *list = strchr(line, ':'), *end = list ? strchr(++list, ':') : NULL;
     size_t length = strlen(controller);
     if (!end) return false;
@@ -52,7 +53,7 @@ static bool group_root(const char *line, const char *controller, char *root, siz
 }
 
 /* The smallest limit of `group` and of the groups above it. */
-static double least_above(const char *root, char *group, double (*limit)(const char *folder)) {
+static double host_least_above(const char *root, char *group, double (*limit)(const char *folder)) {
     char folder[1100];
     double least = INFINITY;
     /* the whole path, then each parent */
@@ -65,7 +66,7 @@ static double least_above(const char *root, char *group, double (*limit)(const c
     return least;
 }
 
-static double least_limit(const char *controller, double (*limit)(const char *folder)) {
+static double host_least_limit(const char *controller, double (*limit)(const char *folder)) {
     char line[768], root[64];
     double least = INFINITY;
     FILE *file = fopen("/proc/self/cgroup", "r");
@@ -73,14 +74,14 @@ static double least_limit(const char *controller, double (*limit)(const char *fo
     while (fgets(line, sizeof line, file)) {
         char *group = strchr(line, '/');
         line[strcspn(line, "\n")] = '\0';
-        if (group && group_root(line, controller, root, sizeof root))
-            least = fmin(least, least_above(root, group, limit));
+        if (group && host_group_root(line, controller, root, sizeof root))
+            least = fmin(least, host_least_above(root, group, limit));
     }
     fclose(file);
     return least;
 }
 
-static double total_memory(void) {
+static double host_total_memory(void) {
     char line[256];
     size_t kib = 0;
     FILE *file = fopen("/proc/meminfo", "r");
@@ -94,23 +95,24 @@ static double total_memory(void) {
 size_t tr_host_memory_bytes(void) {
     struct rlimit space; /* ulimit -v */
     const bool is_limited = getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY;
-    return (size_t)fmin(fmin(total_memory(), least_limit("memory", memory_limit)),
+    return (size_t)fmin(fmin(host_total_memory(), host_least_limit("memory", host_memory_limit)),
                         is_limited ? (double)space.rlim_cur : INFINITY);
 }
 
 int tr_host_cpu_limit(void) {
-    double limit = least_limit("cpu", cpu_limit);
+    double limit = host_least_limit("cpu", host_cpu_limit);
     return limit < 1e6 ? (int)limit : 0;
 }
 
 size_t tr_host_resident_bytes(void) {
     double pages[2]; /* of the address space, and in memory */
-    if (read_numbers("/proc/self", "statm", pages) < 2) return 0;
+    if (host_read_numbers("/proc/self", "statm", pages) < 2) return 0;
     return (size_t)pages[1] * (size_t)sysconf(_SC_PAGESIZE);
 }
 
 /* Linux tells Arm processors by the numbers of a register. */
-static void name_arm(unsigned long implementer, unsigned long part, char *text, size_t text_bytes) {
+static void host_name_arm(unsigned long implementer, unsigned long part, char *text,
+                          size_t text_bytes) {
     const char *name = implementer != 0x41 ? NULL
                        : part == 0xd0c     ? "N1"
                        : part == 0xd40     ? "V1"
@@ -138,7 +140,7 @@ void tr_host_cpu_model(const char *cpuinfo, char *text, size_t text_bytes) {
         if (strncmp(line, "model name", 10) == 0)
             snprintf(text, text_bytes, "%s", value);
         else if (strncmp(line, "CPU part", 8) == 0)
-            name_arm(implementer, strtoul(value, NULL, 0), text, text_bytes);
+            host_name_arm(implementer, strtoul(value, NULL, 0), text, text_bytes);
         else
             continue;
         break;

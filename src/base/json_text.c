@@ -25,7 +25,7 @@ json_t *tr_json_measured(double value) {
 }
 
 /* Fewest digits for one real number of `length` characters; returns the new length. */
-static size_t shorten_number(const char *number, size_t length, char out[TEXT_BYTES]) {
+static size_t json_shorten_number(const char *number, size_t length, char out[TEXT_BYTES]) {
     char text[TEXT_BYTES];
     if (length >= sizeof text || !memchr(number, '.', length)) return 0;
     memcpy(text, number, length);
@@ -45,7 +45,7 @@ void tr_json_shorten(char *text) {
     while (*text) {
         const size_t length = in_string ? 0 : strspn(text, "+-.0123456789eE");
         if (length > 0 && *text != 'e') { /* not the e of true and false */
-            const size_t kept = shorten_number(text, length, number);
+            const size_t kept = json_shorten_number(text, length, number);
             memmove(to, kept ? number : text, kept ? kept : length);
             to += kept ? kept : length;
             text += length;

@@ -128,8 +128,8 @@ typedef struct {
     char text[];     /* terminated */
 } entry_t;
 
-/* The queue, which does not end before queue_leave. NULL: none. */
-static tr_background_t *queue_take(void) {
+/* The queue, which does not end before log_queue_leave. NULL: none. */
+static tr_background_t *log_queue_take(void) {
     pthread_mutex_lock(&lock);
     tr_background_t *taken = queue;
     queue_users++;
@@ -137,7 +137,7 @@ static tr_background_t *queue_take(void) {
     return taken;
 }
 
-static void queue_leave(void) {
+static void log_queue_leave(void) {
     pthread_mutex_lock(&lock);
     if (--queue_users == 0) pthread_cond_broadcast(&queue_left);
     pthread_mutex_unlock(&lock);
@@ -149,14 +149,14 @@ enum { RING_BYTES = 1 << 20 };
 static _Alignas(entry_t) char ring[RING_BYTES];
 static size_t ring_taken, ring_freed;
 
-static size_t entry_bytes(size_t text_bytes) {
+static size_t log_entry_bytes(size_t text_bytes) {
     const size_t align = _Alignof(entry_t);
     return (sizeof(entry_t) + text_bytes + align - 1) / align * align;
 }
 
 /* NULL: no room. An entry is not split: what is left at the end of the ring is skipped with it. */
-static entry_t *ring_take(size_t text_bytes) {
-    const size_t bytes = entry_bytes(text_bytes);
+static entry_t *log_ring_take(size_t text_bytes) {
+    const size_t bytes = log_entry_bytes(text_bytes);
     pthread_mutex_lock(&lock);
     const size_t left = RING_BYTES - ring_taken % RING_BYTES, skipped = left < bytes ? left : 0;
     entry_t *e = NULL;
@@ -168,7 +168,7 @@ static entry_t *ring_take(size_t text_bytes) {
     return e;
 }
 
-static void ring_free(const entry_t *e) {
+static void log_ring_free(const entry_t *e) {
     pthread_mutex_lock(&lock);
     ring_freed = e->ring_end;
     pthread_mutex_unlock(&lock);
@@ -221,7 +221,7 @@ static void entry_deliver(void *self, void *item) {
     pthread_mutex_lock(&writing);
     entry_write(e, false);
     pthread_mutex_unlock(&writing);
-    ring_free(e);
+    log_ring_free(e);
 }
 
 /* Hands a line to the queue; without one, writes it. */
@@ -234,13 +234,13 @@ static void log_send(tr_log_level_t level, int fd, bool is_shown, const char *li
     tr_clock_iso8601(date);
     const size_t stamp_bytes =
         fd >= 0 ? 0 : (size_t)snprintf(stamp, sizeof stamp, "%s %-5s ", date, level_names[level]);
-    tr_background_t *to = queue_take();
+    tr_background_t *to = log_queue_take();
     entry_t *e = &own.entry;
     const size_t bytes = stamp_bytes + length + 1;
-    if (to) e = ring_take(bytes);
+    if (to) e = log_ring_take(bytes);
     if (!e) {
         atomic_fetch_add(&dropped, 1);
-        queue_leave();
+        log_queue_leave();
         return;
     }
     e->level = level;
@@ -266,7 +266,7 @@ static void log_send(tr_log_level_t level, int fd, bool is_shown, const char *li
         /* its place in the ring is free once that of a later line is */
         atomic_fetch_add(&dropped, 1);
     }
-    queue_leave();
+    log_queue_leave();
 }
 
 void tr_log_set_queue(tr_background_t *new_queue) {
@@ -277,9 +277,9 @@ void tr_log_set_queue(tr_background_t *new_queue) {
 }
 
 bool tr_log_flush(double sec) {
-    tr_background_t *to = queue_take();
+    tr_background_t *to = log_queue_take();
     const bool is_done = !to || tr_background_wait(to, sec);
-    queue_leave();
+    log_queue_leave();
     return is_done;
 }
 

@@ -25,13 +25,13 @@ _Static_assert(alignof(max_align_t) <= HEADER_BYTES, "blocks must be aligned for
 static _Atomic int64_t calls, live, live_bytes, peak_bytes, fail_at;
 
 /* The interface takes T ** as void *: memcpy is the way to read it that aliasing rules allow. */
-static void *load_pointer(const void *address) {
+static void *mem_load_pointer(const void *address) {
     void *pointer;
     memcpy(&pointer, address, sizeof pointer);
     return pointer;
 }
 
-static void store_pointer(void *address, void *pointer) {
+static void mem_store_pointer(void *address, void *pointer) {
     memcpy(address, &pointer, sizeof pointer);
 }
 
@@ -39,7 +39,7 @@ static header_t *header_of(void *pointer) {
     return (header_t *)((char *)pointer - HEADER_BYTES);
 }
 
-static void count_bytes(int64_t blocks, int64_t bytes) {
+static void mem_count_bytes(int64_t blocks, int64_t bytes) {
     atomic_fetch_add_explicit(&live, blocks, memory_order_relaxed);
     int64_t now = atomic_fetch_add_explicit(&live_bytes, bytes, memory_order_relaxed) + bytes;
     int64_t peak = atomic_load_explicit(&peak_bytes, memory_order_relaxed);
@@ -47,7 +47,7 @@ static void count_bytes(int64_t blocks, int64_t bytes) {
     }
 }
 
-static bool may_allocate(size_t bytes) {
+static bool mem_may_allocate(size_t bytes) {
     atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed);
     if (atomic_load_explicit(&fail_at, memory_order_relaxed) > 0 &&
         atomic_fetch_sub(&fail_at, 1) == 1)
@@ -67,14 +67,14 @@ static tr_status_t mem_no_memory(size_t bytes, const char *what) {
 static void *mem_finish(char *block, size_t offset, size_t bytes) {
     char *pointer = block + offset;
     *header_of(pointer) = (header_t){bytes, offset};
-    count_bytes(1, (int64_t)bytes);
+    mem_count_bytes(1, (int64_t)bytes);
     return pointer;
 }
 
 tr_status_t tr_alloc(size_t bytes, const char *what, void *out_pointer) {
-    char *block = may_allocate(bytes) ? calloc(1, HEADER_BYTES + bytes) : NULL;
+    char *block = mem_may_allocate(bytes) ? calloc(1, HEADER_BYTES + bytes) : NULL;
     if (!block) return mem_no_memory(bytes, what);
-    store_pointer(out_pointer, mem_finish(block, HEADER_BYTES, bytes));
+    mem_store_pointer(out_pointer, mem_finish(block, HEADER_BYTES, bytes));
     return TR_OK;
 }
 
@@ -83,38 +83,39 @@ tr_status_t tr_alloc_aligned(size_t bytes, size_t align, const char *what, void 
         return TR_FAIL(TR_ERR_INTERNAL, "The alignment of %s must be a power of two, found %zu.",
                        what, align);
     const size_t least = align > HEADER_BYTES ? align : HEADER_BYTES;
-    const bool fits = may_allocate(bytes) && least <= PTRDIFF_MAX / 4;
+    const bool fits = mem_may_allocate(bytes) && least <= PTRDIFF_MAX / 4;
     /* not posix_memalign and memset: large blocks are new pages of the system, which are zero */
     char *block = fits ? calloc(1, 2 * least + bytes) : NULL;
     if (!block) return mem_no_memory(bytes, what);
     const size_t offset = least + (-(uintptr_t)block & (least - 1));
-    store_pointer(out_pointer, mem_finish(block, offset, bytes));
+    mem_store_pointer(out_pointer, mem_finish(block, offset, bytes));
     return TR_OK;
 }
 
 tr_status_t tr_realloc(void *pointer, size_t bytes, const char *what) {
-    char *old = load_pointer(pointer);
+    char *old = mem_load_pointer(pointer);
     if (!old) return tr_alloc(bytes, what, pointer);
     header_t before = *header_of(old);
     if (before.offset != HEADER_BYTES)
         return TR_FAIL(TR_ERR_INTERNAL,
                        "%s was allocated by tr_alloc_aligned and cannot be resized.", what);
-    char *block = may_allocate(bytes) ? realloc(old - HEADER_BYTES, HEADER_BYTES + bytes) : NULL;
+    char *block =
+        mem_may_allocate(bytes) ? realloc(old - HEADER_BYTES, HEADER_BYTES + bytes) : NULL;
     if (!block) return mem_no_memory(bytes, what);
-    count_bytes(-1, -(int64_t)before.bytes);
+    mem_count_bytes(-1, -(int64_t)before.bytes);
     char *moved = mem_finish(block, HEADER_BYTES, bytes);
     if (bytes > before.bytes) memset(moved + before.bytes, 0, bytes - before.bytes);
-    store_pointer(pointer, moved);
+    mem_store_pointer(pointer, moved);
     return TR_OK;
 }
 
 void tr_free(void *pointer) {
-    char *old = load_pointer(pointer);
+    char *old = mem_load_pointer(pointer);
     if (!old) return;
     header_t header = *header_of(old);
-    count_bytes(-1, -(int64_t)header.bytes);
+    mem_count_bytes(-1, -(int64_t)header.bytes);
     free(old - header.offset);
-    store_pointer(pointer, NULL);
+    mem_store_pointer(pointer, NULL);
 }
 
 tr_status_t tr_strdup(const char *text, char **out) {

@@ -17,31 +17,31 @@ typedef struct {
     int exponent;
 } decimal_t;
 
-static bool is_digit(char c) {
+static bool parse_is_digit(char c) {
     return c >= '0' && c <= '9';
 }
 
 /* Digits with single underscores between them; returns the first character after them, NULL if
  * there are too many. */
-static const char *scan_digits(const char *at, decimal_t *number) {
-    while (is_digit(*at)) {
+static const char *decimal_scan_digits(const char *at, decimal_t *number) {
+    while (parse_is_digit(*at)) {
         if (number->count == MAX_NUMBER) return NULL;
         number->digits[number->count++] = *at++;
-        if (*at == '_' && is_digit(at[1])) at++;
+        if (*at == '_' && parse_is_digit(at[1])) at++;
     }
     return at;
 }
 
 /* e6, E-3; leaves `at` where no exponent follows (the "e" may belong to a unit). NULL if it is
  * absurdly large. */
-static const char *scan_exponent(const char *at, int *exponent) {
+static const char *decimal_scan_exponent(const char *at, int *exponent) {
     if (*at != 'e' && *at != 'E') return at;
     const char *digit = at + 1;
     bool negative = *digit == '-';
     if (*digit == '-' || *digit == '+') digit++;
-    if (!is_digit(*digit)) return at;
+    if (!parse_is_digit(*digit)) return at;
     int value = 0;
-    for (; is_digit(*digit); digit++) {
+    for (; parse_is_digit(*digit); digit++) {
         if (value > 999) return NULL;
         value = value * 10 + (*digit - '0');
     }
@@ -51,23 +51,23 @@ static const char *scan_exponent(const char *at, int *exponent) {
 
 /* The longest number at the start of `text`; returns the text after it, NULL if there is no
  * number. */
-static const char *scan_number(const char *text, decimal_t *number) {
+static const char *decimal_scan(const char *text, decimal_t *number) {
     *number = (decimal_t){.negative = *text == '-'};
     if (*text == '-' || *text == '+') text++;
-    const char *at = scan_digits(text, number);
+    const char *at = decimal_scan_digits(text, number);
     if (at && *at == '.') {
         int before = number->count;
-        at = scan_digits(at + 1, number);
+        at = decimal_scan_digits(at + 1, number);
         number->exponent = before - number->count;
     }
     if (!at || number->count == 0) return NULL;
     number->digits[number->count] = '\0';
-    return scan_exponent(at, &number->exponent);
+    return decimal_scan_exponent(at, &number->exponent);
 }
 
 /* Exact, unlike a conversion through a double. Works on negative values, whose range is larger by
  * one. */
-static bool to_int(const decimal_t *number, int64_t *out) {
+static bool decimal_to_int(const decimal_t *number, int64_t *out) {
     int64_t value = 0;
     int kept = number->count, exponent = number->exponent;
     while (kept > 0 && exponent < 0 && number->digits[kept - 1] == '0') kept--, exponent++;
@@ -83,7 +83,7 @@ static bool to_int(const decimal_t *number, int64_t *out) {
     return true;
 }
 
-static bool to_double(const decimal_t *number, double *out) {
+static bool decimal_to_double(const decimal_t *number, double *out) {
     char text[MAX_NUMBER + 16];
     size_t used = 0;
     if (number->negative) text[used++] = '-';
@@ -103,14 +103,14 @@ static bool to_double(const decimal_t *number, double *out) {
 
 bool tr_parse_int(const char *text, int64_t *out) {
     decimal_t number;
-    const char *rest = scan_number(text, &number);
-    return rest && *rest == '\0' && to_int(&number, out);
+    const char *rest = decimal_scan(text, &number);
+    return rest && *rest == '\0' && decimal_to_int(&number, out);
 }
 
 bool tr_parse_float(const char *text, double *out) {
     decimal_t number;
-    const char *rest = scan_number(text, &number);
-    return rest && *rest == '\0' && to_double(&number, out);
+    const char *rest = decimal_scan(text, &number);
+    return rest && *rest == '\0' && decimal_to_double(&number, out);
 }
 
 bool tr_parse_floats(const char *text, int most, float *out, int *out_count) {
@@ -146,7 +146,7 @@ static const char *parse_skip_blanks(const char *at) {
 }
 
 /* "", "B", "k", "kB", "KiB", ...: the power of two of the unit, -1 for an unknown unit. */
-static int byte_unit_shift(const char *unit) {
+static int parse_byte_unit_shift(const char *unit) {
     static const char letters[] = "KMGTPE";
     if (*unit == '\0' || strcasecmp(unit, "b") == 0) return 0;
     const char *letter = strchr(letters, *unit & ~0x20);
@@ -158,24 +158,24 @@ static int byte_unit_shift(const char *unit) {
 
 bool tr_parse_bytes(const char *text, int64_t *out) {
     decimal_t number;
-    const char *rest = scan_number(text, &number);
-    int shift = rest ? byte_unit_shift(parse_skip_blanks(rest)) : -1;
+    const char *rest = decimal_scan(text, &number);
+    int shift = rest ? parse_byte_unit_shift(parse_skip_blanks(rest)) : -1;
     if (shift < 0) return false;
     int64_t whole;
-    if (to_int(&number, &whole)) {
+    if (decimal_to_int(&number, &whole)) {
         if (__builtin_mul_overflow(whole, INT64_C(1) << shift, &whole)) return false;
         *out = whole;
         return true;
     }
     double value;
-    if (!to_double(&number, &value)) return false;
+    if (!decimal_to_double(&number, &value)) return false;
     value = floor(ldexp(value, shift));
     if (fabs(value) >= 0x1p63) return false;
     *out = (int64_t)value;
     return true;
 }
 
-static bool duration_unit(const char *unit, size_t length, double *out_sec) {
+static bool parse_duration_unit(const char *unit, size_t length, double *out_sec) {
     static const struct {
         const char *name;
         double sec;
@@ -196,15 +196,15 @@ bool tr_parse_duration(const char *text, double *out_sec) {
     const char *at = text;
     bool is_first = true;
     do {
-        at = scan_number(at, &number);
-        if (!at || !to_double(&number, &value)) return false;
+        at = decimal_scan(at, &number);
+        if (!at || !decimal_to_double(&number, &value)) return false;
         bool is_only = is_first && *at == '\0';
         is_first = false;
         at = parse_skip_blanks(at);
         size_t length = strspn(at, "abcdefghijklmnopqrstuvwxyz");
         if (is_only)
             unit_sec = 1;
-        else if (!duration_unit(at, length, &unit_sec))
+        else if (!parse_duration_unit(at, length, &unit_sec))
             return false;
         total += value * unit_sec;
         at = parse_skip_blanks(at + length);

@@ -20,7 +20,7 @@ uint32_t tr_rng_u32(tr_rng_t *rng) {
     return rng->block.v[rng->used++];
 }
 
-static uint64_t next_u64(tr_rng_t *rng) {
+static uint64_t rng_next_u64(tr_rng_t *rng) {
     uint64_t low = tr_rng_u32(rng);
     return (uint64_t)tr_rng_u32(rng) << 32 | low;
 }
@@ -28,16 +28,16 @@ static uint64_t next_u64(tr_rng_t *rng) {
 /* Lemire, "Fast random integer generation in an interval" (2019): multiply, and draw again in the
  * biased rest. */
 uint64_t tr_rng_below(tr_rng_t *rng, uint64_t n) {
-    unsigned __int128 product = (unsigned __int128)next_u64(rng) * n;
+    unsigned __int128 product = (unsigned __int128)rng_next_u64(rng) * n;
     if ((uint64_t)product < n) {
         uint64_t rest = -n % n;
-        while ((uint64_t)product < rest) product = (unsigned __int128)next_u64(rng) * n;
+        while ((uint64_t)product < rest) product = (unsigned __int128)rng_next_u64(rng) * n;
     }
     return (uint64_t)(product >> 64);
 }
 
 double tr_rng_uniform(tr_rng_t *rng) {
-    return (double)(next_u64(rng) >> 11) * 0x1p-53;
+    return (double)(rng_next_u64(rng) >> 11) * 0x1p-53;
 }
 
 double tr_rng_normal(tr_rng_t *rng) {

@@ -33,7 +33,7 @@ static void stats_add_high(tr_stats_t *s, double value) {
     }
 }
 
-static void add_column(tr_stats_t *s, int64_t width, const double *values, int64_t rows) {
+static void stats_add_column(tr_stats_t *s, int64_t width, const double *values, int64_t rows) {
     double sum = 0, squares = 0;
     if (s->count == 0) {
         s->min = s->max = s->mean = values[0];
@@ -57,7 +57,7 @@ static void add_column(tr_stats_t *s, int64_t width, const double *values, int64
 }
 
 void tr_stats_add(tr_stats_t *stats, int64_t width, const double *values, int64_t rows) {
-    for (int64_t c = 0; c < width && rows > 0; c++) add_column(&stats[c], width, values + c, rows);
+    for (int64_t c = 0; c < width && rows > 0; c++) stats_add_column(&stats[c], width, values + c, rows);
 }
 
 double tr_stats_deviation(const tr_stats_t *s) {
@@ -88,11 +88,11 @@ const char *tr_stats_format_rounding(const tr_stats_t *s, char text[128]) {
     return text;
 }
 
-static int ascending(const void *a, const void *b) {
+static int stats_ascending(const void *a, const void *b) {
     const double x = *(const double *)a, y = *(const double *)b;
     return x < y ? -1 : x > y;
 }
 
 void tr_sort(double *values, int64_t count) {
-    qsort(values, (size_t)count, sizeof *values, ascending);
+    qsort(values, (size_t)count, sizeof *values, stats_ascending);
 }

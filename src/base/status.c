@@ -10,11 +10,11 @@
 static _Thread_local tr_error_t record;
 
 /* A truncated message says so, because its end often has the remedy. */
-static void mark_cut(char *text, size_t capacity, int wanted) {
+static void error_mark_cut(char *text, size_t capacity, int wanted) {
     if (wanted >= 0 && (size_t)wanted >= capacity) memcpy(text + capacity - 4, "...", 4);
 }
 
-static void add_frame(const char *file, int line, const char *func) {
+static void error_add_frame(const char *file, int line, const char *func) {
     size_t used = strlen(record.trace), room = sizeof record.trace - used;
     int wanted =
         snprintf(record.trace + used, room, "%s%s (%s:%d)", used ? "\n" : "", func, file, line);
@@ -31,13 +31,13 @@ tr_status_t tr_error_record(tr_status_t code, const char *file, int line, const 
     va_start(args, format);
     int wanted = tr_vsnprintf(message, sizeof message, format, args);
     va_end(args);
-    mark_cut(message, sizeof message, wanted);
+    error_mark_cut(message, sizeof message, wanted);
     record.code = code;
     record.origin = TR_ORIGIN_OPEN;
     record.fault[0] = record.node[0] = '\0';
     memcpy(record.message, message, strlen(message) + 1);
     record.trace[0] = '\0';
-    add_frame(file, line, func);
+    error_add_frame(file, line, func);
     errno = saved_errno;
     return code;
 }
@@ -52,7 +52,7 @@ tr_status_t tr_error_frame(tr_status_t code, const char *file, int line, const c
                  "%s (%s:%d): an error of kind '%s' without a message", func, file, line,
                  tr_status_name(code));
     }
-    add_frame(file, line, func);
+    error_add_frame(file, line, func);
     errno = saved_errno;
     return code;
 }

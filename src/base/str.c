@@ -132,12 +132,12 @@ void tr_str_append_utf8(tr_str_t *s, const char *bytes, size_t count) {
 
 #define MAX_NAME 63 /* longer texts are not typing errors */
 
-static int min_int(int a, int b) {
+static int str_min_int(int a, int b) {
     return a < b ? a : b;
 }
 
 /* Edits (insert, delete, replace, swap of neighbours) between two names; case is ignored. */
-static int edit_distance(const char *a, int a_length, const char *b, int b_length) {
+static int str_edit_distance(const char *a, int a_length, const char *b, int b_length) {
     int row[3][MAX_NAME + 1];
     int *two_up = row[0], *up = row[1], *here = row[2];
     for (int j = 0; j <= b_length; j++) up[j] = j;
@@ -145,10 +145,10 @@ static int edit_distance(const char *a, int a_length, const char *b, int b_lengt
         here[0] = i;
         for (int j = 1; j <= b_length; j++) {
             int ca = tolower((unsigned char)a[i - 1]), cb = tolower((unsigned char)b[j - 1]);
-            here[j] = min_int(min_int(up[j], here[j - 1]) + 1, up[j - 1] + (ca != cb));
+            here[j] = str_min_int(str_min_int(up[j], here[j - 1]) + 1, up[j - 1] + (ca != cb));
             if (i > 1 && j > 1 && ca == tolower((unsigned char)b[j - 2]) &&
                 tolower((unsigned char)a[i - 2]) == cb)
-                here[j] = min_int(here[j], two_up[j - 2] + 1);
+                here[j] = str_min_int(here[j], two_up[j - 2] + 1);
         }
         int *oldest = two_up;
         two_up = up;
@@ -168,14 +168,14 @@ const char *tr_file_name(const char *path) {
 const char *tr_nearest(const char *name, const char *const *candidates, size_t count) {
     size_t length = strlen(name);
     if (length == 0 || length > MAX_NAME) return NULL;
-    int limit = min_int(3, ((int)length + 2) / 3), best = limit + 1;
+    int limit = str_min_int(3, ((int)length + 2) / 3), best = limit + 1;
     const char *nearest = NULL;
     for (size_t i = 0; i < count; i++) {
         size_t other = strlen(candidates[i]);
         if (other > MAX_NAME) continue;
-        int distance = edit_distance(name, (int)length, candidates[i], (int)other);
+        int distance = str_edit_distance(name, (int)length, candidates[i], (int)other);
         if (length >= 3 && strncasecmp(name, candidates[i], length) == 0)
-            distance = min_int(distance, limit);
+            distance = str_min_int(distance, limit);
         if (distance >= best || distance >= (int)(length > other ? length : other)) continue;
         best = distance;
         nearest = candidates[i];

@@ -240,7 +240,7 @@ json_t *tr_table_json(const tr_table_t *t, const void *rows, size_t count) {
 }
 
 /* Quoted where it must be (RFC 4180). */
-static void csv_append(const char *text, tr_str_t *out) {
+static void table_csv_append(const char *text, tr_str_t *out) {
     const bool is_quoted = text[strcspn(text, ",\"\r\n")] != '\0';
     if (is_quoted) tr_str_append(out, "\"");
     for (; *text; text++) {
@@ -269,7 +269,7 @@ void tr_table_csv(const tr_table_t *t, const void *rows, size_t count, bool has_
             comma = ",";
             const double value = c->kind <= TR_CELL_BOOL ? column_value(c, row) : NAN;
             if (c->kind > TR_CELL_BOOL)
-                csv_append(column_string(c, row) ? column_string(c, row) : "", out);
+                table_csv_append(column_string(c, row) ? column_string(c, row) : "", out);
             else if (isfinite(value))
                 tr_str_printf(out, "%.*g", value == floor(value) ? 17 : 6, value);
         }
