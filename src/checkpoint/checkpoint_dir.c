@@ -50,14 +50,14 @@ static tr_status_t checkpoint_list_step(const char *dir, const char *name, void 
     return tr_checkpoint_parse_name(name, &step) ? tr_vec_push(steps, step) : TR_OK;
 }
 
-static int steps_newest_first(const void *a, const void *b) {
+static int checkpoint_newest_first(const void *a, const void *b) {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
     return (x < y) - (x > y);
 }
 
 tr_status_t tr_checkpoint_list(const char *dir, tr_steps_t *out) {
     tr_status_t status = checkpoint_dir_visit(dir, checkpoint_list_step, out);
-    if (out->count) qsort(out->data, out->count, sizeof *out->data, steps_newest_first);
+    if (out->count) qsort(out->data, out->count, sizeof *out->data, checkpoint_newest_first);
     return status;
 }
 

@@ -110,7 +110,7 @@ static bool manifest_take_checksum(char **at, char separator, uint64_t *out) {
     return *end == '\0';
 }
 
-static int hex_digit(char c) {
+static int manifest_hex_digit(char c) {
     const char *digits = "0123456789abcdef", *at = c ? strchr(digits, c) : NULL;
     return at ? (int)(at - digits) : -1;
 }
@@ -121,7 +121,7 @@ static bool manifest_take_name(char **at, char separator, char **out) {
     for (const char *from = word; *from; to++) {
         *to = *from++;
         if (*to != '%') continue;
-        int high = hex_digit(from[0]), low = high < 0 ? -1 : hex_digit(from[1]);
+        int high = manifest_hex_digit(from[0]), low = high < 0 ? -1 : manifest_hex_digit(from[1]);
         if (low < 0 || (high | low) == 0) return false;
         *to = (char)(high * 16 + low);
         from += 2;
