@@ -4,7 +4,7 @@
 #include "world_int.h"
 #include <string.h>
 
-static tr_status_t run_worst(MPI_Comm comm, void *arg) {
+static tr_status_t agree_run_worst(MPI_Comm comm, void *arg) {
     TR_MPI(MPI_Allreduce, (MPI_IN_PLACE, arg, 1, MPI_2INT, MPI_MAXLOC, comm));
     return TR_OK;
 }
@@ -14,7 +14,7 @@ typedef struct {
     tr_error_t error;
 } report_t;
 
-static void fill(report_t *report, const tr_world_t *world, tr_status_t status) {
+static void agree_fill(report_t *report, const tr_world_t *world, tr_status_t status) {
     memcpy(report->host, world->info.host, sizeof report->host);
     if (tr_error_last()->code == status)
         report->error = *tr_error_last();
@@ -23,7 +23,7 @@ static void fill(report_t *report, const tr_world_t *world, tr_status_t status) 
     report->error.origin = TR_ORIGIN_MINE;
 }
 
-static tr_status_t adopt(const report_t *report, int rank) {
+static tr_status_t agree_adopt(const report_t *report, int rank) {
     const tr_error_t *e = &report->error;
     TR_FAIL(e->code, "rank %d (%s): %s", rank, report->host,
             e->message[0] ? e->message : tr_status_name(e->code));
@@ -45,10 +45,10 @@ tr_status_t tr_world_agree(tr_world_t *world, tr_status_t status) {
         int status, rank;
     } worst = {2 * (int)status + !is_of_peer,
                rank}; /* of equal ones, the error of the rank where it happened */
-    TR_TRY(tr_world_run(world, run_worst, &worst));
+    TR_TRY(tr_world_run(world, agree_run_worst, &worst));
     if (worst.status / 2 == TR_OK) return TR_OK;
     report_t report = {0};
-    if (worst.rank == rank) fill(&report, world, status);
+    if (worst.rank == rank) agree_fill(&report, world, status);
     TR_TRY(tr_world_broadcast(world, &report, sizeof report, worst.rank));
-    return worst.rank == rank ? tr_error_set(&report.error) : adopt(&report, worst.rank);
+    return worst.rank == rank ? tr_error_set(&report.error) : agree_adopt(&report, worst.rank);
 }

@@ -12,7 +12,7 @@ typedef struct {
 } place_t;
 
 /* The partitions of a GPU (MIG) have the same bus id and different UUIDs. */
-static bool is_same(const place_t *a, const place_t *b) {
+static bool collectives_is_same(const place_t *a, const place_t *b) {
     if (a->node != b->node) return false;
     if (a->uuid[0] && b->uuid[0]) return strcmp(a->uuid, b->uuid) == 0;
     return a->bus_id[0] && strcmp(a->bus_id, b->bus_id) == 0;
@@ -26,13 +26,13 @@ tr_status_t tr_world_device_sharer(tr_world_t *w, const tr_device_t *device, int
     TR_TRY(tr_alloc((size_t)w->info.size * sizeof *all, "devices of ranks", &all));
     const tr_status_t status = tr_world_allgather(w, &mine, sizeof mine, all);
     for (int r = 0; status == TR_OK && r < w->info.rank && *out_rank < 0; r++)
-        if (is_same(&all[r], &mine)) *out_rank = r;
+        if (collectives_is_same(&all[r], &mine)) *out_rank = r;
     tr_free(&all);
     return status;
 }
 
 /* Two ranks that share a device: an engine such as NCCL refuses them. */
-static tr_status_t find_sharing(tr_world_t *w, const tr_device_t *device, bool *out) {
+static tr_status_t collectives_find_sharing(tr_world_t *w, const tr_device_t *device, bool *out) {
     int sharer;
     TR_TRY(tr_world_device_sharer(w, device, &sharer));
     int64_t shared = sharer >= 0;
@@ -42,14 +42,15 @@ static tr_status_t find_sharing(tr_world_t *w, const tr_device_t *device, bool *
 }
 
 /* Why this rank cannot use the device's own engine; NULL if it can. */
-static const char *reason_against(tr_device_t *device) {
+static const char *collectives_reason_against(tr_device_t *device) {
     const tr_collectives_engine_t *own = device->collectives;
     if (!own) return "this device has none";
     return own->unavailable ? own->unavailable(device) : NULL;
 }
 
-static tr_status_t choose_own(tr_world_t *w, tr_device_t *device, int engine, bool *out) {
-    const char *reason = reason_against(device);
+static tr_status_t collectives_choose_own(tr_world_t *w, tr_device_t *device, int engine,
+                                          bool *out) {
+    const char *reason = collectives_reason_against(device);
     int64_t usable = reason == NULL;
     bool shared = false;
     *out = false;
@@ -61,7 +62,7 @@ static tr_status_t choose_own(tr_world_t *w, tr_device_t *device, int engine, bo
             "parallel.engine = nccl requires a device with its own engine on all ranks, device "
             "'%s': %s. Set parallel.engine = auto.",
             device->ops->name, reason ? reason : "another rank has none");
-    if (usable) TR_TRY(find_sharing(w, device, &shared));
+    if (usable) TR_TRY(collectives_find_sharing(w, device, &shared));
     *out = usable && (engine == TR_ENGINE_NCCL || !shared);
     if (device->collectives && !*out)
         TR_INFO("gradients are reduced by MPI, not by %s: %s", device->collectives->name,
@@ -71,22 +72,23 @@ static tr_status_t choose_own(tr_world_t *w, tr_device_t *device, int engine, bo
     return TR_OK;
 }
 
-static tr_status_t agree(void *world, tr_status_t status) {
+static tr_status_t collectives_agree_choice(void *world, tr_status_t status) {
     return tr_world_agree(world, status);
 }
 
-static tr_status_t broadcast(void *world, void *bytes, size_t count, int root) {
+static tr_status_t collectives_broadcast_bytes(void *world, void *bytes, size_t count, int root) {
     return tr_world_broadcast(world, bytes, count, root);
 }
 
-static tr_peers_t peers_of(tr_world_t *w) {
-    return (tr_peers_t){w, agree, broadcast};
+static tr_peers_t collectives_peers_of(tr_world_t *w) {
+    return (tr_peers_t){w, collectives_agree_choice, collectives_broadcast_bytes};
 }
 
-static tr_status_t open_own(tr_world_t *w, tr_device_t *device,
-                            const tr_parallel_settings_t *settings, tr_collectives_t **out) {
+static tr_status_t collectives_open_own(tr_world_t *w, tr_device_t *device,
+                                        const tr_parallel_settings_t *settings,
+                                        tr_collectives_t **out) {
     const tr_collectives_engine_t *own = device->collectives;
-    const tr_peers_t peers = peers_of(w);
+    const tr_peers_t peers = collectives_peers_of(w);
     char id[TR_COLLECTIVES_ID_BYTES] = {0};
     TR_TRY(tr_world_agree(w, w->info.rank == 0 ? own->make_id(device, id) : TR_OK));
     TR_TRY(tr_world_broadcast(w, id, sizeof id, 0));
@@ -104,12 +106,12 @@ static tr_status_t open_own(tr_world_t *w, tr_device_t *device,
 tr_status_t tr_world_collectives(tr_world_t *world, tr_device_t *device,
                                  const tr_parallel_settings_t *settings, tr_collectives_t **out) {
     bool own = false;
-    TR_TRY(choose_own(world, device, settings->engine, &own));
+    TR_TRY(collectives_choose_own(world, device, settings->engine, &own));
     if (own)
-        TR_TRY(open_own(world, device, settings, out));
+        TR_TRY(collectives_open_own(world, device, settings, out));
     else
         TR_TRY(tr_engine_open(world, device, settings, out));
-    (*out)->peers = peers_of(world);
+    (*out)->peers = collectives_peers_of(world);
     (*out)->engine = own ? "nccl" : ((tr_engine_t *)*out)->worker ? "thread" : "poll";
     tr_heartbeat_watch(&world->heartbeat, (*out)->words);
     return TR_OK;

@@ -45,14 +45,14 @@ tr_status_t tr_world_broadcast_text(tr_world_t *world, char **text, int root) {
     return status;
 }
 
-static tr_status_t run_barrier(MPI_Comm comm, void *arg) {
+static tr_status_t exchange_run_barrier(MPI_Comm comm, void *arg) {
     (void)arg;
     TR_MPI(MPI_Barrier, (comm));
     return TR_OK;
 }
 
 tr_status_t tr_world_barrier(tr_world_t *world) {
-    return tr_world_run(world, run_barrier, NULL);
+    return tr_world_run(world, exchange_run_barrier, NULL);
 }
 
 typedef struct {
@@ -62,7 +62,7 @@ typedef struct {
     tr_reduce_t op;
 } reduce_t;
 
-static tr_status_t run_reduce(MPI_Comm comm, void *arg) {
+static tr_status_t exchange_run_reduce(MPI_Comm comm, void *arg) {
     reduce_t *r = arg;
     MPI_Op op = r->op == TR_REDUCE_SUM ? MPI_SUM : r->op == TR_REDUCE_MIN ? MPI_MIN : MPI_MAX;
     TR_MPI(MPI_Allreduce, (MPI_IN_PLACE, r->values, r->count, r->type, op, comm));
@@ -71,12 +71,12 @@ static tr_status_t run_reduce(MPI_Comm comm, void *arg) {
 
 tr_status_t tr_world_allreduce(tr_world_t *world, double *values, int count, tr_reduce_t op) {
     reduce_t r = {values, count, MPI_DOUBLE, op};
-    return tr_world_run(world, run_reduce, &r);
+    return tr_world_run(world, exchange_run_reduce, &r);
 }
 
 tr_status_t tr_world_allreduce_int(tr_world_t *world, int64_t *values, int count, tr_reduce_t op) {
     reduce_t r = {values, count, MPI_INT64_T, op};
-    return tr_world_run(world, run_reduce, &r);
+    return tr_world_run(world, exchange_run_reduce, &r);
 }
 
 typedef struct {
@@ -84,7 +84,7 @@ typedef struct {
     void *all;
 } gather_t;
 
-static tr_status_t run_gather(MPI_Comm comm, void *arg) {
+static tr_status_t exchange_run_gather(MPI_Comm comm, void *arg) {
     gather_t *g = arg;
     TR_MPI(MPI_Allgather, (MPI_IN_PLACE, 0, MPI_BYTE, g->all, (int)g->bytes, MPI_BYTE, comm));
     return TR_OK;
@@ -97,7 +97,7 @@ tr_status_t tr_world_allgather(tr_world_t *world, const void *mine, size_t bytes
                        bytes);
     gather_t g = {bytes, all};
     memcpy((char *)all + (size_t)world->info.rank * bytes, mine, bytes);
-    return tr_world_run(world, run_gather, &g);
+    return tr_world_run(world, exchange_run_gather, &g);
 }
 
 typedef struct {
@@ -105,7 +105,7 @@ typedef struct {
 } fingerprint_t;
 
 /* Lists the ranks that differ from rank 0, "0, 3", and their number. */
-static int list_different(const fingerprint_t *all, int size, tr_str_t *list) {
+static int exchange_list_different(const fingerprint_t *all, int size, tr_str_t *list) {
     int different = 0;
     for (int r = 1; r < size; r++) {
         if (all[r].hash == all[0].hash && all[r].count == all[0].count) continue;
@@ -118,7 +118,7 @@ static int list_different(const fingerprint_t *all, int size, tr_str_t *list) {
 
 static tr_status_t exchange_compare(const fingerprint_t *all, int size, const char *what) {
     tr_str_t list = {0};
-    int different = list_different(all, size, &list);
+    int different = exchange_list_different(all, size, &list);
     tr_status_t status = TR_OK;
     if (different)
         status = TR_FAIL(TR_ERR_INTERNAL,

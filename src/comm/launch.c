@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static int64_t env_int(const char *name) {
+static int64_t launch_env_int(const char *name) {
     const char *text = getenv(name);
     int64_t value = 0;
     return text && tr_parse_int(text, &value) ? value : -1;
@@ -15,8 +15,8 @@ static int64_t env_int(const char *name) {
 #define SLURM_FIRST_SPECIAL_STEP 0xfffffff0
 
 bool tr_launch_is_srun(void) {
-    int64_t step = env_int("SLURM_STEP_ID");
-    if (step < 0) step = env_int("SLURM_STEPID");
+    int64_t step = launch_env_int("SLURM_STEP_ID");
+    if (step < 0) step = launch_env_int("SLURM_STEPID");
     if (step < 0 || step >= SLURM_FIRST_SPECIAL_STEP) return false;
     /* mpirun starts its daemons by srun, and ranks inherit the daemon's step: then PMIx is the
      * daemon's, not Slurm's. */
@@ -44,7 +44,7 @@ tr_status_t tr_launch_fail(void) {
 /* Whether NAME=VALUE is what a launcher gives a rank: Open MPI's, PMIx, PMI (MPICH, Intel MPI, srun),
  * Cray's and MVAPICH's. Not by the beginning of a name: users set OMPI_MCA_..., PMIX_MCA_... and
  * PMI_... themselves. */
-static bool is_of_rank(const char *entry) {
+static bool launch_is_of_rank(const char *entry) {
     static const char names[] = " OMPI_COMM_WORLD_SIZE PMIX_RANK PMIX_NAMESPACE PMI_RANK PMI_SIZE "
                                 "PMI_FD PMI_PORT PMI_ID PMI_CONTROL_PORT PALS_RANKID ALPS_APP_PE "
                                 "MV2_COMM_WORLD_RANK MVP_COMM_WORLD_RANK ";
@@ -59,7 +59,7 @@ static bool is_of_rank(const char *entry) {
 
 bool tr_launch_exists(void) {
     for (char **entry = environ; entry && *entry; entry++)
-        if (is_of_rank(*entry)) return true;
+        if (launch_is_of_rank(*entry)) return true;
     return tr_launch_tasks() > 1;
 }
 
@@ -67,7 +67,8 @@ void tr_launch_leave(void) {
     for (char **entry = environ; entry && *entry;) {
         char name[256];
         const int length = (int)strcspn(*entry, "=");
-        const bool is_launcher = is_of_rank(*entry) || strncmp(*entry, "SLURM_STEP", 10) == 0 ||
+        const bool is_launcher = launch_is_of_rank(*entry) ||
+                                 strncmp(*entry, "SLURM_STEP", 10) == 0 ||
                                  strncmp(*entry, "SLURM_PROCID=", 13) == 0;
         tr_snprintf(name, sizeof name, "%.*s", length, *entry);
         if (!is_launcher || length >= (int)sizeof name || unsetenv(name) != 0) entry++;
@@ -75,19 +76,19 @@ void tr_launch_leave(void) {
 }
 
 int64_t tr_launch_tasks(void) {
-    int64_t tasks = env_int("OMPI_COMM_WORLD_SIZE");
-    if (tasks < 0) tasks = env_int("PMI_SIZE");
+    int64_t tasks = launch_env_int("OMPI_COMM_WORLD_SIZE");
+    if (tasks < 0) tasks = launch_env_int("PMI_SIZE");
     if (tasks < 0 && tr_launch_is_srun()) {
-        tasks = env_int("SLURM_STEP_NUM_TASKS");
-        if (tasks < 0) tasks = env_int("SLURM_NTASKS");
+        tasks = launch_env_int("SLURM_STEP_NUM_TASKS");
+        if (tasks < 0) tasks = launch_env_int("SLURM_NTASKS");
     }
     return tasks < 0 ? 0 : tasks;
 }
 
 int tr_launch_rank(void) {
-    int64_t rank = env_int("OMPI_COMM_WORLD_RANK");
-    if (rank < 0) rank = env_int("PMI_RANK");
-    if (rank < 0 && tr_launch_is_srun()) rank = env_int("SLURM_PROCID");
+    int64_t rank = launch_env_int("OMPI_COMM_WORLD_RANK");
+    if (rank < 0) rank = launch_env_int("PMI_RANK");
+    if (rank < 0 && tr_launch_is_srun()) rank = launch_env_int("SLURM_PROCID");
     return rank < 0 ? 0 : (int)rank;
 }
 

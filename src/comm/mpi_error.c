@@ -1,7 +1,7 @@
 /* Turns errors of MPI into a status. */
 #include "world_int.h"
 
-static bool is_misuse(int error_class) {
+static bool mpi_error_is_misuse(int error_class) {
     switch (error_class) {
     case MPI_ERR_BUFFER:
     case MPI_ERR_COUNT:
@@ -24,7 +24,7 @@ tr_status_t tr_mpi_check(int code, const char *call, const char *file, int line,
     int length = 0, error_class = MPI_ERR_UNKNOWN;
     MPI_Error_class(code, &error_class);
     MPI_Error_string(code, text, &length);
-    if (is_misuse(error_class))
+    if (mpi_error_is_misuse(error_class))
         return tr_error_record(TR_ERR_INTERNAL, file, line, func,
                                "%s rejected its arguments: %s. Please report this.", call, text);
     return tr_error_record(TR_ERR_RETRY, file, line, func,

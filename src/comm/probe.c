@@ -57,7 +57,7 @@ void tr_probe_close(tr_probe_t **probe) {
 
 /* -- all-reduce -------------------------------------------------------------------------------- */
 
-static tr_status_t reduce_once(tr_probe_t *p, int64_t count) {
+static tr_status_t probe_reduce_once(tr_probe_t *p, int64_t count) {
     const tr_collective_t what = {TR_ALLREDUCE, TR_GROUP_ALL, p->data, count, TR_F32, 0};
     tr_collectives_t *c = p->collectives;
     tr_ticket_t ticket;
@@ -68,7 +68,7 @@ static tr_status_t reduce_once(tr_probe_t *p, int64_t count) {
 
 /* Small integers, whose sums are exact in floats. The period is prime, so that a misplaced piece is
  * detected. */
-static float value_at(int rank, int64_t i) {
+static float probe_value_at(int rank, int64_t i) {
     return (float)((rank + i) % PERIOD + 1);
 }
 
@@ -77,7 +77,7 @@ static tr_status_t probe_check(const tr_probe_t *p, int64_t count) {
     const float *found = p->host;
     float expected[PERIOD] = {0};
     for (int i = 0; i < PERIOD; i++)
-        for (int r = 0; r < size; r++) expected[i] += value_at(r, i);
+        for (int r = 0; r < size; r++) expected[i] += probe_value_at(r, i);
     for (int64_t i = 0; i < count; i++)
         if (found[i] != expected[i % PERIOD])
             return TR_FAIL(TR_ERR_INTERNAL,
@@ -89,19 +89,19 @@ static tr_status_t probe_check(const tr_probe_t *p, int64_t count) {
     return TR_OK;
 }
 
-static tr_status_t reduce_and_check(tr_probe_t *p, int64_t count) {
+static tr_status_t probe_reduce_and_check(tr_probe_t *p, int64_t count) {
     const tr_device_ops_t *ops = p->device->ops;
     const size_t bytes = (size_t)count * sizeof(float);
     float *host = p->host;
-    for (int64_t i = 0; i < count; i++) host[i] = value_at(p->collectives->rank, i);
+    for (int64_t i = 0; i < count; i++) host[i] = probe_value_at(p->collectives->rank, i);
     TR_TRY(ops->copy(p->device, p->stream, p->data, host, bytes, TR_COPY_TO_DEVICE));
-    TR_TRY(reduce_once(p, count));
+    TR_TRY(probe_reduce_once(p, count));
     TR_TRY(ops->copy(p->device, p->stream, host, p->data, bytes, TR_COPY_TO_HOST));
     TR_TRY(ops->stream_sync(p->device, p->stream));
     return tr_world_agree(p->world, probe_check(p, count));
 }
 
-static tr_status_t rest(const tr_probe_t *p) {
+static tr_status_t probe_rest(const tr_probe_t *p) {
     const double sec = floor(p->pause_sec);
     if (p->pause_sec <= 0) return TR_OK;
     nanosleep(
@@ -114,9 +114,9 @@ static tr_status_t rest(const tr_probe_t *p) {
 static tr_status_t probe_time_runs(tr_probe_t *p, int64_t count, int runs) {
     TR_TRY(tr_world_barrier(p->world));
     for (int i = 0; i < runs; i++) {
-        TR_TRY(rest(p));
+        TR_TRY(probe_rest(p));
         const double begin_sec = tr_clock_sec();
-        TR_TRY(reduce_once(p, count));
+        TR_TRY(probe_reduce_once(p, count));
         p->sec[i] = tr_clock_sec() - begin_sec;
     }
     return TR_OK;
@@ -124,7 +124,7 @@ static tr_status_t probe_time_runs(tr_probe_t *p, int64_t count, int runs) {
 
 tr_status_t tr_probe_allreduce(tr_probe_t *p, int64_t bytes, tr_probe_times_t *out) {
     const int64_t count = bytes / (int64_t)sizeof(float);
-    TR_TRY(reduce_and_check(p, count));
+    TR_TRY(probe_reduce_and_check(p, count));
     /* zeros stay finite, however often they are summed */
     TR_TRY(p->device->ops->zero(p->device, p->stream, p->data, (size_t)bytes));
     TR_TRY(probe_time_runs(p, count, WARM_RUNS));
@@ -136,7 +136,7 @@ tr_status_t tr_probe_allreduce(tr_probe_t *p, int64_t bytes, tr_probe_times_t *o
     TR_TRY(tr_world_allreduce(p->world, p->sec, runs, TR_REDUCE_MAX));
     tr_sort(p->sec, runs);
     *out = (tr_probe_times_t){p->sec[runs / 2], p->sec[(runs * 9 + 9) / 10 - 1], runs};
-    return reduce_and_check(p, count);
+    return probe_reduce_and_check(p, count);
 }
 
 double tr_probe_algorithm_bandwidth(int64_t bytes, double sec) {
@@ -149,7 +149,7 @@ double tr_probe_bus_bandwidth(int64_t bytes, double sec, int ranks) {
 
 /* -- links ------------------------------------------------------------------------------------- */
 
-static tr_status_t pass(tr_probe_t *p, int peer, int64_t count, bool sends) {
+static tr_status_t probe_pass(tr_probe_t *p, int peer, int64_t count, bool sends) {
     tr_collectives_t *c = p->collectives;
     if (sends)
         TR_TRY(c->ops->send(c, p->data, count, TR_F32, peer, p->stream));
@@ -159,14 +159,14 @@ static tr_status_t pass(tr_probe_t *p, int peer, int64_t count, bool sends) {
 }
 
 /* Half of the shortest round trip to `peer`, which also calls this. The first one is a warm-up. */
-static tr_status_t time_peer(tr_probe_t *p, int peer, int64_t bytes, double *out_sec) {
+static tr_status_t probe_time_peer(tr_probe_t *p, int peer, int64_t bytes, double *out_sec) {
     const bool first = p->collectives->rank < peer;
     const int64_t count = bytes / (int64_t)sizeof(float);
     *out_sec = INFINITY;
     for (int i = 0; i <= ROUND_TRIPS; i++) {
         const double begin_sec = tr_clock_sec();
-        TR_TRY(pass(p, peer, count, first));
-        TR_TRY(pass(p, peer, count, !first));
+        TR_TRY(probe_pass(p, peer, count, first));
+        TR_TRY(probe_pass(p, peer, count, !first));
         if (i > 0) *out_sec = fmin(*out_sec, (tr_clock_sec() - begin_sec) / 2);
     }
     return TR_OK;
@@ -178,7 +178,7 @@ int tr_probe_link_count(int ranks) {
 
 /* Links of one round have no common rank: those that start at even places, at odd places, and the
  * last one of an odd ring. */
-static int round_of(int link, int count) {
+static int probe_round_of(int link, int count) {
     return count % 2 == 1 && link == count - 1 ? 2 : link % 2;
 }
 
@@ -191,10 +191,10 @@ tr_status_t tr_probe_ring(tr_probe_t *p, const int *ranks, int count, tr_probe_l
         for (int i = 0; i < links; i++) {
             const int from = ranks[i], to = ranks[(i + 1) % count];
             double small, large;
-            if (round_of(i, count) != round || (rank != from && rank != to)) continue;
+            if (probe_round_of(i, count) != round || (rank != from && rank != to)) continue;
             const int peer = rank == from ? to : from;
-            TR_TRY_GOTO(time_peer(p, peer, TR_PROBE_SMALL_BYTES, &small), done);
-            TR_TRY_GOTO(time_peer(p, peer, TR_PROBE_LARGE_BYTES, &large), done);
+            TR_TRY_GOTO(probe_time_peer(p, peer, TR_PROBE_SMALL_BYTES, &small), done);
+            TR_TRY_GOTO(probe_time_peer(p, peer, TR_PROBE_LARGE_BYTES, &large), done);
             sec[2 * i] = small;
             sec[2 * i + 1] = large;
         }

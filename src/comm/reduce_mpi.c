@@ -16,10 +16,10 @@
 
 #define TESTS_A_CLOCK 64 /* MPI_Test calls between readings of the clock */
 
-static tr_reduction_t *slot_of(tr_engine_t *e, int64_t ticket) {
+static tr_reduction_t *reduce_slot_of(tr_engine_t *e, int64_t ticket) {
     return &e->slots[(ticket - 1 - e->origin) % TR_SLOTS];
 }
-static void *host_of(const tr_reduction_t *r) {
+static void *reduce_host_of(const tr_reduction_t *r) {
     return r->staging ? r->staging : r->data;
 }
 
@@ -46,7 +46,7 @@ tr_status_t tr_engine_grow(tr_engine_t *e, int64_t bytes, void **memory, int64_t
     return TR_OK;
 }
 
-static tr_status_t to_host(tr_engine_t *e, tr_reduction_t *r, tr_stream_t *stream) {
+static tr_status_t reduce_to_host(tr_engine_t *e, tr_reduction_t *r, tr_stream_t *stream) {
     const tr_device_ops_t *ops = e->device->ops;
     if (e->staged) {
         TR_TRY(tr_engine_grow(e, r->bytes, &r->staging, &r->staging_bytes));
@@ -71,14 +71,14 @@ tr_status_t tr_engine_to_device(tr_engine_t *e, void *data, const void *host, in
 /* -- thread ------------------------------------------------------------------------------------ */
 
 /* MPI writes a rank's part of a reduce-scatter to the start of the range. */
-static void place_part(const tr_reduction_t *r) {
+static void reduce_place_part(const tr_reduction_t *r) {
     const int64_t part = r->bytes / r->size;
     if (r->kind == TR_REDUCE_SCATTER && r->rank > 0)
-        memmove((char *)host_of(r) + r->rank * part, host_of(r), (size_t)part);
+        memmove((char *)reduce_host_of(r) + r->rank * part, reduce_host_of(r), (size_t)part);
 }
 
-static tr_status_t call_blocking(const tr_reduction_t *r) {
-    void *data = host_of(r);
+static tr_status_t reduce_call_blocking(const tr_reduction_t *r) {
+    void *data = reduce_host_of(r);
     switch (r->kind) {
     case TR_ALLREDUCE:
         TR_MPI(MPI_Allreduce, (MPI_IN_PLACE, data, (int)r->count, r->type, MPI_SUM, r->comm));
@@ -95,7 +95,7 @@ static tr_status_t call_blocking(const tr_reduction_t *r) {
     return TR_OK;
 }
 
-static tr_status_t run_reduction(MPI_Comm comm, void *arg) {
+static tr_status_t reduce_run_reduction(MPI_Comm comm, void *arg) {
     (void)comm;
     tr_reduction_t *r = arg;
     tr_engine_t *e = r->engine;
@@ -104,8 +104,8 @@ static tr_status_t run_reduction(MPI_Comm comm, void *arg) {
         r->begin_sec = tr_clock_sec();
     }
     TR_HEARTBEAT_ADD(e->world->heartbeat.entered, 1);
-    TR_TRY(call_blocking(r));
-    place_part(r);
+    TR_TRY(reduce_call_blocking(r));
+    reduce_place_part(r);
     TR_HEARTBEAT_ADD(e->world->heartbeat.completed, 1);
     r->end_sec = tr_clock_sec();
     return TR_OK;
@@ -113,12 +113,12 @@ static tr_status_t run_reduction(MPI_Comm comm, void *arg) {
 
 /* -- poll -------------------------------------------------------------------------------------- */
 
-static int64_t smaller(int64_t a, int64_t b) {
+static int64_t reduce_smaller(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-static tr_status_t call_nonblocking(tr_reduction_t *r) {
-    void *data = host_of(r);
+static tr_status_t reduce_call_nonblocking(tr_reduction_t *r) {
+    void *data = reduce_host_of(r);
     switch (r->kind) {
     case TR_ALLREDUCE:
         TR_MPI(MPI_Iallreduce,
@@ -136,49 +136,50 @@ static tr_status_t call_nonblocking(tr_reduction_t *r) {
     return TR_OK;
 }
 
-static tr_status_t begin_next(tr_engine_t *e) {
-    tr_reduction_t *r = slot_of(e, e->begun + 1);
+static tr_status_t reduce_begin_next(tr_engine_t *e) {
+    tr_reduction_t *r = reduce_slot_of(e, e->begun + 1);
     if (!e->device->immediate) {
         TR_TRY(e->device->ops->event_sync(e->device, r->ready));
         r->begin_sec = tr_clock_sec();
     }
-    TR_TRY(call_nonblocking(r));
+    TR_TRY(reduce_call_nonblocking(r));
     e->begun++;
     TR_HEARTBEAT_ADD(e->world->heartbeat.entered, 1);
     return TR_OK;
 }
 
-static tr_status_t begin_until(tr_engine_t *e, int64_t ticket) {
-    while (e->begun < ticket) TR_TRY(begin_next(e));
+static tr_status_t reduce_begin_until(tr_engine_t *e, int64_t ticket) {
+    while (e->begun < ticket) TR_TRY(reduce_begin_next(e));
     return TR_OK;
 }
 
 tr_status_t tr_engine_begin_all(tr_engine_t *e) {
-    return e->worker ? TR_OK : begin_until(e, e->started);
+    return e->worker ? TR_OK : reduce_begin_until(e, e->started);
 }
 
 /* Advances pieces in MPI, records completions, and submits pieces that are ready. */
-static tr_status_t move_on(tr_engine_t *e) {
+static tr_status_t reduce_move_on(tr_engine_t *e) {
     int complete = 1;
     while (e->tested < e->begun && complete) {
-        tr_reduction_t *r = slot_of(e, e->tested + 1);
+        tr_reduction_t *r = reduce_slot_of(e, e->tested + 1);
         TR_MPI(MPI_Test, (&r->request, &complete, MPI_STATUS_IGNORE));
         if (!complete) break;
-        place_part(r);
+        reduce_place_part(r);
         r->end_sec = tr_clock_sec();
         e->tested++;
         TR_HEARTBEAT_ADD(e->world->heartbeat.completed, 1);
     }
-    return e->device->immediate ? begin_until(e, smaller(e->started, e->tested + TR_WINDOW))
-                                : TR_OK;
+    return e->device->immediate
+               ? reduce_begin_until(e, reduce_smaller(e->started, e->tested + TR_WINDOW))
+               : TR_OK;
 }
 
 /* Waits for `ticket`; those up to `last` are needed next. */
-static tr_status_t wait_polled(tr_engine_t *e, int64_t ticket, int64_t last) {
+static tr_status_t reduce_wait_polled(tr_engine_t *e, int64_t ticket, int64_t last) {
     double deadline = 0;
     for (int64_t tests = 0; e->tested < ticket; tests++) {
-        TR_TRY(begin_until(e, smaller(last, e->tested + TR_WINDOW)));
-        TR_TRY(move_on(e));
+        TR_TRY(reduce_begin_until(e, reduce_smaller(last, e->tested + TR_WINDOW)));
+        TR_TRY(reduce_move_on(e));
         if (tests % TESTS_A_CLOCK) continue;
         if (deadline == 0) deadline = tr_clock_sec() + e->timeout_sec;
         if (e->timeout_sec > 0 && tr_clock_sec() > deadline)
@@ -204,7 +205,7 @@ static void reduce_mpi_trace(tr_engine_t *e, const tr_reduction_t *r, double beg
 }
 
 /* Overlapping intervals count once: they end in the order of their tickets. */
-static void account(tr_engine_t *e, const tr_reduction_t *r) {
+static void reduce_account(tr_engine_t *e, const tr_reduction_t *r) {
     double begin = r->begin_sec > e->busy_until_sec ? r->begin_sec : e->busy_until_sec;
     if (tr_trace_is_on() && tr_trace_step() > 0) reduce_mpi_trace(e, r, begin);
     if (r->end_sec <= begin) return;
@@ -212,19 +213,19 @@ static void account(tr_engine_t *e, const tr_reduction_t *r) {
     e->busy_until_sec = r->end_sec;
 }
 
-static tr_status_t retire_next(tr_engine_t *e, int64_t last, tr_stream_t *stream) {
+static tr_status_t reduce_retire_next(tr_engine_t *e, int64_t last, tr_stream_t *stream) {
     int64_t ticket = e->retired + 1;
-    tr_reduction_t *r = slot_of(e, ticket);
+    tr_reduction_t *r = reduce_slot_of(e, ticket);
     if (e->worker)
         TR_TRY(tr_worker_wait(e->worker, r->job, e->timeout_sec));
     else
-        TR_TRY(wait_polled(e, ticket, last));
-    account(e, r);
+        TR_TRY(reduce_wait_polled(e, ticket, last));
+    reduce_account(e, r);
     e->retired = ticket;
     return tr_engine_to_device(e, r->data, r->staging, r->bytes, stream);
 }
 
-static tr_status_t wait_for(tr_collectives_t *c, tr_ticket_t ticket, tr_stream_t *stream) {
+static tr_status_t reduce_wait_for(tr_collectives_t *c, tr_ticket_t ticket, tr_stream_t *stream) {
     tr_engine_t *e = (tr_engine_t *)c;
     double begin = tr_clock_sec();
     if (ticket > e->started)
@@ -234,7 +235,7 @@ static tr_status_t wait_for(tr_collectives_t *c, tr_ticket_t ticket, tr_stream_t
     if (e->returned) TR_TRY(e->device->ops->event_wait(e->device, e->returned, stream));
     tr_status_t status = TR_OK;
     TR_HEARTBEAT_ADD(e->world->heartbeat.blocked, 1);
-    while (status == TR_OK && e->retired < ticket) status = retire_next(e, ticket, stream);
+    while (status == TR_OK && e->retired < ticket) status = reduce_retire_next(e, ticket, stream);
     TR_HEARTBEAT_ADD(e->world->heartbeat.blocked, -1);
     e->world->lost = e->world->lost || status == TR_ERR_RETRY;
     TR_TRY(status);
@@ -243,12 +244,13 @@ static tr_status_t wait_for(tr_collectives_t *c, tr_ticket_t ticket, tr_stream_t
 }
 
 /* `piece`: a collective, or a part of an all-reduce. */
-static tr_status_t start_piece(tr_engine_t *e, const tr_group_t *group,
-                               const tr_collective_t *piece, tr_stream_t *stream) {
-    if (e->started - e->retired == TR_SLOTS) TR_TRY(wait_for(&e->base, e->retired + 1, stream));
+static tr_status_t reduce_start_piece(tr_engine_t *e, const tr_group_t *group,
+                                      const tr_collective_t *piece, tr_stream_t *stream) {
+    if (e->started - e->retired == TR_SLOTS)
+        TR_TRY(reduce_wait_for(&e->base, e->retired + 1, stream));
     /* every step in the pinned memory of the first */
     if (e->started == e->retired) e->origin = e->started;
-    tr_reduction_t *r = slot_of(e, e->started + 1);
+    tr_reduction_t *r = reduce_slot_of(e, e->started + 1);
     r->engine = e;
     r->comm = group->comm;
     r->rank = group->rank;
@@ -260,19 +262,19 @@ static tr_status_t start_piece(tr_engine_t *e, const tr_group_t *group,
     r->bytes = piece->count * (int64_t)tr_dtype_bytes(piece->dtype);
     r->bucket = piece->bucket;
     r->whole_bytes = 0;
-    TR_TRY(to_host(e, r, stream));
+    TR_TRY(reduce_to_host(e, r, stream));
     r->begin_sec = tr_clock_sec();
-    if (e->worker) TR_TRY(tr_worker_submit(e->worker, run_reduction, r, &r->job));
+    if (e->worker) TR_TRY(tr_worker_submit(e->worker, reduce_run_reduction, r, &r->job));
     e->started++;
     return TR_OK;
 }
 
 static tr_status_t reduce_mpi_progress(tr_collectives_t *c) {
     tr_engine_t *e = (tr_engine_t *)c;
-    return e->worker || e->tested == e->started ? TR_OK : move_on(e);
+    return e->worker || e->tested == e->started ? TR_OK : reduce_move_on(e);
 }
 
-static tr_status_t check_collective(const tr_engine_t *e, const tr_collective_t *what) {
+static tr_status_t reduce_check_collective(const tr_engine_t *e, const tr_collective_t *what) {
     if (what->group < 0 || what->group >= e->group_count)
         return TR_FAIL(TR_ERR_INTERNAL, "Group %d of ranks was never created.", what->group);
     const int size = e->group[what->group].size;
@@ -290,10 +292,10 @@ static tr_status_t check_collective(const tr_engine_t *e, const tr_collective_t 
 }
 
 /* An all-reduce is split into pieces; the others move each byte once and are not split. */
-static tr_status_t start(tr_collectives_t *c, const tr_collective_t *what, tr_stream_t *stream,
-                         tr_ticket_t *out) {
+static tr_status_t reduce_start_run(tr_collectives_t *c, const tr_collective_t *what,
+                                    tr_stream_t *stream, tr_ticket_t *out) {
     tr_engine_t *e = (tr_engine_t *)c;
-    TR_TRY(check_collective(e, what));
+    TR_TRY(reduce_check_collective(e, what));
     const tr_group_t *group = &e->group[what->group];
     const int64_t elem = (int64_t)tr_dtype_bytes(what->dtype);
     const int64_t most = what->kind == TR_ALLREDUCE ? TR_PIECE_BYTES / elem : what->count;
@@ -307,10 +309,10 @@ static tr_status_t start(tr_collectives_t *c, const tr_collective_t *what, tr_st
     for (int64_t at = 0; at < what->count; at += most) {
         tr_collective_t piece = *what;
         piece.data = (char *)what->data + at * elem;
-        piece.count = smaller(most, what->count - at);
-        TR_TRY(start_piece(e, group, &piece, stream));
+        piece.count = reduce_smaller(most, what->count - at);
+        TR_TRY(reduce_start_piece(e, group, &piece, stream));
     }
-    slot_of(e, e->started)->whole_bytes = what->count * elem;
+    reduce_slot_of(e, e->started)->whole_bytes = what->count * elem;
     *out = e->started;
     return reduce_mpi_progress(c);
 }
@@ -323,7 +325,7 @@ typedef struct {
     tr_group_t group;
 } split_t;
 
-static tr_status_t run_split(MPI_Comm comm, void *arg) {
+static tr_status_t reduce_run_split(MPI_Comm comm, void *arg) {
     (void)comm;
     split_t *s = arg;
     const int color = s->color < 0 ? MPI_UNDEFINED : s->color;
@@ -342,7 +344,7 @@ static tr_status_t reduce_mpi_split(tr_collectives_t *c, int color, int *out_gro
     if (e->group_count == TR_GROUPS)
         return TR_FAIL(TR_ERR_INTERNAL, "The limit of %d groups of ranks is reached.", TR_GROUPS);
     TR_TRY(tr_engine_begin_all(e));
-    TR_TRY(tr_world_run(e->world, run_split, &s));
+    TR_TRY(tr_world_run(e->world, reduce_run_split, &s));
     if (color < 0) return TR_OK;
     *out_group = e->group_count;
     e->group[e->group_count++] = s.group;
@@ -355,24 +357,25 @@ static tr_status_t reduce_mpi_check(tr_collectives_t *c) {
     return TR_FAIL(TR_ERR_RETRY, "The connection to a rank was lost earlier; start the job again.");
 }
 
-static tr_status_t close_engine(tr_collectives_t **c, double timeout_sec);
+static tr_status_t reduce_close_engine(tr_collectives_t **c, double timeout_sec);
 
 static const tr_collectives_ops_t mpi_ops = {
-    .start = start,
-    .wait = wait_for,
+    .start = reduce_start_run,
+    .wait = reduce_wait_for,
     .progress = reduce_mpi_progress,
     .broadcast = tr_engine_broadcast,
     .send = tr_engine_send,
     .receive = tr_engine_receive,
     .split = reduce_mpi_split,
     .check = reduce_mpi_check,
-    .close = close_engine,
+    .close = reduce_close_engine,
 };
 
 /* -- opening ----------------------------------------------------------------------------------- */
 
 /* All ranks must choose alike: blocking and non-blocking collectives do not match each other. */
-static tr_status_t choose_thread(tr_world_t *w, const tr_device_t *device, int engine, bool *out) {
+static tr_status_t reduce_choose_thread(tr_world_t *w, const tr_device_t *device, int engine,
+                                        bool *out) {
     const tr_world_info_t *info = &w->info;
     if (engine == TR_ENGINE_THREAD && !w->any_thread)
         return TR_FAIL(TR_ERR_CONFIG,
@@ -388,21 +391,21 @@ static tr_status_t choose_thread(tr_world_t *w, const tr_device_t *device, int e
     return TR_OK;
 }
 
-static tr_status_t run_duplicate(MPI_Comm comm, void *arg) {
+static tr_status_t reduce_run_duplicate(MPI_Comm comm, void *arg) {
     tr_engine_t *e = arg;
     TR_MPI(MPI_Comm_dup, (comm, &e->comm));
     TR_MPI(MPI_Comm_set_errhandler, (e->comm, MPI_ERRORS_RETURN));
     return TR_OK;
 }
 
-static tr_status_t open_engine(tr_engine_t *e, const tr_parallel_settings_t *settings) {
+static tr_status_t reduce_open_engine(tr_engine_t *e, const tr_parallel_settings_t *settings) {
     bool thread = false;
     if (e->world->worker)
         return TR_FAIL(
             TR_ERR_INTERNAL,
             "The world already has a communication thread: close its collectives first.");
-    TR_TRY(choose_thread(e->world, e->device, settings->engine, &thread));
-    TR_TRY(tr_world_run(e->world, run_duplicate, e));
+    TR_TRY(reduce_choose_thread(e->world, e->device, settings->engine, &thread));
+    TR_TRY(tr_world_run(e->world, reduce_run_duplicate, e));
     if (!thread) return TR_OK;
     TR_TRY(tr_worker_start(e->world->comm, &e->worker));
     e->world->worker = e->worker;
@@ -422,9 +425,9 @@ tr_status_t tr_engine_open(tr_world_t *world, tr_device_t *device,
     e->staged = !device->host_visible;
     e->timeout_sec = tr_watchdog_limits_waits(world) ? 0 : settings->timeout;
     tr_collectives_t *opened = &e->base;
-    tr_status_t status = open_engine(e, settings);
+    tr_status_t status = reduce_open_engine(e, settings);
     if (status != TR_OK) {
-        (void)close_engine(&opened, 0);
+        (void)reduce_close_engine(&opened, 0);
         return status;
     }
     e->group[TR_GROUP_ALL] = (tr_group_t){e->comm, e->base.rank, e->base.size};
@@ -433,7 +436,7 @@ tr_status_t tr_engine_open(tr_world_t *world, tr_device_t *device,
     return TR_OK;
 }
 
-static tr_status_t close_engine(tr_collectives_t **c, double timeout_sec) {
+static tr_status_t reduce_close_engine(tr_collectives_t **c, double timeout_sec) {
     (void)timeout_sec; /* do not call MPI: it might wait for a lost peer */
     tr_engine_t *e = (tr_engine_t *)*c;
     const tr_device_ops_t *ops = e->device->ops;

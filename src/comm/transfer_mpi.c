@@ -12,34 +12,35 @@ typedef struct {
     int peer;
 } transfer_t;
 
-static int piece_at(const transfer_t *t, int64_t at) {
+static int transfer_piece_at(const transfer_t *t, int64_t at) {
     return (int)(t->count - at < CALL_BYTES ? t->count - at : CALL_BYTES);
 }
 
-static tr_status_t run_send(MPI_Comm comm, void *arg) {
+static tr_status_t transfer_run_send(MPI_Comm comm, void *arg) {
     const transfer_t *t = arg;
     for (int64_t at = 0; at < t->count; at += CALL_BYTES)
-        TR_MPI(MPI_Send, (t->bytes + at, piece_at(t, at), MPI_BYTE, t->peer, POINT_TAG, t->comm));
+        TR_MPI(MPI_Send,
+               (t->bytes + at, transfer_piece_at(t, at), MPI_BYTE, t->peer, POINT_TAG, t->comm));
     return TR_OK;
 }
 
-static tr_status_t run_receive(MPI_Comm comm, void *arg) {
+static tr_status_t transfer_run_receive(MPI_Comm comm, void *arg) {
     const transfer_t *t = arg;
     for (int64_t at = 0; at < t->count; at += CALL_BYTES)
-        TR_MPI(MPI_Recv, (t->bytes + at, piece_at(t, at), MPI_BYTE, t->peer, POINT_TAG, t->comm,
-                          MPI_STATUS_IGNORE));
+        TR_MPI(MPI_Recv, (t->bytes + at, transfer_piece_at(t, at), MPI_BYTE, t->peer, POINT_TAG,
+                          t->comm, MPI_STATUS_IGNORE));
     return TR_OK;
 }
 
 static tr_status_t transfer_mpi_run_broadcast(MPI_Comm comm, void *arg) {
     const transfer_t *t = arg;
     for (int64_t at = 0; at < t->count; at += CALL_BYTES)
-        TR_MPI(MPI_Bcast, (t->bytes + at, piece_at(t, at), MPI_BYTE, t->peer, t->comm));
+        TR_MPI(MPI_Bcast, (t->bytes + at, transfer_piece_at(t, at), MPI_BYTE, t->peer, t->comm));
     return TR_OK;
 }
 
 /* The address for MPI: device memory, or `point`, to which the bytes were copied if `filled`. */
-static tr_status_t open_transfer(tr_engine_t *e, void *data, int64_t bytes, int peer, bool filled,
+static tr_status_t transfer_open(tr_engine_t *e, void *data, int64_t bytes, int peer, bool filled,
                                  tr_stream_t *stream, transfer_t *out) {
     const tr_device_ops_t *ops = e->device->ops;
     TR_TRY(tr_engine_begin_all(e));
@@ -53,7 +54,7 @@ static tr_status_t open_transfer(tr_engine_t *e, void *data, int64_t bytes, int 
 }
 
 /* A blocking transfer is exposed for its whole duration. */
-static void count_time(tr_collectives_t *c, double begin_sec) {
+static void transfer_count_time(tr_collectives_t *c, double begin_sec) {
     const double sec = tr_clock_sec() - begin_sec;
     c->exposed_sec += sec;
     c->busy_sec += sec;
@@ -64,10 +65,10 @@ tr_status_t tr_engine_send(tr_collectives_t *c, const void *data, int64_t count,
     tr_engine_t *e = (tr_engine_t *)c;
     transfer_t t;
     const double begin_sec = tr_clock_sec();
-    TR_TRY(open_transfer(e, (void *)data, count * (int64_t)tr_dtype_bytes(dtype), to, true, stream,
+    TR_TRY(transfer_open(e, (void *)data, count * (int64_t)tr_dtype_bytes(dtype), to, true, stream,
                          &t));
-    tr_status_t status = tr_world_run_point(e->world, run_send, &t);
-    count_time(c, begin_sec);
+    tr_status_t status = tr_world_run_point(e->world, transfer_run_send, &t);
+    transfer_count_time(c, begin_sec);
     return status;
 }
 
@@ -76,10 +77,10 @@ tr_status_t tr_engine_receive(tr_collectives_t *c, void *data, int64_t count, tr
     tr_engine_t *e = (tr_engine_t *)c;
     transfer_t t;
     const double begin_sec = tr_clock_sec();
-    TR_TRY(open_transfer(e, data, count * (int64_t)tr_dtype_bytes(dtype), from, false, stream, &t));
-    TR_TRY(tr_world_run_point(e->world, run_receive, &t));
+    TR_TRY(transfer_open(e, data, count * (int64_t)tr_dtype_bytes(dtype), from, false, stream, &t));
+    TR_TRY(tr_world_run_point(e->world, transfer_run_receive, &t));
     tr_status_t status = tr_engine_to_device(e, data, t.bytes, t.count, stream);
-    count_time(c, begin_sec);
+    transfer_count_time(c, begin_sec);
     return status;
 }
 
@@ -89,12 +90,12 @@ tr_status_t tr_engine_broadcast(tr_collectives_t *c, void *data, int64_t count, 
     transfer_t t;
     const double begin_sec = tr_clock_sec();
     if (c->size == 1) return TR_OK;
-    TR_TRY(open_transfer(e, data, count * (int64_t)tr_dtype_bytes(dtype), root, c->rank == root,
+    TR_TRY(transfer_open(e, data, count * (int64_t)tr_dtype_bytes(dtype), root, c->rank == root,
                          stream, &t));
     TR_TRY(tr_world_run(e->world, transfer_mpi_run_broadcast, &t));
     if (c->rank != root) TR_TRY(tr_engine_to_device(e, data, t.bytes, t.count, stream));
     tr_status_t status =
         e->device->immediate ? TR_OK : e->device->ops->stream_sync(e->device, stream);
-    count_time(c, begin_sec);
+    transfer_count_time(c, begin_sec);
     return status;
 }

@@ -77,15 +77,15 @@ void tr_watchdog_mark(tr_world_t *world) {
 }
 
 /* One thread writes: no addition is lost. */
-static void add(_Atomic double *sum, double value) {
+static void watchdog_add_sec(_Atomic double *sum, double value) {
     TR_HEARTBEAT_SET(*sum, TR_HEARTBEAT_GET(*sum) + value);
 }
 
 void tr_watchdog_add_times(tr_world_t *world, double compute_sec, double data_sec,
                            double wait_sec) {
-    add(&world->heartbeat.compute_sec, compute_sec);
-    add(&world->heartbeat.data_sec, data_sec);
-    add(&world->heartbeat.wait_sec, wait_sec);
+    watchdog_add_sec(&world->heartbeat.compute_sec, compute_sec);
+    watchdog_add_sec(&world->heartbeat.data_sec, data_sec);
+    watchdog_add_sec(&world->heartbeat.wait_sec, wait_sec);
 }
 
 void tr_watchdog_set_values(tr_world_t *world, const double value[TR_RANK_VALUES]) {
@@ -95,12 +95,12 @@ void tr_watchdog_set_values(tr_world_t *world, const double value[TR_RANK_VALUES
     atomic_store_explicit(&p->value_sets, n, memory_order_release);
 }
 
-static void get_values(const tr_heartbeat_t *p, double out[TR_RANK_VALUES]) {
+static void watchdog_get_values(const tr_heartbeat_t *p, double out[TR_RANK_VALUES]) {
     const int64_t n = atomic_load_explicit(&p->value_sets, memory_order_acquire);
     for (int i = 0; i < TR_RANK_VALUES; i++) out[i] = TR_HEARTBEAT_GET(p->values[n % 2][i]);
 }
 
-static float median_step_sec(const tr_heartbeat_t *p) {
+static float watchdog_median_step_sec(const tr_heartbeat_t *p) {
     const int64_t timed = TR_HEARTBEAT_GET(p->steps_timed);
     const int n = timed < TR_RECENT_STEPS ? (int)timed : TR_RECENT_STEPS;
     float sorted[TR_RECENT_STEPS];
@@ -122,20 +122,20 @@ static tr_heartbeat_message_t watchdog_message(const tr_watchdog_t *w) {
                                 .rank = w->world->info.rank,
                                 .phase = TR_HEARTBEAT_GET(p->phase),
                                 .blocked = TR_HEARTBEAT_GET(p->blocked)};
-    get_values(p, b.value);
+    watchdog_get_values(p, b.value);
     tr_heartbeat_collectives(p, &b.entered, &b.completed);
     b.progress = TR_HEARTBEAT_GET(p->marks) + b.entered + b.completed + w->granted;
     return b;
 }
 
 /* The time for which the current work of this rank counts as progress by itself. */
-static double patience_sec(const tr_watchdog_t *w, const tr_heartbeat_message_t *own) {
+static double watchdog_patience_sec(const tr_watchdog_t *w, const tr_heartbeat_message_t *own) {
     if (own->blocked) return 0;
     if (own->phase == TR_PHASE_CHECKPOINT) return TR_CHECKPOINT_SEC;
     return own->phase == TR_PHASE_START && w->stop_sec == 0 ? START_SEC : 0;
 }
 
-static void send_to_peers(tr_watchdog_t *w, int leaving) {
+static void watchdog_send_to_peers(tr_watchdog_t *w, int leaving) {
     tr_heartbeat_message_t message = watchdog_message(w);
     message.leaving = leaving;
     if (w->world->info.rank == 0) message.progress = w->job;
@@ -148,7 +148,7 @@ static void watchdog_put(tr_watchdog_t *w, const char *text) {
     for (; *text && w->length < sizeof w->line - 1; text++) w->line[w->length++] = *text;
 }
 
-static void put_int(tr_watchdog_t *w, int64_t value) {
+static void watchdog_put_int(tr_watchdog_t *w, int64_t value) {
     char digits[24];
     size_t at = sizeof digits - 1;
     digits[at] = '\0';
@@ -157,47 +157,47 @@ static void put_int(tr_watchdog_t *w, int64_t value) {
     watchdog_put(w, digits + at);
 }
 
-static void put_sec(tr_watchdog_t *w, double sec) {
+static void watchdog_put_sec(tr_watchdog_t *w, double sec) {
     const int64_t tenths = (int64_t)(10 * sec + 0.5);
-    put_int(w, tenths / 10);
+    watchdog_put_int(w, tenths / 10);
     watchdog_put(w, ".");
-    put_int(w, tenths % 10);
+    watchdog_put_int(w, tenths % 10);
     watchdog_put(w, " s");
 }
 
-static void put_rank(tr_watchdog_t *w, const char *host, int rank) {
+static void watchdog_put_rank(tr_watchdog_t *w, const char *host, int rank) {
     watchdog_put(w, "rank ");
-    put_int(w, rank);
+    watchdog_put_int(w, rank);
     watchdog_put(w, " (");
     watchdog_put(w, host);
     watchdog_put(w, ")");
 }
 
-static void put_message(tr_watchdog_t *w, const tr_heartbeat_message_t *b) {
+static void watchdog_put_message(tr_watchdog_t *w, const tr_heartbeat_message_t *b) {
     static const char *const phases[] = {"start", "training", "evaluation", "checkpoint", "end"};
     watchdog_put(w, " in phase ");
     watchdog_put(w, phases[b->phase >= 0 && b->phase <= TR_PHASE_END ? b->phase : 0]);
     watchdog_put(w, ", step ");
-    put_int(w, b->step);
+    watchdog_put_int(w, b->step);
     watchdog_put(w, ", collective ");
-    put_int(w, b->entered);
+    watchdog_put_int(w, b->entered);
     watchdog_put(w, b->completed < b->entered ? " entered, " : " completed");
     if (b->completed < b->entered) {
-        put_int(w, b->completed);
+        watchdog_put_int(w, b->completed);
         watchdog_put(w, " completed");
     }
 }
 
-static void end_now(int number) {
+static void watchdog_end_now(int number) {
     (void)number;
     _exit(TR_ERR_RETRY);
 }
 
 /* MPI_Abort may hang: the alarm ends the process wherever this thread is. If the launcher is
  * already ending the job, which is why TERM came, MPI_Abort would only wait for it. */
-static void end_job(tr_watchdog_t *w, const char *host, bool launcher_knows) {
+static void watchdog_end_job(tr_watchdog_t *w, const char *host, bool launcher_knows) {
     void (*ended)(const char *, const char *) = w->ended;
-    struct sigaction action = {.sa_handler = end_now};
+    struct sigaction action = {.sa_handler = watchdog_end_now};
     sigset_t alarm_only;
     watchdog_put(
         w, ". Start the job again: it resumes from its last checkpoint, if it has saved one.\n");
@@ -212,36 +212,36 @@ static void end_job(tr_watchdog_t *w, const char *host, bool launcher_knows) {
     const char *line = w->line + (w->line[0] == '\n');
     tr_log_write_files(TR_LOG_ERROR, "%s", line);
     if (ended) ended(line + strlen(ERROR_WORDS), host);
-    send_to_peers(w, TR_ENDING);
+    watchdog_send_to_peers(w, TR_ENDING);
     if (!launcher_knows) tr_world_abort(w->world, TR_ERR_RETRY);
     _exit(TR_ERR_RETRY);
 }
 
-static void begin_line(tr_watchdog_t *w) {
+static void watchdog_begin_line(tr_watchdog_t *w) {
     w->length = 0;
     watchdog_put(w, isatty(STDERR_FILENO) ? "\n" ERROR_WORDS : ERROR_WORDS);
 }
 
 /* -- judging ----------------------------------------------------------------------------------- */
 
-static void end_for_peer(tr_watchdog_t *w, const tr_peer_t *p, int rank, bool gone) {
-    begin_line(w);
-    put_rank(w, p->host, rank);
+static void watchdog_end_for_peer(tr_watchdog_t *w, const tr_peer_t *p, int rank, bool gone) {
+    watchdog_begin_line(w);
+    watchdog_put_rank(w, p->host, rank);
     if (gone) {
         watchdog_put(w, " is gone");
     } else {
         watchdog_put(w, " has not responded for ");
-        put_sec(w, w->now_sec - p->heard_sec);
+        watchdog_put_sec(w, w->now_sec - p->heard_sec);
         watchdog_put(w, " (the process was stopped, or its node or the network is down)");
     }
     watchdog_put(w, "; last seen");
-    put_message(w, &p->last);
-    end_job(w, p->host, gone && w->stop_sec > 0);
+    watchdog_put_message(w, &p->last);
+    watchdog_end_job(w, p->host, gone && w->stop_sec > 0);
 }
 
 /* The rank that the others wait for: of those that entered the fewest collectives, one that does
  * not wait itself. */
-static const tr_peer_t *furthest_behind(const tr_watchdog_t *w) {
+static const tr_peer_t *watchdog_furthest_behind(const tr_watchdog_t *w) {
     const tr_peer_t *worst = NULL;
     for (int i = 0; i < w->peer_count; i++) {
         const tr_peer_t *p = &w->peers[i];
@@ -254,7 +254,7 @@ static const tr_peer_t *furthest_behind(const tr_watchdog_t *w) {
 }
 
 /* The ranks of which the same holds, `p` included. */
-static int count_equal(const tr_watchdog_t *w, const tr_peer_t *p) {
+static int watchdog_count_equal(const tr_watchdog_t *w, const tr_peer_t *p) {
     int count = 0;
     for (int i = 0; i < w->peer_count; i++) {
         const tr_heartbeat_message_t *b = &w->peers[i].last;
@@ -264,114 +264,115 @@ static int count_equal(const tr_watchdog_t *w, const tr_peer_t *p) {
 }
 
 /* Several ranks that are equally far are not named: none of them is the cause more than others. */
-static void put_slowest(tr_watchdog_t *w, const tr_peer_t *p) {
-    const int equal = count_equal(w, p);
+static void watchdog_put_slowest(tr_watchdog_t *w, const tr_peer_t *p) {
+    const int equal = watchdog_count_equal(w, p);
     if (equal < 2) {
         watchdog_put(w, "; the slowest rank is ");
-        put_rank(w, p->host, (int)(p - w->peers));
+        watchdog_put_rank(w, p->host, (int)(p - w->peers));
     } else {
         watchdog_put(w, "; ");
-        put_int(w, equal);
+        watchdog_put_int(w, equal);
         watchdog_put(w, " of ");
-        put_int(w, w->peer_count);
+        watchdog_put_int(w, w->peer_count);
         watchdog_put(w, " ranks are equally far,");
     }
-    put_message(w, &p->last);
+    watchdog_put_message(w, &p->last);
 }
 
-static void end_for_all(tr_watchdog_t *w, const char *why, double sec) {
+static void watchdog_end_for_all(tr_watchdog_t *w, const char *why, double sec) {
     const bool root = w->world->info.rank == 0;
     const tr_heartbeat_message_t own = watchdog_message(w);
-    const tr_peer_t *p = root && w->linked ? furthest_behind(w) : NULL;
-    begin_line(w);
+    const tr_peer_t *p = root && w->linked ? watchdog_furthest_behind(w) : NULL;
+    watchdog_begin_line(w);
     watchdog_put(w, why);
-    put_sec(w, sec);
+    watchdog_put_sec(w, sec);
     if (p) {
-        put_slowest(w, p);
+        watchdog_put_slowest(w, p);
     } else {
         watchdog_put(w, "; this rank is ");
-        put_rank(w, w->world->info.host, own.rank);
-        put_message(w, &own);
+        watchdog_put_rank(w, w->world->info.host, own.rank);
+        watchdog_put_message(w, &own);
     }
-    end_job(w, "", false); /* the rank with the fewest collectives may only be slow */
+    watchdog_end_job(w, "", false); /* the rank with the fewest collectives may only be slow */
 }
 
 /* TERM after the end of a peer: the launcher has noticed and waits for us, and only one rank needs
  * to report it. */
-static void judge_gone(tr_watchdog_t *w, const tr_peer_t *p, int rank, double later_sec) {
+static void watchdog_judge_gone(tr_watchdog_t *w, const tr_peer_t *p, int rank, double later_sec) {
     if (w->stop_sec > 0 && w->world->info.rank > 1) _exit(TR_ERR_RETRY);
     if (w->stop_sec > 0 || w->now_sec - p->gone_sec > GONE_SEC + later_sec)
-        end_for_peer(w, p, rank, true);
+        watchdog_end_for_peer(w, p, rank, true);
 }
 
-static void judge_peer(tr_watchdog_t *w, int rank, double later_sec) {
+static void watchdog_judge_peer(tr_watchdog_t *w, int rank, double later_sec) {
     const tr_peer_t *p = &w->peers[rank];
     if (rank == w->world->info.rank || p->last.leaving == TR_LEAVING) return;
     if (p->last.leaving == TR_ENDING) {
         if (w->stop_sec > 0 || w->now_sec - p->heard_sec > ABORT_SEC) _exit(TR_ERR_RETRY);
     } else if (p->gone_sec > 0) {
-        judge_gone(w, p, rank, later_sec);
+        watchdog_judge_gone(w, p, rank, later_sec);
     } else if (w->now_sec - p->heard_sec > w->timeout_sec + w->tick_sec + later_sec) {
-        end_for_peer(w, p, rank, false);
+        watchdog_end_for_peer(w, p, rank, false);
     }
 }
 
-static void judge_stop(tr_watchdog_t *w, double later_sec) {
+static void watchdog_judge_stop(tr_watchdog_t *w, double later_sec) {
     int (*asked)(void) = w->asked_to_stop;
     const int number = asked ? asked() : 0;
     if (number != SIGTERM && number != SIGINT && number != SIGHUP) return;
     if (w->stop_sec == 0) w->stop_sec = w->now_sec;
-    const double steps = STOP_STEPS * (double)median_step_sec(&w->world->heartbeat),
+    const double steps = STOP_STEPS * (double)watchdog_median_step_sec(&w->world->heartbeat),
                  limit = steps > STOP_SEC ? steps : STOP_SEC;
     const double since = w->changed_sec > w->stop_sec ? w->changed_sec : w->stop_sec;
     if (w->now_sec - since > limit + later_sec)
-        end_for_all(w, "stop requested, and no progress for ", w->now_sec - since);
+        watchdog_end_for_all(w, "stop requested, and no progress for ", w->now_sec - since);
 }
 
-static void judge(tr_watchdog_t *w) {
+static void watchdog_judge(tr_watchdog_t *w) {
     const int rank = w->world->info.rank;
     const double later_sec = rank > 1 ? OTHERS_SEC : 0;
-    if (w->linked || w->world->info.size == 1) judge_stop(w, rank == 1 ? NEXT_SEC : later_sec);
+    if (w->linked || w->world->info.size == 1)
+        watchdog_judge_stop(w, rank == 1 ? NEXT_SEC : later_sec);
     if (w->linked) {
-        for (int i = 0; i < w->peer_count; i++) judge_peer(w, i, later_sec);
+        for (int i = 0; i < w->peer_count; i++) watchdog_judge_peer(w, i, later_sec);
         if (rank == 0 && w->now_sec - w->changed_sec > w->timeout_sec + w->tick_sec)
-            end_for_all(w, "no rank has made progress for ", w->now_sec - w->changed_sec);
+            watchdog_end_for_all(w, "no rank has made progress for ", w->now_sec - w->changed_sec);
     }
 }
 
 /* -- the thread -------------------------------------------------------------------------------- */
 
-static void note_change(tr_watchdog_t *w) {
+static void watchdog_note_change(tr_watchdog_t *w) {
     w->changed_sec = w->now_sec;
     w->job++;
 }
 
-static void look_at_self(tr_watchdog_t *w) {
+static void watchdog_look_at_self(tr_watchdog_t *w) {
     tr_heartbeat_message_t own = watchdog_message(w);
     if (own.progress != w->own_seen) {
         w->own_changed_sec = w->now_sec;
-    } else if (w->now_sec - w->own_changed_sec < patience_sec(w, &own)) {
+    } else if (w->now_sec - w->own_changed_sec < watchdog_patience_sec(w, &own)) {
         w->granted++;
         own.progress++;
     }
-    if (own.progress != w->own_seen) note_change(w);
+    if (own.progress != w->own_seen) watchdog_note_change(w);
     w->own_seen = own.progress;
     if (w->world->info.rank != 0 || w->peer_count == 0) return;
     w->peers[0].last = own;
     w->peers[0].heard_sec = w->now_sec;
 }
 
-static void listen_to_peers(tr_watchdog_t *w) {
+static void watchdog_listen_to_peers(tr_watchdog_t *w) {
     pthread_mutex_lock(&w->times_lock);
     for (int i = 0; i < w->peer_count; i++) {
         const int64_t before = w->peers[i].last.progress;
         if (tr_link_receive(&w->peers[i], w->now_sec) && w->peers[i].last.progress != before)
-            note_change(w);
+            watchdog_note_change(w);
     }
     pthread_mutex_unlock(&w->times_lock);
 }
 
-static void advance_clock(tr_watchdog_t *w) {
+static void watchdog_advance_clock(tr_watchdog_t *w) {
     const double clock = tr_clock_sec(), passed = clock - w->clock_sec;
     w->now_sec += passed < SUSPENDED_SEC ? passed : w->tick_sec;
     w->clock_sec = clock;
@@ -381,25 +382,25 @@ static void *watchdog_main(void *self) {
     tr_watchdog_t *w = self;
     struct pollfd wait = {.fd = w->wake[0], .events = POLLIN};
     do {
-        advance_clock(w);
-        look_at_self(w);
-        listen_to_peers(w);
+        watchdog_advance_clock(w);
+        watchdog_look_at_self(w);
+        watchdog_listen_to_peers(w);
         w->silent_sec = w->now_sec - w->changed_sec;
-        send_to_peers(w, 0);
-        judge(w);
+        watchdog_send_to_peers(w, 0);
+        watchdog_judge(w);
     } while (poll(&wait, 1, (int)(1000 * w->tick_sec)) <= 0);
-    if (w->ending) send_to_peers(w, TR_ENDING);
+    if (w->ending) watchdog_send_to_peers(w, TR_ENDING);
     return NULL;
 }
 
 /* -- start and stop ---------------------------------------------------------------------------- */
 
-static double tick_for(double timeout_sec) {
+static double watchdog_tick_for(double timeout_sec) {
     const double tick = timeout_sec / 10;
     return tick < TICK_MIN_SEC ? TICK_MIN_SEC : tick > TICK_MAX_SEC ? TICK_MAX_SEC : tick;
 }
 
-static tr_status_t start_thread(tr_watchdog_t *w) {
+static tr_status_t watchdog_start_thread(tr_watchdog_t *w) {
     if (pipe2(w->wake, O_CLOEXEC) != 0)
         return TR_FAIL(TR_ERR_IO, "Cannot create the pipe of the watchdog: %s.", strerror(errno));
     pthread_mutex_init(&w->times_lock, NULL);
@@ -420,7 +421,7 @@ static void watchdog_release(tr_watchdog_t **watchdog) {
     tr_free(watchdog);
 }
 
-static tr_status_t open_peers(tr_watchdog_t *w) {
+static tr_status_t watchdog_open_peers(tr_watchdog_t *w) {
     const tr_world_info_t *info = &w->world->info;
     const int count = info->rank == 0 ? info->size : 1;
     tr_status_t status = tr_alloc((size_t)count * sizeof *w->peers, "watchdog", &w->peers);
@@ -446,10 +447,10 @@ tr_status_t tr_watchdog_start(tr_world_t *world, double timeout_sec, int (*asked
     TR_TRY(tr_world_agree(world, tr_alloc(sizeof *w, "watchdog", &w)));
     *w = (tr_watchdog_t){.world = world,
                          .timeout_sec = timeout_sec,
-                         .tick_sec = tick_for(timeout_sec),
+                         .tick_sec = watchdog_tick_for(timeout_sec),
                          .asked_to_stop = asked_to_stop};
-    tr_status_t status = world->info.size > 1 ? open_peers(w) : TR_OK;
-    if (status == TR_OK) status = start_thread(w);
+    tr_status_t status = world->info.size > 1 ? watchdog_open_peers(w) : TR_OK;
+    if (status == TR_OK) status = watchdog_start_thread(w);
     if (status == TR_OK)
         world->watchdog = w;
     else
@@ -490,7 +491,7 @@ void tr_watchdog_values(tr_world_t *world, tr_rank_values_t *out) {
     tr_watchdog_t *w = world->watchdog;
     memset(out, 0, (size_t)world->info.size * sizeof *out);
     memcpy(out[0].host, world->info.host, sizeof out[0].host);
-    get_values(&world->heartbeat, out[0].value);
+    watchdog_get_values(&world->heartbeat, out[0].value);
     if (!w || !w->linked || world->info.rank != 0) return;
     pthread_mutex_lock(&w->times_lock);
     for (int i = 1; i < w->peer_count; i++) {
@@ -518,7 +519,7 @@ void tr_watchdog_stop(tr_world_t *world) {
     if (!w->ending) {
         (void)!write(w->wake[1], "", 1);
         pthread_join(w->thread, NULL);
-        if (!world->lost) send_to_peers(w, TR_LEAVING);
+        if (!world->lost) watchdog_send_to_peers(w, TR_LEAVING);
     }
     close(w->wake[0]);
     close(w->wake[1]);

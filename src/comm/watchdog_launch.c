@@ -58,7 +58,7 @@ struct tr_launch_limit {
 /* -- the processes of this host ---------------------------------------------------------------- */
 
 /* Reads at most bytes - 1 bytes of /proc/PID/NAME. Returns their number. */
-static size_t proc_read(int pid, const char *name, char *out, size_t bytes) {
+static size_t watchdog_proc_read(int pid, const char *name, char *out, size_t bytes) {
     char path[96];
     size_t length = 0;
     snprintf(path, sizeof path, "/proc/%d/%s", pid, name);
@@ -71,7 +71,7 @@ static size_t proc_read(int pid, const char *name, char *out, size_t bytes) {
 }
 
 /* Whether one of its threads limits a launch. */
-static bool proc_waits(int pid) {
+static bool watchdog_proc_waits(int pid) {
     char path[64], name[32] = "";
     bool waits = false;
     snprintf(path, sizeof path, "/proc/%d/task", pid);
@@ -79,21 +79,21 @@ static bool proc_waits(int pid) {
     for (const struct dirent *e; tasks && !waits && (e = readdir(tasks));) {
         if (!isdigit((unsigned char)e->d_name[0])) continue;
         snprintf(path, sizeof path, "task/%.20s/comm", e->d_name);
-        proc_read(pid, path, name, sizeof name);
+        watchdog_proc_read(pid, path, name, sizeof name);
         waits = strncmp(name, THREAD_NAME, strlen(THREAD_NAME)) == 0;
     }
     if (tasks) closedir(tasks);
     return waits;
 }
 
-static int proc_state(int pid) {
+static int watchdog_proc_state(int pid) {
     char stat[512];
-    proc_read(pid, "stat", stat, sizeof stat);
+    watchdog_proc_read(pid, "stat", stat, sizeof stat);
     const char *name_end = strrchr(stat, ')');
     const char state = name_end && name_end[1] == ' ' ? name_end[2] : '?';
     if (state == 'T' || state == 't') return RANK_STOPPED;
     if (state == 'D') return RANK_BLOCKED;
-    return proc_waits(pid) ? RANK_WAITS : RANK_ABSENT;
+    return watchdog_proc_waits(pid) ? RANK_WAITS : RANK_ABSENT;
 }
 
 /* The rank of a process, -1 if it is not of our job. */
@@ -119,13 +119,13 @@ static void survey_take(survey_t *s, const tr_launch_limit_t *l) {
     for (const struct dirent *e; processes && (e = readdir(processes));) {
         const int pid = isdigit((unsigned char)e->d_name[0]) ? atoi(e->d_name) : 0;
         const size_t length =
-            pid > 0 ? proc_read(pid, "environ", s->environ, sizeof s->environ) : 0;
+            pid > 0 ? watchdog_proc_read(pid, "environ", s->environ, sizeof s->environ) : 0;
         const int rank = length > 0 ? survey_rank(s, length, l) : -1;
         int i = 0;
         if (rank < 0) continue;
         while (i < s->count && s->found[i].rank != rank) i++;
         if (i == MAX_RANKS) continue;
-        const int state = proc_state(pid);
+        const int state = watchdog_proc_state(pid);
         /* A rank may be a script and the program that it started: the latter tells more. */
         if (i < s->count && s->found[i].state >= state) continue;
         if (i == s->count) s->count++;

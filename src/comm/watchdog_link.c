@@ -39,14 +39,14 @@ typedef struct {
 
 /* Data are sent at once: the last heartbeat of an ending rank must not wait for an acknowledgement,
  * because an ended process sends nothing. */
-static void send_at_once(int fd) {
+static void link_send_at_once(int fd) {
     const int on = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
 /* -- rank 0 ------------------------------------------------------------------------------------ */
 
-static void list_addresses(place_t *place) {
+static void link_list_addresses(place_t *place) {
     struct ifaddrs *all = NULL;
     if (getifaddrs(&all) != 0) return;
     for (const struct ifaddrs *i = all; i && place->count < MAX_ADDRESSES; i = i->ifa_next) {
@@ -59,7 +59,7 @@ static void list_addresses(place_t *place) {
 
 /* A listening socket, -1 if there can be none. If all ranks are on one node, it is not reachable
  * from outside. */
-static int listen_here(const tr_world_info_t *info, place_t *place) {
+static int link_listen_here(const tr_world_info_t *info, place_t *place) {
     const bool one_node = info->nodes == 1;
     struct sockaddr_in at = {.sin_family = AF_INET,
                              .sin_addr.s_addr = htonl(one_node ? INADDR_LOOPBACK : INADDR_ANY)};
@@ -72,7 +72,7 @@ static int listen_here(const tr_world_info_t *info, place_t *place) {
         return -1;
     }
     place->port = at.sin_port;
-    if (!one_node) list_addresses(place);
+    if (!one_node) link_list_addresses(place);
     if (getrandom(&place->token, sizeof place->token, GRND_NONBLOCK) < 0)
         place->token = (uint64_t)getpid();
     return fd;
@@ -99,7 +99,7 @@ static bool guest_stays(guest_t *guest, const place_t *place, int size, tr_peer_
         close(guest->fd);
         return false;
     }
-    send_at_once(guest->fd);
+    link_send_at_once(guest->fd);
     peers[hello->rank].fd = guest->fd;
     memcpy(peers[hello->rank].host, hello->host, sizeof hello->host);
     --*missing;
@@ -108,7 +108,7 @@ static bool guest_stays(guest_t *guest, const place_t *place, int size, tr_peer_
 
 /* Listens to all guests at the same time, so that none keeps a rank waiting. If there are too many,
  * the one that has been silent longest is closed, or nobody is let in until it has had its time. */
-static bool accept_all(int listener, const place_t *place, int size, tr_peer_t *peers) {
+static bool link_accept_all(int listener, const place_t *place, int size, tr_peer_t *peers) {
     const double deadline = tr_clock_sec() + JOIN_SEC;
     const int capacity = size - 1 + STRANGERS;
     guest_t *guests = NULL;
@@ -149,7 +149,7 @@ static bool accept_all(int listener, const place_t *place, int size, tr_peer_t *
 
 /* -- the others -------------------------------------------------------------------------------- */
 
-static bool connect_to(struct in_addr address, in_port_t port, int *out_fd) {
+static bool link_connect_to(struct in_addr address, in_port_t port, int *out_fd) {
     const struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = port, .sin_addr = address};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), error = 0;
     struct pollfd wait = {.fd = fd, .events = POLLOUT};
@@ -168,11 +168,11 @@ static bool connect_to(struct in_addr address, in_port_t port, int *out_fd) {
 static bool watchdog_link_join(const place_t *place, const tr_world_info_t *info, tr_peer_t *root) {
     hello_t hello = {.token = place->token, .rank = info->rank};
     memcpy(hello.host, info->host, sizeof hello.host);
-    bool connected = info->node == 0 &&
-                     connect_to((struct in_addr){htonl(INADDR_LOOPBACK)}, place->port, &root->fd);
+    bool connected = info->node == 0 && link_connect_to((struct in_addr){htonl(INADDR_LOOPBACK)},
+                                                        place->port, &root->fd);
     for (int i = 0; i < place->count && !connected; i++)
-        connected = connect_to(place->address[i], place->port, &root->fd);
-    if (connected) send_at_once(root->fd);
+        connected = link_connect_to(place->address[i], place->port, &root->fd);
+    if (connected) link_send_at_once(root->fd);
     return connected && send(root->fd, &hello, sizeof hello, MSG_NOSIGNAL) == sizeof hello;
 }
 
@@ -182,7 +182,7 @@ tr_status_t tr_links_open(tr_world_t *world, tr_peer_t *peers) {
     const tr_world_info_t *info = &world->info;
     place_t place = {0};
     char host[64];
-    int listener = info->rank == 0 ? listen_here(info, &place) : -1;
+    int listener = info->rank == 0 ? link_listen_here(info, &place) : -1;
     if (listener < 0) place.port = 0;
     TR_TRY(tr_world_broadcast(world, &place, sizeof place, 0));
     memcpy(host, info->host, sizeof host);
@@ -190,7 +190,7 @@ tr_status_t tr_links_open(tr_world_t *world, tr_peer_t *peers) {
     memcpy(peers[0].host, host, sizeof host);
     int64_t ok = place.port != 0;
     if (ok)
-        ok = info->rank == 0 ? accept_all(listener, &place, info->size, peers)
+        ok = info->rank == 0 ? link_accept_all(listener, &place, info->size, peers)
                              : watchdog_link_join(&place, info, &peers[0]);
     if (listener >= 0) close(listener);
     TR_TRY(tr_world_allreduce_int(world, &ok, 1, TR_REDUCE_MIN));

@@ -28,7 +28,7 @@ struct tr_worker {
     tr_error_t error;
 };
 
-static void run_job(tr_worker_t *w, const job_t *job, int64_t number) {
+static void worker_run_job(tr_worker_t *w, const job_t *job, int64_t number) {
     if (w->failed || job->run(w->comm, job->arg) == TR_OK) return;
     w->error = *tr_error_last();
     w->failed = number;
@@ -42,7 +42,7 @@ static void *worker_main(void *self) {
         if (w->done == w->submitted) break;
         job_t job = w->jobs[w->done % QUEUE_JOBS];
         pthread_mutex_unlock(&w->lock);
-        run_job(w, &job, w->done + 1);
+        worker_run_job(w, &job, w->done + 1);
         pthread_mutex_lock(&w->lock);
         w->done++;
         pthread_cond_broadcast(&w->done_more);
@@ -51,7 +51,7 @@ static void *worker_main(void *self) {
     return NULL;
 }
 
-static void init_locks(tr_worker_t *w) {
+static void worker_init_locks(tr_worker_t *w) {
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -72,7 +72,7 @@ tr_status_t tr_worker_start(MPI_Comm comm, tr_worker_t **out) {
     tr_worker_t *w = NULL;
     TR_TRY(tr_alloc(sizeof *w, "communication thread", &w));
     w->comm = comm;
-    init_locks(w);
+    worker_init_locks(w);
     int failed = tr_thread_start("trainer-comm", worker_main, w, &w->thread);
     if (failed) {
         worker_release(&w);
@@ -111,7 +111,7 @@ tr_status_t tr_worker_submit(tr_worker_t *w, tr_mpi_job_fn job, void *arg, int64
     return TR_OK;
 }
 
-static struct timespec deadline_after(double sec) {
+static struct timespec worker_deadline_after(double sec) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     int64_t ns = t.tv_nsec + (int64_t)((sec - (double)(int64_t)sec) * 1e9);
@@ -121,8 +121,8 @@ static struct timespec deadline_after(double sec) {
 }
 
 /* False if the time is over. */
-static bool wait_in_time(tr_worker_t *w, int64_t number, double timeout_sec) {
-    struct timespec deadline = deadline_after(timeout_sec);
+static bool worker_wait_in_time(tr_worker_t *w, int64_t number, double timeout_sec) {
+    struct timespec deadline = worker_deadline_after(timeout_sec);
     int waited = 0;
     pthread_mutex_lock(&w->lock);
     while (w->done < number && waited != ETIMEDOUT)
@@ -134,25 +134,25 @@ static bool wait_in_time(tr_worker_t *w, int64_t number, double timeout_sec) {
 }
 
 tr_status_t tr_worker_wait(tr_worker_t *w, int64_t number, double timeout_sec) {
-    if (w->done < number && !w->lost) w->lost = !wait_in_time(w, number, timeout_sec);
+    if (w->done < number && !w->lost) w->lost = !worker_wait_in_time(w, number, timeout_sec);
     if (w->lost) return tr_mpi_timed_out(timeout_sec, w->done + 1);
     return w->failed && w->failed <= number ? tr_error_set(&w->error) : TR_OK;
 }
 
 /* Others may wait for rank 0, which waits for a disk. */
-static double limit_sec(const tr_world_t *world) {
+static double worker_limit_sec(const tr_world_t *world) {
     const bool is_checkpoint = TR_HEARTBEAT_GET(world->heartbeat.phase) == TR_PHASE_CHECKPOINT;
     return world->timeout_sec > 0 && is_checkpoint ? world->timeout_sec + TR_CHECKPOINT_SEC
                                                    : world->timeout_sec;
 }
 
 /* The one rank of a world without MPI already has what its jobs would give it. */
-static tr_status_t run_where_due(tr_world_t *world, tr_mpi_job_fn job, void *arg) {
+static tr_status_t worker_run_where_due(tr_world_t *world, tr_mpi_job_fn job, void *arg) {
     if (world->comm == MPI_COMM_NULL) return TR_OK;
     if (!world->worker) return job(world->comm, arg);
     int64_t number = 0;
     TR_TRY(tr_worker_submit(world->worker, job, arg, &number));
-    return tr_worker_wait(world->worker, number, limit_sec(world));
+    return tr_worker_wait(world->worker, number, worker_limit_sec(world));
 }
 
 tr_status_t tr_world_run_point(tr_world_t *world, tr_mpi_job_fn job, void *arg) {
@@ -160,7 +160,7 @@ tr_status_t tr_world_run_point(tr_world_t *world, tr_mpi_job_fn job, void *arg) 
         return TR_FAIL(TR_ERR_RETRY,
                        "The connection to a rank was lost earlier; start the job again.");
     TR_HEARTBEAT_ADD(world->heartbeat.blocked, 1);
-    tr_status_t status = run_where_due(world, job, arg);
+    tr_status_t status = worker_run_where_due(world, job, arg);
     TR_HEARTBEAT_ADD(world->heartbeat.blocked, -1);
     TR_HEARTBEAT_ADD(world->heartbeat.marks, 1);
     world->lost = status == TR_ERR_RETRY;

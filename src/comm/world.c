@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 /* "Open MPI v4.1.4, package: ..." and "MPICH Version:\t4.0.2\nMPICH ..." as one short line. */
-static void read_mpi_version(char out[128]) {
+static void world_read_mpi_version(char out[128]) {
     char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
     int length = 0;
     size_t n = 0;
@@ -35,7 +35,7 @@ static const char *const alone[][2] = {{"OMPI_MCA_ess_singleton_isolated", "1"},
                                        {"OMPI_MCA_pml", "ob1"},
                                        {"OMPI_MCA_btl", "self"}};
 
-static tr_status_t init_mpi_alone(int *out_level) {
+static tr_status_t world_init_mpi_alone(int *out_level) {
     bool is_ours[TR_COUNT(alone)];
     for (size_t i = 0; i < TR_COUNT(alone); i++) {
         is_ours[i] = !getenv(alone[i][0]);
@@ -50,7 +50,7 @@ static tr_status_t init_mpi_alone(int *out_level) {
 }
 
 /* *out_tasks: from the environment of the launcher, read before MPI adds its own variables. */
-static tr_status_t init_mpi(tr_world_t *w, int64_t *out_tasks) {
+static tr_status_t world_init_mpi(tr_world_t *w, int64_t *out_tasks) {
     int initialised = 0, finalised = 0, level = MPI_THREAD_SINGLE;
     MPI_Initialized(&initialised);
     MPI_Finalized(&finalised);
@@ -66,7 +66,7 @@ static tr_status_t init_mpi(tr_world_t *w, int64_t *out_tasks) {
         /* Open MPI would end the program there, with its own message. */
         if (tr_launch_link() == TR_LAUNCH_NONE) return tr_launch_fail();
         if (!tr_launch_exists())
-            TR_TRY(init_mpi_alone(&level));
+            TR_TRY(world_init_mpi_alone(&level));
         else
             TR_MPI(MPI_Init_thread, (NULL, NULL, MPI_THREAD_SERIALIZED, &level));
         w->owns_mpi = true;
@@ -75,7 +75,7 @@ static tr_status_t init_mpi(tr_world_t *w, int64_t *out_tasks) {
     return TR_OK;
 }
 
-static tr_status_t check_launch(const tr_world_t *w, int64_t tasks) {
+static tr_status_t world_check_launch(const tr_world_t *w, int64_t tasks) {
     if (w->info.size > 1 || tasks <= 1) return TR_OK;
     return TR_FAIL(TR_ERR_CONFIG,
                    "The launcher started %lld tasks, but MPI (%s) sees one rank: each task would "
@@ -84,7 +84,7 @@ static tr_status_t check_launch(const tr_world_t *w, int64_t tasks) {
                    (long long)tasks, w->info.mpi_version);
 }
 
-static tr_status_t find_node(tr_world_t *w, MPI_Comm local) {
+static tr_status_t world_find_node(tr_world_t *w, MPI_Comm local) {
     tr_world_info_t *info = &w->info;
     int mine = info->rank, *lowest = NULL;
     TR_MPI(MPI_Bcast, (&mine, 1, MPI_INT, 0, local));
@@ -96,7 +96,7 @@ static tr_status_t find_node(tr_world_t *w, MPI_Comm local) {
 }
 
 /* local: of the ranks of this node; MPI_COMM_NULL: without MPI. */
-static tr_status_t find_cores(tr_world_t *w, MPI_Comm local) {
+static tr_status_t world_find_cores(tr_world_t *w, MPI_Comm local) {
     tr_world_info_t *info = &w->info;
     const size_t bytes = sizeof(cpu_set_t);
     TR_TRY(tr_alloc((size_t)info->local_size * bytes, "affinity masks", &w->node_cores));
@@ -113,22 +113,22 @@ static tr_status_t find_cores(tr_world_t *w, MPI_Comm local) {
     return TR_OK;
 }
 
-static tr_status_t find_place(tr_world_t *w) {
+static tr_status_t world_find_place(tr_world_t *w) {
     MPI_Comm local = MPI_COMM_NULL;
     TR_MPI(MPI_Comm_split_type,
            (w->comm, MPI_COMM_TYPE_SHARED, w->info.rank, MPI_INFO_NULL, &local));
     MPI_Comm_set_errhandler(local, MPI_ERRORS_RETURN);
     MPI_Comm_rank(local, &w->info.local_rank);
     MPI_Comm_size(local, &w->info.local_size);
-    tr_status_t status = find_node(w, local);
-    if (status == TR_OK) status = find_cores(w, local);
+    tr_status_t status = world_find_node(w, local);
+    if (status == TR_OK) status = world_find_cores(w, local);
     MPI_Comm_free(&local);
     return status;
 }
 
 /* Errors are returned, also those of the duplication; otherwise only on the duplicate, because
  * `comm` may belong to an embedding program. */
-static tr_status_t duplicate(MPI_Comm comm, MPI_Comm *out) {
+static tr_status_t world_duplicate(MPI_Comm comm, MPI_Comm *out) {
     MPI_Errhandler before;
     TR_MPI(MPI_Comm_get_errhandler, (comm, &before));
     TR_MPI(MPI_Comm_set_errhandler, (comm, MPI_ERRORS_RETURN));
@@ -139,20 +139,20 @@ static tr_status_t duplicate(MPI_Comm comm, MPI_Comm *out) {
     return TR_OK;
 }
 
-static tr_status_t open_world(tr_world_t *w, const MPI_Comm *given) {
+static tr_status_t world_open(tr_world_t *w, const MPI_Comm *given) {
     int64_t tasks = 0;
-    TR_TRY(init_mpi(w, &tasks));
-    TR_TRY(duplicate(given ? *given : MPI_COMM_WORLD, &w->comm));
+    TR_TRY(world_init_mpi(w, &tasks));
+    TR_TRY(world_duplicate(given ? *given : MPI_COMM_WORLD, &w->comm));
     MPI_Comm_rank(w->comm, &w->info.rank);
     MPI_Comm_size(w->comm, &w->info.size);
-    if (!given) TR_TRY(check_launch(w, tasks));
-    return find_place(w);
+    if (!given) TR_TRY(world_check_launch(w, tasks));
+    return world_find_place(w);
 }
 
-static tr_status_t open_world_alone(tr_world_t *w) {
+static tr_status_t world_open_alone(tr_world_t *w) {
     w->info.size = w->info.local_size = w->info.nodes = 1;
     w->any_thread = true;
-    return find_cores(w, MPI_COMM_NULL);
+    return world_find_cores(w, MPI_COMM_NULL);
 }
 
 static tr_status_t world_create(bool with_mpi, const MPI_Comm *given, tr_world_t **out) {
@@ -162,8 +162,8 @@ static tr_status_t world_create(bool with_mpi, const MPI_Comm *given, tr_world_t
     pthread_mutex_init(&w->heartbeat.words_lock, NULL);
     const double begin_sec = tr_clock_sec();
     gethostname(w->info.host, sizeof w->info.host - 1);
-    read_mpi_version(w->info.mpi_version);
-    tr_status_t status = with_mpi ? open_world(w, given) : open_world_alone(w);
+    world_read_mpi_version(w->info.mpi_version);
+    tr_status_t status = with_mpi ? world_open(w, given) : world_open_alone(w);
     w->info.open_sec = tr_clock_sec() - begin_sec;
     if (status != TR_OK) {
         tr_world_close(&w);
