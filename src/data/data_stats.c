@@ -9,8 +9,8 @@
 #define PIECE_BYTES (4 << 20) /* read at once if all samples are read */
 
 /* Reads one field, in doubles if its type in a batch loses precision. */
-static tr_status_t read_field(tr_dataset_t *dataset, int field, int64_t first, int64_t count,
-                              void *out) {
+static tr_status_t stats_read_field(tr_dataset_t *dataset, int field, int64_t first, int64_t count,
+                                    void *out) {
     void *dst[TR_DATASET_MAX_FIELDS] = {0};
     if (dataset->info.is_rounded[field])
         return dataset->ops->read_exact(dataset, field, first, count, out);
@@ -46,7 +46,7 @@ static tr_status_t look_at(look_t *l, int64_t first, int64_t count) {
     const tr_field_t *f = &l->dataset->info.field[l->field];
     const tr_dtype_t dtype = l->dataset->info.is_rounded[l->field] ? TR_F64 : f->dtype;
     const double begin = tr_clock_sec();
-    TR_TRY(read_field(l->dataset, l->field, first, count, l->raw));
+    TR_TRY(stats_read_field(l->dataset, l->field, first, count, l->raw));
     l->read_sec += tr_clock_sec() - begin;
     l->samples += count;
     const int64_t values = count * (f->sample_bytes / (int64_t)tr_dtype_bytes(f->dtype));
@@ -79,9 +79,9 @@ static tr_status_t look_at_pieces(look_t *l, int64_t pieces, int64_t rows, doubl
     return TR_OK;
 }
 
-static tr_status_t read_pieces(tr_dataset_t *dataset, int field, int64_t pieces, int64_t rows,
-                               int64_t width, tr_stats_t *stats, double *read_sec, double most_sec,
-                               int64_t *out_samples) {
+static tr_status_t stats_read_pieces(tr_dataset_t *dataset, int field, int64_t pieces, int64_t rows,
+                                     int64_t width, tr_stats_t *stats, double *read_sec,
+                                     double most_sec, int64_t *out_samples) {
     const tr_field_t *f = &dataset->info.field[field];
     const size_t elem = tr_dtype_bytes(dataset->info.is_rounded[field] ? TR_F64 : f->dtype);
     look_t l = {.dataset = dataset, .field = field, .width = width, .stats = stats};
@@ -97,7 +97,8 @@ static tr_status_t read_pieces(tr_dataset_t *dataset, int field, int64_t pieces,
 tr_status_t tr_dataset_stats(tr_dataset_t *dataset, int field, int64_t pieces, int64_t rows,
                              int64_t width, tr_stats_t *stats, double *read_sec) {
     int64_t samples;
-    return read_pieces(dataset, field, pieces, rows, width, stats, read_sec, INFINITY, &samples);
+    return stats_read_pieces(dataset, field, pieces, rows, width, stats, read_sec, INFINITY,
+                             &samples);
 }
 
 int tr_field_find(const tr_dataset_info_t *info, const char *name) {
@@ -120,8 +121,8 @@ tr_status_t tr_dataset_sample(tr_dataset_t *dataset, int field, int64_t bytes, i
         pieces = ceil_div(samples, max64(1, PIECE_BYTES / f->sample_bytes));
     pieces = min64(pieces, wanted);
     TR_TRY(tr_alloc((size_t)out->channels * sizeof *out->of, "statistics", &out->of));
-    TR_TRY(read_pieces(dataset, field, pieces, ceil_div(wanted, pieces), out->channels, out->of,
-                       &out->read_sec, most_sec, &out->samples));
+    TR_TRY(stats_read_pieces(dataset, field, pieces, ceil_div(wanted, pieces), out->channels,
+                             out->of, &out->read_sec, most_sec, &out->samples));
     out->missing = out->samples * (f->sample_bytes / (int64_t)tr_dtype_bytes(f->dtype));
     for (int64_t c = 0; c < out->channels; c++) out->missing -= out->of[c].count;
     return TR_OK;

@@ -31,7 +31,7 @@ static int64_t hdf5_elems_of(const tr_field_t *field) {
 
 /* -- scratch ----------------------------------------------------------------------------------- */
 
-static tr_status_t create_pool(hdf5_t *self, int count) {
+static tr_status_t hdf5_create_pool(hdf5_t *self, int count) {
     size_t rows = 0, converted = 0;
     for (int p = 0; p < self->parts.count; p++) {
         const h5_part_t *part = &self->parts.data[p];
@@ -48,8 +48,8 @@ static tr_status_t create_pool(hdf5_t *self, int count) {
 /* -- reading ----------------------------------------------------------------------------------- */
 
 /* `at`: the element, from sample `first` on, that is not finite; -1: none. */
-static tr_status_t check_finite(const h5_part_t *part, const h5_array_t *array, int64_t first,
-                                int64_t at) {
+static tr_status_t hdf5_check_finite(const h5_part_t *part, const h5_array_t *array, int64_t first,
+                                     int64_t at) {
     const int64_t per_sample = array->row_elems;
     if (at < 0) return TR_OK;
     const bool wide = array->dtype == TR_F64;
@@ -65,18 +65,18 @@ static tr_status_t check_finite(const h5_part_t *part, const h5_array_t *array, 
                    (long long)(at % per_sample));
 }
 
-static bool is_packed(const h5_packing_t *packing) {
+static bool hdf5_is_packed(const h5_packing_t *packing) {
     return packing->scales || packing->has_holes;
 }
 
 /* Converts stored rows to samples of type `as`. Missing values are NaN in doubles, which are for
  * statistics. *out_bad: the first element that is not finite; -1: none. */
-static void convert_rows(const hdf5_t *self, const h5_part_t *part, h5_scratch_t *s, int64_t count,
-                         tr_dtype_t as, char *out, int64_t *out_bad) {
+static void hdf5_convert_rows(const hdf5_t *self, const h5_part_t *part, h5_scratch_t *s,
+                              int64_t count, tr_dtype_t as, char *out, int64_t *out_bad) {
     const h5_array_t *x = &part->x;
     const size_t bytes = tr_dtype_bytes(as);
     const int64_t elems = count * x->row_elems, sample_bytes = x->row_elems * (int64_t)bytes;
-    const bool packed = is_packed(&part->x_packing);
+    const bool packed = hdf5_is_packed(&part->x_packing);
     char *rows = s->rows;
     if (x->dtype != as || packed) {
         char *to = !self->channels_first ? out : x->dtype != as ? s->converted : s->rows;
@@ -93,26 +93,27 @@ static void convert_rows(const hdf5_t *self, const h5_part_t *part, h5_scratch_t
     if (!packed) *out_bad = tr_find_not_finite(as, out, elems);
 }
 
-static tr_status_t read_x(hdf5_t *self, const h5_part_t *part, h5_scratch_t *s, int64_t first,
-                          int64_t count, tr_dtype_t as, char *out) {
+static tr_status_t hdf5_read_x(hdf5_t *self, const h5_part_t *part, h5_scratch_t *s, int64_t first,
+                               int64_t count, tr_dtype_t as, char *out) {
     /* files may have different types */
-    const bool convert = self->channels_first || part->x.dtype != as || is_packed(&part->x_packing);
+    const bool convert =
+        self->channels_first || part->x.dtype != as || hdf5_is_packed(&part->x_packing);
     for (int64_t row = first; row < first + count;) {
         int64_t rows = convert ? min64(self->rows_at_once, first + count - row) : count, bad;
         TR_TRY(tr_h5_read_rows(&part->x, s, row, rows, convert ? s->rows : out));
         if (convert)
-            convert_rows(self, part, s, rows, as, out, &bad);
+            hdf5_convert_rows(self, part, s, rows, as, out, &bad);
         else
             bad = tr_find_not_finite(as, out, rows * part->x.row_elems);
-        TR_TRY(check_finite(part, &part->x, row, bad));
+        TR_TRY(hdf5_check_finite(part, &part->x, row, bad));
         out += rows * part->x.row_elems * (int64_t)tr_dtype_bytes(as);
         row += rows;
     }
     return TR_OK;
 }
 
-static tr_status_t read_y(hdf5_t *self, const h5_part_t *part, h5_scratch_t *s, int64_t first,
-                          int64_t count, tr_dtype_t as, char *out) {
+static tr_status_t hdf5_read_y(hdf5_t *self, const h5_part_t *part, h5_scratch_t *s, int64_t first,
+                               int64_t count, tr_dtype_t as, char *out) {
     const h5_array_t *y = &part->y;
     if (self->label) {
         memcpy(out, self->label + part->first + first, (size_t)count * sizeof *self->label);
@@ -121,12 +122,12 @@ static tr_status_t read_y(hdf5_t *self, const h5_part_t *part, h5_scratch_t *s, 
     for (int64_t row = first; row < first + count;) {
         int64_t rows = min64(max64(1, CONVERT_BYTES / y->row_bytes), first + count - row);
         TR_TRY(tr_h5_read_rows(y, s, row, rows, s->rows));
-        if (is_packed(&part->y_packing)) /* a missing value is NaN */
+        if (hdf5_is_packed(&part->y_packing)) /* a missing value is NaN */
             (void)tr_h5_unpack(&part->y_packing, y->dtype, s->rows, rows * y->row_elems, NULL, as,
                                out);
         else
             tr_convert(y->dtype, s->rows, rows * y->row_elems, as, out);
-        TR_TRY(check_finite(part, y, row, tr_find_not_finite(as, out, rows * y->row_elems)));
+        TR_TRY(hdf5_check_finite(part, y, row, tr_find_not_finite(as, out, rows * y->row_elems)));
         out += rows * y->row_elems * (int64_t)tr_dtype_bytes(as);
         row += rows;
     }
@@ -134,16 +135,16 @@ static tr_status_t read_y(hdf5_t *self, const h5_part_t *part, h5_scratch_t *s, 
 }
 
 /* Converts to x and y of these types; NULL: not requested. */
-static tr_status_t read_as(hdf5_t *self, int64_t first, int64_t count, tr_dtype_t x_type, char *x,
-                           tr_dtype_t y_type, char *y) {
+static tr_status_t hdf5_read_as(hdf5_t *self, int64_t first, int64_t count, tr_dtype_t x_type,
+                                char *x, tr_dtype_t y_type, char *y) {
     const tr_field_t *field = self->base.info.field;
     for (int p = 0; p < self->parts.count && count > 0; p++) {
         const h5_part_t *part = &self->parts.data[p];
         if (first >= part->first + part->x.rows) continue;
         int64_t row = first - part->first, rows = min64(count, part->x.rows - row);
         h5_scratch_t *s = tr_h5_pool_take(self->pool, &part->x, row);
-        tr_status_t status = x ? read_x(self, part, s, row, rows, x_type, x) : TR_OK;
-        if (status == TR_OK && y) status = read_y(self, part, s, row, rows, y_type, y);
+        tr_status_t status = x ? hdf5_read_x(self, part, s, row, rows, x_type, x) : TR_OK;
+        if (status == TR_OK && y) status = hdf5_read_y(self, part, s, row, rows, y_type, y);
         tr_h5_pool_give(self->pool, s);
         TR_TRY(status);
         if (x) x += rows * hdf5_elems_of(&field[0]) * (int64_t)tr_dtype_bytes(x_type);
@@ -154,20 +155,20 @@ static tr_status_t read_as(hdf5_t *self, int64_t first, int64_t count, tr_dtype_
     return TR_OK;
 }
 
-static tr_status_t read_hdf5(tr_dataset_t *dataset, int64_t first, int64_t count,
+static tr_status_t hdf5_read(tr_dataset_t *dataset, int64_t first, int64_t count,
                              void *const *dst) {
     const tr_field_t *field = dataset->info.field;
-    return read_as((hdf5_t *)dataset, first, count, field[0].dtype, dst[0], field[1].dtype,
-                   dataset->info.field_count > 1 ? dst[1] : NULL);
+    return hdf5_read_as((hdf5_t *)dataset, first, count, field[0].dtype, dst[0], field[1].dtype,
+                        dataset->info.field_count > 1 ? dst[1] : NULL);
 }
 
-static tr_status_t read_hdf5_exact(tr_dataset_t *dataset, int field, int64_t first, int64_t count,
+static tr_status_t hdf5_read_exact(tr_dataset_t *dataset, int field, int64_t first, int64_t count,
                                    double *dst) {
-    return read_as((hdf5_t *)dataset, first, count, TR_F64, field == 0 ? (char *)dst : NULL, TR_F64,
-                   field == 1 ? (char *)dst : NULL);
+    return hdf5_read_as((hdf5_t *)dataset, first, count, TR_F64, field == 0 ? (char *)dst : NULL,
+                        TR_F64, field == 1 ? (char *)dst : NULL);
 }
 
-static tr_status_t fill_hdf5(tr_dataset_t *dataset, const tr_floats_t *mean) {
+static tr_status_t hdf5_fill(tr_dataset_t *dataset, const tr_floats_t *mean) {
     hdf5_t *self = (hdf5_t *)dataset;
     h5_fill_t *fill = &self->fill;
     tr_free(&fill->value);
@@ -180,7 +181,7 @@ static tr_status_t fill_hdf5(tr_dataset_t *dataset, const tr_floats_t *mean) {
     return TR_OK;
 }
 
-static void expect_hdf5(tr_dataset_t *dataset, int64_t first, int64_t count) {
+static void hdf5_expect(tr_dataset_t *dataset, int64_t first, int64_t count) {
     const hdf5_t *self = (const hdf5_t *)dataset;
     for (int p = 0; p < self->parts.count && count > 0; p++) {
         const h5_part_t *part = &self->parts.data[p];
@@ -194,7 +195,7 @@ static void expect_hdf5(tr_dataset_t *dataset, int64_t first, int64_t count) {
 
 /* -- opening: what x is ------------------------------------------------------------------------ */
 
-static bool few_channels(int64_t channels, const int64_t *spatial, int count) {
+static bool hdf5_few_channels(int64_t channels, const int64_t *spatial, int count) {
     for (int i = 0; i < count; i++)
         if (channels >= spatial[i] ||
             (channels != 1 && channels != 3 && channels != 4 && channels * 4 > spatial[i]))
@@ -203,20 +204,20 @@ static bool few_channels(int64_t channels, const int64_t *spatial, int count) {
 }
 
 /* The dimension of a sample (in file order) with the channels: 0 none, 1 the last, -1 the first. */
-static int channels_at(const int64_t *dim, int ndim, int layout) {
+static int hdf5_channels_at(const int64_t *dim, int ndim, int layout) {
     if (ndim == 1) return 1;
     if (layout == TR_LAYOUT_NHWC) return 1;
     if (layout == TR_LAYOUT_NCHW) return -1;
     if (layout == TR_LAYOUT_NHW || ndim == 2) return 0;
-    if (few_channels(dim[ndim - 1], dim, ndim - 1)) return 1;
-    if (few_channels(dim[0], dim + 1, ndim - 1)) return -1;
+    if (hdf5_few_channels(dim[ndim - 1], dim, ndim - 1)) return 1;
+    if (hdf5_few_channels(dim[0], dim + 1, ndim - 1)) return -1;
     return ndim == 3 && dim[0] == dim[1] && dim[1] == dim[2] ? 0 : 1; /* a cube is a volume */
 }
 
-static tr_status_t describe_x(hdf5_t *self, const tr_data_settings_t *settings) {
+static tr_status_t hdf5_describe_x(hdf5_t *self, const tr_data_settings_t *settings) {
     const h5_array_t *x = &self->parts.data[0].x;
     tr_field_t *field = &self->base.info.field[0];
-    int ndim = x->ndim - 1, at = ndim ? channels_at(x->dim + 1, ndim, settings->layout) : 0;
+    int ndim = x->ndim - 1, at = ndim ? hdf5_channels_at(x->dim + 1, ndim, settings->layout) : 0;
     int64_t dim[TR_MAX_DIMS + 1] = {0};
     memcpy(dim, x->dim + 1, (size_t)ndim * sizeof *dim);
     if (at < 0) {
@@ -243,7 +244,7 @@ static tr_status_t describe_x(hdf5_t *self, const tr_data_settings_t *settings) 
     int64_t widest = field->sample_bytes;
     for (int p = 0; p < self->parts.count; p++) {
         const h5_part_t *part = &self->parts.data[p];
-        const bool packed = is_packed(&part->x_packing);
+        const bool packed = hdf5_is_packed(&part->x_packing);
         self->converted |= part->x.dtype != field->dtype || packed;
         self->base.info.is_rounded[0] |= tr_h5_rounds(part->x.dtype, field->dtype) || packed;
         self->base.info.has_missing |= part->x_packing.has_holes;
@@ -255,7 +256,7 @@ static tr_status_t describe_x(hdf5_t *self, const tr_data_settings_t *settings) 
 
 /* -- opening: the whole ------------------------------------------------------------------------ */
 
-static void close_hdf5(tr_dataset_t *dataset) {
+static void hdf5_close(tr_dataset_t *dataset) {
     hdf5_t *self = (hdf5_t *)dataset;
     tr_h5_direct_close(&self->direct);
     tr_h5_lock();
@@ -273,7 +274,7 @@ static void close_hdf5(tr_dataset_t *dataset) {
     tr_free(&self);
 }
 
-static tr_status_t describe_y(hdf5_t *self, const tr_data_settings_t *settings) {
+static tr_status_t hdf5_describe_y(hdf5_t *self, const tr_data_settings_t *settings) {
     tr_dataset_info_t *info = &self->base.info;
     tr_field_t *field = &info->field[1];
     const h5_array_t *y = &self->parts.data[0].y;
@@ -321,7 +322,7 @@ static void hdf5_describe(hdf5_t *self) {
 }
 
 /* Once, for the training data; `trainer data` reports the rest. */
-static tr_status_t warn(const hdf5_t *self, const tr_data_settings_t *settings) {
+static tr_status_t hdf5_warn(const hdf5_t *self, const tr_data_settings_t *settings) {
     const h5_array_t *x = &self->parts.data[0].x;
     char sentence[H5_SENTENCE_BYTES], text[512];
     int64_t block = settings->block > 0
@@ -340,7 +341,8 @@ static tr_status_t warn(const hdf5_t *self, const tr_data_settings_t *settings) 
 
 /* Joined files must have the same names; the longest list is kept. If labels are not read, the
  * session compares their names. Requires the lock. */
-static tr_status_t add_names(tr_dataset_info_t *info, const h5_part_t *part, bool inputs_only) {
+static tr_status_t hdf5_add_names(tr_dataset_info_t *info, const h5_part_t *part,
+                                  bool inputs_only) {
     for (int list = 0; list < TR_NAMES_LISTS; list++) {
         const bool of_classes = list == TR_NAMES_CLASSES;
         tr_names_t found = {0}, *names = &info->names[list];
@@ -390,35 +392,35 @@ static tr_status_t hdf5_set_up(hdf5_t *self, const tr_data_settings_t *settings,
                                bool inputs_only) {
     const h5_part_t *last = &self->parts.data[self->parts.count - 1];
     self->base.info.samples = last->first + last->x.rows;
-    TR_TRY(describe_x(self, settings));
-    TR_TRY(create_pool(self, tr_h5_pool_size(settings)));
-    TR_TRY(describe_y(self, settings));
+    TR_TRY(hdf5_describe_x(self, settings));
+    TR_TRY(hdf5_create_pool(self, tr_h5_pool_size(settings)));
+    TR_TRY(hdf5_describe_y(self, settings));
     tr_h5_lock();
     tr_status_t status = tr_h5_moments(self->parts.data, self->channels, &self->base.info);
     if (status == TR_OK) status = tr_h5_attribute_text(self->parts.data, "columns", &self->columns);
     if (status == TR_OK && inputs_only) status = hdf5_read_texts(self);
     for (int p = 0; p < self->parts.count && status == TR_OK; p++)
-        status = add_names(&self->base.info, &self->parts.data[p], inputs_only);
+        status = hdf5_add_names(&self->base.info, &self->parts.data[p], inputs_only);
     tr_h5_unlock();
     TR_TRY(status);
     self->base.info.columns = self->columns;
     TR_TRY(tr_h5_parts_open_direct(&self->parts, settings, &self->direct));
     self->base.info.fingerprint = tr_h5_parts_fingerprint(&self->parts);
     hdf5_describe(self);
-    return split == TR_SPLIT_TRAIN ? warn(self, settings) : TR_OK;
+    return split == TR_SPLIT_TRAIN ? hdf5_warn(self, settings) : TR_OK;
 }
 
 /* Prediction reads a file, not a split: for a file with several splits, the log says which one is
  * used. */
-static void say_choice(const hdf5_t *self, const h5_source_t *source) {
+static void hdf5_say_choice(const hdf5_t *self, const h5_source_t *source) {
     const h5_part_t *part = self->parts.data;
     if (source->wanted.inputs_only && !source->group[0] && part->names.scope[0])
         TR_INFO("the inputs are /%s of %s; FILE:GROUP selects another group", part->names.x,
                 part->file.path);
 }
 
-static tr_status_t open_source(const tr_data_settings_t *settings, tr_split_t split,
-                               bool inputs_only, tr_dataset_t **out) {
+static tr_status_t hdf5_open_source(const tr_data_settings_t *settings, tr_split_t split,
+                                    bool inputs_only, tr_dataset_t **out) {
     hdf5_t *self = NULL;
     h5_source_t source;
     TR_TRY(tr_h5_source_parse(settings, split, &source));
@@ -431,36 +433,36 @@ static tr_status_t open_source(const tr_data_settings_t *settings, tr_split_t sp
     tr_h5_unlock();
     if (status == TR_OK && self->parts.count && self->parts.data[0].names.is_tokens) {
         status = tr_tokens_open(&self->parts, settings, out); /* takes them over */
-        close_hdf5(&self->base);
+        hdf5_close(&self->base);
         return status;
     }
     if (status == TR_OK && self->parts.count)
         status = hdf5_set_up(self, settings, split, inputs_only);
-    if (status == TR_OK && self->parts.count) say_choice(self, &source);
+    if (status == TR_OK && self->parts.count) hdf5_say_choice(self, &source);
     if (status != TR_OK || !self->parts.count) {
-        close_hdf5(&self->base);
+        hdf5_close(&self->base);
         return status;
     }
     *out = &self->base;
     return TR_OK;
 }
 
-static tr_status_t open_hdf5(const tr_data_settings_t *settings, tr_split_t split,
+static tr_status_t hdf5_open(const tr_data_settings_t *settings, tr_split_t split,
                              tr_dataset_t **out) {
-    return open_source(settings, split, false, out);
+    return hdf5_open_source(settings, split, false, out);
 }
 
-static tr_status_t open_hdf5_inputs(const tr_data_settings_t *settings, tr_split_t split,
+static tr_status_t hdf5_open_inputs(const tr_data_settings_t *settings, tr_split_t split,
                                     tr_dataset_t **out) {
-    return open_source(settings, split, true, out);
+    return hdf5_open_source(settings, split, true, out);
 }
 
 const tr_dataset_ops_t tr_dataset_hdf5_ops = {.name = "hdf5",
                                               .help = "HDF5 files",
-                                              .open = open_hdf5,
-                                              .open_inputs = open_hdf5_inputs,
-                                              .close = close_hdf5,
-                                              .read = read_hdf5,
-                                              .expect = expect_hdf5,
-                                              .read_exact = read_hdf5_exact,
-                                              .set_fill = fill_hdf5};
+                                              .open = hdf5_open,
+                                              .open_inputs = hdf5_open_inputs,
+                                              .close = hdf5_close,
+                                              .read = hdf5_read,
+                                              .expect = hdf5_expect,
+                                              .read_exact = hdf5_read_exact,
+                                              .set_fill = hdf5_fill};

@@ -27,7 +27,7 @@ bool tr_images_are_named(const char *path) {
     return tr_is_folder(path) || tr_path_ends_in(path, ".txt") || tr_image_is_named(path);
 }
 
-static void close_images(tr_dataset_t *dataset) {
+static void images_close(tr_dataset_t *dataset) {
     images_t *self = (images_t *)dataset;
     tr_pictures_free(&self->pictures);
     tr_vec_free(&self->text);
@@ -121,7 +121,7 @@ static tr_status_t images_read_one(const images_t *self, int64_t i, uint8_t *out
     return status;
 }
 
-static tr_status_t read_images(tr_dataset_t *dataset, int64_t first, int64_t count,
+static tr_status_t images_read(tr_dataset_t *dataset, int64_t first, int64_t count,
                                void *const *dst) {
     const images_t *self = (const images_t *)dataset;
     const int64_t bytes = dataset->info.field[0].sample_bytes;
@@ -135,7 +135,7 @@ static tr_status_t read_images(tr_dataset_t *dataset, int64_t first, int64_t cou
 /* -- the data set ------------------------------------------------------------------------------ */
 
 /* The label of a class; their number if none has this name. */
-static int32_t class_of(const tr_names_t *classes, const char *name, size_t length) {
+static int32_t images_class_of(const tr_names_t *classes, const char *name, size_t length) {
     int32_t label = 0;
     while (label < classes->count && (strlen(classes->name[label]) != length ||
                                       memcmp(classes->name[label], name, length) != 0))
@@ -153,14 +153,14 @@ static tr_status_t images_find_label(const images_t *self, const tr_names_t *cla
     if (self->is_list || !text[length]) {
         name = path;
         length = 0;
-        while (end > path && class_of(classes, name, length) == classes->count) {
+        while (end > path && images_class_of(classes, name, length) == classes->count) {
             while (end > path && end[-1] == '/') end--;
             for (name = end; name > path && name[-1] != '/';) name--;
             length = (size_t)(end - name);
             end = self->is_list ? name : path;
         }
     }
-    picture->label = class_of(classes, name, length);
+    picture->label = images_class_of(classes, name, length);
     if (picture->label < classes->count) return TR_OK;
     tr_str_t known = {0};
     tr_names_say((const char *const *)classes->name, classes->count, &known);
@@ -242,23 +242,23 @@ static tr_status_t images_open_split(const tr_data_settings_t *settings, tr_spli
     if (status == TR_OK)
         *out = &self->base;
     else
-        close_images(&self->base);
+        images_close(&self->base);
     return status;
 }
 
-static tr_status_t open_images(const tr_data_settings_t *settings, tr_split_t split,
-                               tr_dataset_t **out) {
+static tr_status_t images_open_samples(const tr_data_settings_t *settings, tr_split_t split,
+                                       tr_dataset_t **out) {
     return images_open_split(settings, split, false, out);
 }
 
-static tr_status_t open_images_inputs(const tr_data_settings_t *settings, tr_split_t split,
+static tr_status_t images_open_inputs(const tr_data_settings_t *settings, tr_split_t split,
                                       tr_dataset_t **out) {
     return images_open_split(settings, split, true, out);
 }
 
 const tr_dataset_ops_t tr_dataset_images_ops = {.name = "images",
                                                 .help = "Image files, for eval and predict",
-                                                .open = open_images,
-                                                .open_inputs = open_images_inputs,
-                                                .close = close_images,
-                                                .read = read_images};
+                                                .open = images_open_samples,
+                                                .open_inputs = images_open_inputs,
+                                                .close = images_close,
+                                                .read = images_read};

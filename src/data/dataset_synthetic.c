@@ -18,7 +18,7 @@ typedef struct {
     uint8_t *noise;
 } synthetic_t;
 
-static void close_synthetic(tr_dataset_t *dataset) {
+static void synthetic_close(tr_dataset_t *dataset) {
     synthetic_t *self = (synthetic_t *)dataset;
     tr_vec_free(&self->base.info.mean);
     tr_vec_free(&self->base.info.std);
@@ -26,7 +26,7 @@ static void close_synthetic(tr_dataset_t *dataset) {
     tr_free(&self);
 }
 
-static tr_status_t make_noise(synthetic_t *self, int64_t sample_bytes) {
+static tr_status_t synthetic_make_noise(synthetic_t *self, int64_t sample_bytes) {
     size_t bytes = (size_t)(NOISE_BYTES + sample_bytes);
     TR_TRY(tr_alloc(bytes, "synthetic samples", &self->noise));
     for (size_t i = 0; i < bytes; i += sizeof(tr_rng_block_t)) {
@@ -65,7 +65,7 @@ static void synthetic_describe(synthetic_t *self, const tr_data_settings_t *sett
         info->fingerprint = info->fingerprint * 1099511628211u ^ (uint64_t)shape->dim[d];
 }
 
-static tr_status_t open_synthetic(const tr_data_settings_t *settings, tr_split_t split,
+static tr_status_t synthetic_open(const tr_data_settings_t *settings, tr_split_t split,
                                   tr_dataset_t **out) {
     synthetic_t *self = NULL;
     tr_shape_t shape;
@@ -73,11 +73,11 @@ static tr_status_t open_synthetic(const tr_data_settings_t *settings, tr_split_t
     TR_TRY(tr_alloc(sizeof *self, "synthetic data set", &self));
     self->split = (uint32_t)split;
     synthetic_describe(self, settings, &shape);
-    tr_status_t status = make_noise(self, self->base.info.field[0].sample_bytes);
+    tr_status_t status = synthetic_make_noise(self, self->base.info.field[0].sample_bytes);
     if (status == TR_OK) status = tr_vec_push(&self->base.info.mean, 127.5f);
     if (status == TR_OK) status = tr_vec_push(&self->base.info.std, 64);
     if (status != TR_OK) {
-        close_synthetic(&self->base);
+        synthetic_close(&self->base);
         return status;
     }
     *out = &self->base;
@@ -92,7 +92,7 @@ static void synthetic_draw(const synthetic_t *self, const uint8_t *noise, int64_
         x[i] = (uint8_t)((noise[i] + level + 1) >> 1);
 }
 
-static void make_sample(const synthetic_t *self, int64_t sample, uint8_t *x, void *y) {
+static void synthetic_make_sample(const synthetic_t *self, int64_t sample, uint8_t *x, void *y) {
     const tr_dataset_info_t *info = &self->base.info;
     tr_rng_t rng = tr_rng_make(1 + self->split, TR_RNG_SYNTHETIC, 1, (uint64_t)sample);
     uint64_t offset = tr_rng_below(&rng, NOISE_BYTES);
@@ -106,19 +106,20 @@ static void make_sample(const synthetic_t *self, int64_t sample, uint8_t *x, voi
     if (y && info->classes) memcpy(y, &label, sizeof label);
 }
 
-static tr_status_t read_synthetic(tr_dataset_t *dataset, int64_t first, int64_t count,
+static tr_status_t synthetic_read(tr_dataset_t *dataset, int64_t first, int64_t count,
                                   void *const *dst) {
     const synthetic_t *self = (const synthetic_t *)dataset;
     for (int64_t i = 0; i < count; i++)
-        make_sample(self, first + i,
-                    dst[0] ? (uint8_t *)dst[0] + i * dataset->info.field[0].sample_bytes : NULL,
-                    dst[1] ? (char *)dst[1] + i * dataset->info.field[1].sample_bytes : NULL);
+        synthetic_make_sample(
+            self, first + i,
+            dst[0] ? (uint8_t *)dst[0] + i * dataset->info.field[0].sample_bytes : NULL,
+            dst[1] ? (char *)dst[1] + i * dataset->info.field[1].sample_bytes : NULL);
     return TR_OK;
 }
 
 const tr_dataset_ops_t tr_dataset_synthetic_ops = {
     .name = "synthetic",
     .help = "noise with a pattern for each class, generated in memory",
-    .open = open_synthetic,
-    .close = close_synthetic,
-    .read = read_synthetic};
+    .open = synthetic_open,
+    .close = synthetic_close,
+    .read = synthetic_read};

@@ -40,8 +40,8 @@ static tr_status_t synthetic_tokens_read(tr_dataset_t *dataset, int64_t first, i
     return TR_OK;
 }
 
-static tr_status_t open_tokens(const tr_data_settings_t *settings, tr_split_t split,
-                               tr_dataset_t **out) {
+static tr_status_t synthetic_tokens_open(const tr_data_settings_t *settings, tr_split_t split,
+                                         tr_dataset_t **out) {
     synthetic_t *self = NULL;
     const int64_t T = settings->context, windows = split == TR_SPLIT_TRAIN
                                                        ? settings->synthetic_samples
@@ -69,6 +69,6 @@ static tr_status_t open_tokens(const tr_data_settings_t *settings, tr_split_t sp
 const tr_dataset_ops_t tr_dataset_synthetic_tokens_ops = {
     .name = "synthetic_tokens",
     .help = "tokens with the frequencies of Zipf's law, generated in memory",
-    .open = open_tokens,
+    .open = synthetic_tokens_open,
     .close = synthetic_tokens_close,
     .read = synthetic_tokens_read};

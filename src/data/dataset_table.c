@@ -35,7 +35,7 @@ bool tr_table_is_named(const char *path) {
     return false;
 }
 
-static void close_table(tr_dataset_t *dataset) {
+static void table_close(tr_dataset_t *dataset) {
     table_t *self = (table_t *)dataset;
     for (size_t i = 0; i < self->text.count; i++) tr_free(&self->text.data[i]);
     tr_vec_free(&self->text);
@@ -361,21 +361,21 @@ static tr_status_t table_open_split(const tr_data_settings_t *settings, tr_split
     if (status == TR_OK)
         *out = &self->base;
     else
-        close_table(&self->base);
+        table_close(&self->base);
     return status;
 }
 
-static tr_status_t open_table(const tr_data_settings_t *settings, tr_split_t split,
-                              tr_dataset_t **out) {
+static tr_status_t table_open_samples(const tr_data_settings_t *settings, tr_split_t split,
+                                      tr_dataset_t **out) {
     return table_open_split(settings, split, false, out);
 }
 
-static tr_status_t open_table_inputs(const tr_data_settings_t *settings, tr_split_t split,
+static tr_status_t table_open_inputs(const tr_data_settings_t *settings, tr_split_t split,
                                      tr_dataset_t **out) {
     return table_open_split(settings, split, true, out);
 }
 
-static tr_status_t read_table(tr_dataset_t *dataset, int64_t first, int64_t count,
+static tr_status_t table_read(tr_dataset_t *dataset, int64_t first, int64_t count,
                               void *const *dst) {
     const table_t *self = (const table_t *)dataset;
     const tr_field_t *field = dataset->info.field;
@@ -390,7 +390,7 @@ static tr_status_t read_table(tr_dataset_t *dataset, int64_t first, int64_t coun
 
 const tr_dataset_ops_t tr_dataset_table_ops = {.name = "table",
                                                .help = "CSV files, for eval and predict",
-                                               .open = open_table,
-                                               .open_inputs = open_table_inputs,
-                                               .close = close_table,
-                                               .read = read_table};
+                                               .open = table_open_samples,
+                                               .open_inputs = table_open_inputs,
+                                               .close = table_close,
+                                               .read = table_read};

@@ -43,7 +43,8 @@ static void tokens_close(tr_dataset_t *dataset) {
 
 /* -- reading ----------------------------------------------------------------------------------- */
 
-static tr_status_t fail_id(const tokens_t *self, const h5_part_t *part, int64_t row, int64_t id) {
+static tr_status_t tokens_fail_id(const tokens_t *self, const h5_part_t *part, int64_t row,
+                                  int64_t id) {
     return TR_FAIL(
         TR_ERR_DATA,
         "%s: /%s: token %lld has the id %lld; the vocabulary has the ids 0 to %lld. Import the "
@@ -54,8 +55,8 @@ static tr_status_t fail_id(const tokens_t *self, const h5_part_t *part, int64_t 
 
 /* Converts stored rows to ids; *out_bad: the first one out of range, -1: none. An id beyond i64
  * becomes negative. */
-static void convert_ids(tr_dtype_t from, const void *rows, int64_t count, int64_t vocab_size,
-                        int32_t *out, int64_t *out_bad) {
+static void tokens_convert_ids(tr_dtype_t from, const void *rows, int64_t count, int64_t vocab_size,
+                               int32_t *out, int64_t *out_bad) {
 #define CONVERT(T)                                                                                 \
     for (int64_t i = 0; i < count; i++) {                                                          \
         const int64_t id = (int64_t)((const T *)rows)[i];                                          \
@@ -102,26 +103,26 @@ static void tokens_put(const window_t *w, const int32_t *ids, int64_t position, 
 }
 
 /* Converts rows of a part, which start at `position` of the stream, piece by piece. */
-static tr_status_t put_rows(const tokens_t *self, int p, const window_t *w, int64_t position,
-                            int64_t count, const char *rows) {
+static tr_status_t tokens_put_rows(const tokens_t *self, int p, const window_t *w, int64_t position,
+                                   int64_t count, const char *rows) {
     const h5_part_t *part = &self->parts.data[p];
     int32_t ids[PIECE];
     int64_t bad;
     for (int64_t at = 0; at < count; at += PIECE) {
         const int64_t some = min64(PIECE, count - at);
         const char *from = rows + at * (int64_t)tr_dtype_bytes(part->x.dtype);
-        convert_ids(part->x.dtype, from, some, self->vocab_size, ids, &bad);
+        tokens_convert_ids(part->x.dtype, from, some, self->vocab_size, ids, &bad);
         if (bad >= 0)
-            return fail_id(self, part, position + at + bad - self->span[p].first,
-                           tokens_id_at(part->x.dtype, from, bad));
+            return tokens_fail_id(self, part, position + at + bad - self->span[p].first,
+                                  tokens_id_at(part->x.dtype, from, bad));
         tokens_put(w, ids, position + at, some);
     }
     return TR_OK;
 }
 
 /* Reads up to ROWS tokens of the stream from `position`, in file `p`; *out_count: their number. */
-static tr_status_t read_some(tokens_t *self, int p, const window_t *w, int64_t position,
-                             int64_t most, int64_t *out_count) {
+static tr_status_t tokens_read_some(tokens_t *self, int p, const window_t *w, int64_t position,
+                                    int64_t most, int64_t *out_count) {
     const h5_part_t *part = &self->parts.data[p];
     const span_t *span = &self->span[p];
     const int64_t row = position - span->first;
@@ -133,7 +134,7 @@ static tr_status_t read_some(tokens_t *self, int p, const window_t *w, int64_t p
     const int64_t count = *out_count = min64(min64(most, ROWS), span->rows - row);
     h5_scratch_t *scratch = tr_h5_pool_take(self->pool, &part->x, row);
     tr_status_t status = tr_h5_read_rows(&part->x, scratch, row, count, scratch->rows);
-    if (status == TR_OK) status = put_rows(self, p, w, position, count, scratch->rows);
+    if (status == TR_OK) status = tokens_put_rows(self, p, w, position, count, scratch->rows);
     tr_h5_pool_give(self->pool, scratch);
     return status;
 }
@@ -152,14 +153,14 @@ static tr_status_t tokens_read(tr_dataset_t *dataset, int64_t first, int64_t cou
                   stop = min64(end + 1, self->tokens); /* one more for the last label */
     const window_t w = {begin, end, dst[0], dataset->info.field_count > 1 ? dst[1] : NULL};
     for (int64_t at = begin, some; at < stop; at += some)
-        TR_TRY(read_some(self, part_at(self, at), &w, at, stop - at, &some));
+        TR_TRY(tokens_read_some(self, part_at(self, at), &w, at, stop - at, &some));
     for (int64_t at = stop; w.x && at < end; at++) w.x[at - begin] = 0;
     for (int64_t at = stop - 1; w.y && at < end; at++)
         w.y[at - begin] = -1; /* what no token follows */
     return TR_OK;
 }
 
-static void expect_tokens(tr_dataset_t *dataset, int64_t first, int64_t count) {
+static void tokens_expect(tr_dataset_t *dataset, int64_t first, int64_t count) {
     const tokens_t *self = (const tokens_t *)dataset;
     const int64_t begin = first * self->context,
                   stop = min64(begin + count * self->context + 1, self->tokens);
@@ -171,10 +172,8 @@ static void expect_tokens(tr_dataset_t *dataset, int64_t first, int64_t count) {
     }
 }
 
-static const tr_dataset_ops_t tokens_ops = {.name = "tokens",
-                                            .close = tokens_close,
-                                            .read = tokens_read,
-                                            .expect = expect_tokens};
+static const tr_dataset_ops_t tokens_ops = {
+    .name = "tokens", .close = tokens_close, .read = tokens_read, .expect = tokens_expect};
 
 /* -- opening ----------------------------------------------------------------------------------- */
 
@@ -217,14 +216,14 @@ static tr_status_t tokens_lay_out(tokens_t *self) {
         self->tokens += span->rows;
         if (p + 1 == self->parts.count || span->rows == 0 || self->end < 0) continue;
         const window_t w = {self->tokens - 1, self->tokens, &last, NULL};
-        TR_TRY(read_some(self, p, &w, w.begin, 1, &count));
+        TR_TRY(tokens_read_some(self, p, &w, w.begin, 1, &count));
         span->adds_end = last != self->end;
         self->tokens += span->adds_end;
     }
     return TR_OK;
 }
 
-static tr_status_t check_length(const tokens_t *self) {
+static tr_status_t tokens_check_length(const tokens_t *self) {
     const h5_part_t *part = self->parts.data;
     if (self->context < 1)
         return TR_FAIL(TR_ERR_CONFIG,
@@ -271,7 +270,7 @@ static tr_status_t tokens_set_up(tokens_t *self, const tr_data_settings_t *setti
     TR_TRY(tr_h5_pool_create(&self->parts, tr_h5_pool_size(settings), ROWS * sizeof(int64_t), 0,
                              &self->pool));
     TR_TRY(tokens_lay_out(self));
-    TR_TRY(check_length(self));
+    TR_TRY(tokens_check_length(self));
     TR_TRY(tr_h5_parts_open_direct(&self->parts, settings, &self->direct));
     tokens_describe(self, settings);
     return TR_OK;

@@ -7,7 +7,7 @@
 /* the size of a read if the layout does not require more */
 #define BLOCK_BYTES (256 << 10)
 
-static bool is_compressed(const h5_array_t *a) {
+static bool cost_is_compressed(const h5_array_t *a) {
     return a->filters > 0 && !a->checksum_only;
 }
 
@@ -33,7 +33,7 @@ const char *tr_h5_way_text(const h5_array_t *a) {
 }
 
 /* A block as large as a chunk would hide that whole chunks are read. */
-static bool is_coarse(const h5_array_t *a, int64_t block, char *why, size_t bytes) {
+static bool cost_is_coarse(const h5_array_t *a, int64_t block, char *why, size_t bytes) {
     const int64_t rows = min64(block, max64(1, BLOCK_BYTES / a->row_bytes));
     const h5_cost_t cost = tr_h5_cost(a, rows);
     if (cost.amplification <= AMPLIFICATION_MAX) return false;
@@ -44,7 +44,7 @@ static bool is_coarse(const h5_array_t *a, int64_t block, char *why, size_t byte
     return true;
 }
 
-static bool is_costly(const h5_array_t *a, int64_t block, char *why, size_t bytes) {
+static bool cost_is_costly(const h5_array_t *a, int64_t block, char *why, size_t bytes) {
     h5_cost_t cost = tr_h5_cost(a, block);
     if (a->row_bytes * a->rows < 1 << 20) return false; /* too small to be slow */
     if (a->way == H5_LIBRARY && a->layout == H5D_CHUNKED)
@@ -56,16 +56,16 @@ static bool is_costly(const h5_array_t *a, int64_t block, char *why, size_t byte
     else if (cost.reads > READS_MAX)
         snprintf(why, bytes, "its %s split a block of %lld samples into %lld small reads",
                  a->storage, (long long)block, (long long)cost.reads);
-    else if (is_compressed(a))
+    else if (cost_is_compressed(a))
         snprintf(why, bytes, "its %s are decompressed in every epoch", a->storage);
     else
-        return is_coarse(a, block, why, bytes);
+        return cost_is_coarse(a, block, why, bytes);
     return true;
 }
 
 bool tr_h5_costly(const h5_array_t *a, int64_t block, char text[H5_SENTENCE_BYTES]) {
     char why[256], labels[4096];
-    if (!is_costly(a, block, why, sizeof why)) return false;
+    if (!cost_is_costly(a, block, why, sizeof why)) return false;
     snprintf(text, H5_SENTENCE_BYTES, "%s: /%s: %s. To fix this: trainer repack %s OUT%s.h5",
              a->file->path, a->name, why, a->file->path,
              tr_h5_labels_path(a->file->path, labels) ? "_x" : "");

@@ -21,14 +21,14 @@ static const char *const aliases[][6] = {
     [TR_SPLIT_TEST] = {"test", "testing", NULL},
 };
 
-static const h5_entry_t *entry_at(const h5_list_t *list, const char *path) {
+static const h5_entry_t *detect_entry_at(const h5_list_t *list, const char *path) {
     for (size_t i = 0; i < list->count; i++)
         if (!strcmp(list->data[i].path, path))
             return list->data[i].ndim < 0 ? NULL : &list->data[i];
     return NULL;
 }
 
-static bool has_group(const h5_list_t *list, const char *group) {
+static bool detect_has_group(const h5_list_t *list, const char *group) {
     const size_t length = strlen(group);
     for (size_t i = 0; i < list->count; i++)
         if (!strncmp(list->data[i].path, group, length) && list->data[i].path[length] == '/')
@@ -42,7 +42,7 @@ bool tr_h5_has_numbers(const h5_entry_t *entry) {
 }
 
 /* Whether `name` is a usual name, or one combined with `alias` (NULL: none) in a usual way. */
-static bool usual(const char *name, const char *const *names, const char *alias) {
+static bool detect_usual(const char *name, const char *const *names, const char *alias) {
     static const char *const forms[] = {"%2$s_%1$s", "%1$s_%2$s", "%1$s_set_%2$s", "%2$s%1$s",
                                         NULL};
     for (; *names; names++) {
@@ -62,7 +62,7 @@ typedef struct {
     const h5_wanted_t *wanted;
 } search_t;
 
-static tr_status_t fail_with_list(const search_t *s, tr_status_t code, const char *what) {
+static tr_status_t detect_fail_with_list(const search_t *s, tr_status_t code, const char *what) {
     tr_str_t text = {0};
     tr_h5_list_text(s->list, 20, &text);
     TR_FAIL(code, "%s: '%s': %s. In it: %s.", s->wanted->key, s->file->path, what,
@@ -72,8 +72,9 @@ static tr_status_t fail_with_list(const search_t *s, tr_status_t code, const cha
 }
 
 /* The one entry in `scope` with a usual name; *out NULL: none. */
-static tr_status_t find_usual(const search_t *s, const char *scope, const char *alias,
-                              const char *const *names, const char *key, const h5_entry_t **out) {
+static tr_status_t detect_find_usual(const search_t *s, const char *scope, const char *alias,
+                                     const char *const *names, const char *key,
+                                     const h5_entry_t **out) {
     char what[256];
     size_t length = strlen(scope);
     const h5_entry_t *other = NULL;
@@ -81,7 +82,7 @@ static tr_status_t find_usual(const search_t *s, const char *scope, const char *
     for (size_t i = 0; i < s->list->count; i++) {
         const h5_entry_t *entry = &s->list->data[i];
         if (strncmp(entry->path, scope, length) || !tr_h5_has_numbers(entry) ||
-            !usual(entry->path + length, names, alias))
+            !detect_usual(entry->path + length, names, alias))
             continue;
         if (!alias && !strcmp(entry->path + length, names[0])) {
             *out = entry; /* the names x and y are not ambiguous */
@@ -95,76 +96,77 @@ static tr_status_t find_usual(const search_t *s, const char *scope, const char *
     if (!other) return TR_OK;
     snprintf(what, sizeof what, "both '%.80s' and '%.80s' match; set %s", (*out)->path, other->path,
              key);
-    return fail_with_list(s, TR_ERR_CONFIG, what);
+    return detect_fail_with_list(s, TR_ERR_CONFIG, what);
 }
 
 /* data.x or data.y as given: relative to the scope or, if allowed, to the root. */
-static const h5_entry_t *find_given(const search_t *s, const char *scope, const char *name,
-                                    bool root) {
+static const h5_entry_t *detect_find_given(const search_t *s, const char *scope, const char *name,
+                                           bool root) {
     char path[512];
-    if (*name == '/') return root || !*scope ? entry_at(s->list, name + 1) : NULL;
+    if (*name == '/') return root || !*scope ? detect_entry_at(s->list, name + 1) : NULL;
     snprintf(path, sizeof path, "%s%s", scope, name);
-    const h5_entry_t *entry = entry_at(s->list, path);
-    return entry || !root ? entry : entry_at(s->list, name);
+    const h5_entry_t *entry = detect_entry_at(s->list, path);
+    return entry || !root ? entry : detect_entry_at(s->list, name);
 }
 
 /* A usual name in the scope, or else in the group of x. */
-static tr_status_t find_usual_y(const search_t *s, const char *scope, const char *alias,
-                                const h5_entry_t *x, const h5_entry_t **out) {
+static tr_status_t detect_find_usual_y(const search_t *s, const char *scope, const char *alias,
+                                       const h5_entry_t *x, const h5_entry_t **out) {
     char group[512];
     const char *slash = strrchr(x->path, '/');
-    TR_TRY(find_usual(s, scope, alias, y_names, "data.y", out));
+    TR_TRY(detect_find_usual(s, scope, alias, y_names, "data.y", out));
     if (*out || !slash) return TR_OK;
     snprintf(group, sizeof group, "%.*s", (int)(slash - x->path) + 1, x->path);
-    return find_usual(s, group, NULL, y_names, "data.y", out);
+    return detect_find_usual(s, group, NULL, y_names, "data.y", out);
 }
 
 /* The labels next to `x`; *out NULL: none. */
-static tr_status_t find_y(const search_t *s, const char *scope, const char *alias,
-                          const h5_entry_t *x, const h5_entry_t **out) {
+static tr_status_t detect_find_y(const search_t *s, const char *scope, const char *alias,
+                                 const h5_entry_t *x, const h5_entry_t **out) {
     const h5_wanted_t *w = s->wanted;
     if (w->inputs_only) return TR_OK;
-    if (!*w->y) return find_usual_y(s, scope, alias, x, out);
-    *out = find_given(s, scope, w->y, true);
+    if (!*w->y) return detect_find_usual_y(s, scope, alias, x, out);
+    *out = detect_find_given(s, scope, w->y, true);
     return TR_OK;
 }
 
 /* A data set that is named like labels but is not numeric; NULL: none. */
-static const h5_entry_t *find_text_y(const search_t *s, const char *scope, const char *alias,
-                                     const h5_entry_t *x) {
+static const h5_entry_t *detect_find_text_y(const search_t *s, const char *scope, const char *alias,
+                                            const h5_entry_t *x) {
     const char *slash = strrchr(x->path, '/');
     const size_t length = strlen(scope), group = slash ? (size_t)(slash - x->path) + 1 : 0;
     for (size_t i = 0; i < s->list->count; i++) {
         const h5_entry_t *e = &s->list->data[i];
         if (e->type != H5T_STRING) continue;
-        if ((!strncmp(e->path, scope, length) && usual(e->path + length, y_names, alias)) ||
-            (!strncmp(e->path, x->path, group) && usual(e->path + group, y_names, NULL)))
+        if ((!strncmp(e->path, scope, length) && detect_usual(e->path + length, y_names, alias)) ||
+            (!strncmp(e->path, x->path, group) && detect_usual(e->path + group, y_names, NULL)))
             return e;
     }
     return NULL;
 }
 
 /* Of integers, one per sample. */
-static bool is_stream(const h5_entry_t *entry) {
+static bool detect_is_stream(const h5_entry_t *entry) {
     return entry->ndim == 1 && entry->type == H5T_INTEGER;
 }
 
 /* Searches one place; *out_found false: it has no inputs. */
-static tr_status_t look_in(const search_t *s, const char *scope, const char *alias, bool root,
-                           h5_names_t *out, bool *out_found) {
+static tr_status_t detect_look_in(const search_t *s, const char *scope, const char *alias,
+                                  bool root, h5_names_t *out, bool *out_found) {
     const h5_wanted_t *w = s->wanted;
     const h5_entry_t *x = NULL, *y = NULL;
     if (*w->x)
-        x = alias ? NULL : find_given(s, scope, w->x, root);
+        x = alias ? NULL : detect_find_given(s, scope, w->x, root);
     else
-        TR_TRY(find_usual(s, scope, alias, x_names, "data.x", &x));
-    if (!x && !*w->x) TR_TRY(find_usual(s, scope, alias, token_names, "data.x", &x));
+        TR_TRY(detect_find_usual(s, scope, alias, x_names, "data.x", &x));
+    if (!x && !*w->x) TR_TRY(detect_find_usual(s, scope, alias, token_names, "data.x", &x));
     if (!x) return TR_OK;
     out->is_tokens =
-        is_stream(x) && ((*w->x && w->tokens) || usual(tr_file_name(x->path), token_names, alias));
-    if (!out->is_tokens) TR_TRY(find_y(s, scope, alias, x, &y));
+        detect_is_stream(x) &&
+        ((*w->x && w->tokens) || detect_usual(tr_file_name(x->path), token_names, alias));
+    if (!out->is_tokens) TR_TRY(detect_find_y(s, scope, alias, x, &y));
     *out_found = true;
-    const h5_entry_t *text = y || out->is_tokens ? NULL : find_text_y(s, scope, alias, x);
+    const h5_entry_t *text = y || out->is_tokens ? NULL : detect_find_text_y(s, scope, alias, x);
     snprintf(out->text_y, sizeof out->text_y, "%s", text ? text->path : "");
     snprintf(out->x, sizeof out->x, "%s", x->path);
     snprintf(out->y, sizeof out->y, "%s", y ? y->path : "");
@@ -172,41 +174,41 @@ static tr_status_t look_in(const search_t *s, const char *scope, const char *ali
     return TR_OK;
 }
 
-static tr_status_t look_in_split(const search_t *s, tr_split_t split, h5_names_t *out,
-                                 bool *out_found) {
+static tr_status_t detect_look_in_split(const search_t *s, tr_split_t split, h5_names_t *out,
+                                        bool *out_found) {
     char scope[256];
     for (const char *const *alias = aliases[split]; *alias && !*out_found; alias++) {
         snprintf(scope, sizeof scope, "%s/", *alias);
-        TR_TRY(look_in(s, scope, NULL, false, out, out_found));
-        if (!*out_found) TR_TRY(look_in(s, "", *alias, false, out, out_found));
+        TR_TRY(detect_look_in(s, scope, NULL, false, out, out_found));
+        if (!*out_found) TR_TRY(detect_look_in(s, "", *alias, false, out, out_found));
     }
     return TR_OK;
 }
 
 /* Prediction accepts any split. */
-static tr_status_t look_everywhere(const search_t *s, h5_names_t *out, bool *out_found) {
+static tr_status_t detect_look_everywhere(const search_t *s, h5_names_t *out, bool *out_found) {
     const h5_wanted_t *w = s->wanted;
     char scope[256];
     if (*w->group) {
         snprintf(scope, sizeof scope, "%s/", w->group);
-        return look_in(s, scope, NULL, true, out, out_found);
+        return detect_look_in(s, scope, NULL, true, out, out_found);
     }
-    TR_TRY(look_in_split(s, w->split, out, out_found));
-    if (!*out_found && !w->implied) TR_TRY(look_in(s, "", NULL, true, out, out_found));
+    TR_TRY(detect_look_in_split(s, w->split, out, out_found));
+    if (!*out_found && !w->implied) TR_TRY(detect_look_in(s, "", NULL, true, out, out_found));
     for (int split = 0; split < 3 && w->inputs_only && !*out_found; split++)
-        TR_TRY(look_in_split(s, (tr_split_t)split, out, out_found));
+        TR_TRY(detect_look_in_split(s, (tr_split_t)split, out, out_found));
     return TR_OK;
 }
 
 /* An entry that is named like inputs but cannot be inputs, or the first one of a file without any
  * numbers: it is probably the intended one. NULL: none. */
-static const h5_entry_t *find_misfit(const h5_list_t *list) {
+static const h5_entry_t *detect_find_misfit(const h5_list_t *list) {
     const h5_entry_t *first = NULL;
     bool has_numbers = false;
     for (size_t i = 0; i < list->count; i++) {
         const h5_entry_t *entry = &list->data[i];
         const bool numbers = tr_h5_has_numbers(entry);
-        if (!numbers && usual(tr_file_name(entry->path), x_names, NULL)) return entry;
+        if (!numbers && detect_usual(tr_file_name(entry->path), x_names, NULL)) return entry;
         if (!numbers && !first) first = entry;
         has_numbers = has_numbers || numbers;
     }
@@ -215,12 +217,13 @@ static const h5_entry_t *find_misfit(const h5_list_t *list) {
 
 /* Writes the location of another split's inputs, and how to select them, to `what`. They are not
  * used unless selected. */
-static tr_status_t find_other_split(const search_t *s, char *what, size_t bytes, bool *out_found) {
+static tr_status_t detect_find_other_split(const search_t *s, char *what, size_t bytes,
+                                           bool *out_found) {
     const char *own = aliases[s->wanted->split][0];
     h5_names_t other;
     *out_found = false;
     for (int split = 0; split < 3 && !*s->wanted->group && !*out_found; split++)
-        TR_TRY(look_in_split(s, (tr_split_t)split, &other, out_found));
+        TR_TRY(detect_look_in_split(s, (tr_split_t)split, &other, out_found));
     if (!*out_found) return TR_OK;
     other.scope[strcspn(other.scope, "/")] = '\0';
     if (*other.scope)
@@ -232,7 +235,7 @@ static tr_status_t find_other_split(const search_t *s, char *what, size_t bytes,
     return TR_OK;
 }
 
-static void find_type_remedy(const h5_file_t *file, const h5_entry_t *entry, char out[512]) {
+static void detect_find_type_remedy(const h5_file_t *file, const h5_entry_t *entry, char out[512]) {
     hid_t id = entry->ndim < 0 ? -1 : H5Dopen2(file->id, entry->path, H5P_DEFAULT);
     snprintf(out, 512,
              entry->ndim == 0 ? "is a scalar, not an array with one row per sample"
@@ -244,23 +247,23 @@ static void find_type_remedy(const h5_file_t *file, const h5_entry_t *entry, cha
     H5Dclose(id);
 }
 
-static tr_status_t fail_detect(const search_t *s) {
+static tr_status_t detect_fail(const search_t *s) {
     const h5_wanted_t *wanted = s->wanted;
-    const h5_entry_t *misfit = *wanted->x ? NULL : find_misfit(s->list);
+    const h5_entry_t *misfit = *wanted->x ? NULL : detect_find_misfit(s->list);
     char what[1024];
     bool other;
     if (!*wanted->x && tr_h5_foreign(s->file, s->list, what))
-        return fail_with_list(s, TR_ERR_DATA, what);
+        return detect_fail_with_list(s, TR_ERR_DATA, what);
     if (misfit) {
         char found[512];
-        find_type_remedy(s->file, misfit, found);
+        detect_find_type_remedy(s->file, misfit, found);
         snprintf(what, sizeof what, "/%.200s %s. data.x selects another data set", misfit->path,
                  found);
-        return fail_with_list(s, TR_ERR_DATA, what);
+        return detect_fail_with_list(s, TR_ERR_DATA, what);
     }
-    TR_TRY(find_other_split(s, what, sizeof what, &other));
-    if (other) return fail_with_list(s, TR_ERR_NOINPUT, what);
-    if (*wanted->group && !has_group(s->list, wanted->group))
+    TR_TRY(detect_find_other_split(s, what, sizeof what, &other));
+    if (other) return detect_fail_with_list(s, TR_ERR_NOINPUT, what);
+    if (*wanted->group && !detect_has_group(s->list, wanted->group))
         snprintf(what, sizeof what, "no group '%.200s'", wanted->group);
     else if (*wanted->x)
         snprintf(what, sizeof what, "no data set '%.200s' (data.x)%s%.100s", wanted->x,
@@ -274,18 +277,18 @@ static tr_status_t fail_detect(const search_t *s) {
         snprintf(what, sizeof what,
                  "no data set has a common name for inputs (x, images, data, features, ...); set "
                  "data.x");
-    return fail_with_list(s, TR_ERR_NOINPUT, what);
+    return detect_fail_with_list(s, TR_ERR_NOINPUT, what);
 }
 
 tr_status_t tr_h5_detect(const h5_file_t *file, const h5_list_t *list, const h5_wanted_t *wanted,
                          h5_names_t *out, bool *out_found) {
     const search_t s = {file, list, wanted};
     *out_found = false;
-    TR_TRY(look_everywhere(&s, out, out_found));
+    TR_TRY(detect_look_everywhere(&s, out, out_found));
     char what[1024];
     if (*out_found && tr_h5_foreign_inputs(file, list, out->x, what))
-        return fail_with_list(&s, TR_ERR_DATA, what);
-    return *out_found || wanted->implied ? TR_OK : fail_detect(&s);
+        return detect_fail_with_list(&s, TR_ERR_DATA, what);
+    return *out_found || wanted->implied ? TR_OK : detect_fail(&s);
 }
 
 bool tr_h5_labels_are_text(const h5_names_t *names, char out[512]) {
@@ -301,9 +304,9 @@ tr_status_t tr_h5_detect_labels(const h5_file_t *file, const h5_list_t *list,
     search_t s = {file, list, wanted};
     const h5_entry_t *y = NULL;
     if (*wanted->y)
-        y = find_given(&s, "", wanted->y, true);
+        y = detect_find_given(&s, "", wanted->y, true);
     else
-        TR_TRY(find_usual(&s, "", NULL, y_names, "data.y", &y));
+        TR_TRY(detect_find_usual(&s, "", NULL, y_names, "data.y", &y));
     snprintf(out_y, 256, "%s", y ? y->path : "");
     return TR_OK;
 }
@@ -317,5 +320,5 @@ tr_status_t tr_h5_fail_labels(const h5_file_t *file, const h5_list_t *list,
              names_file ? "; data.y names a data set. A separate file of labels is found if the "
                           "two files are named NAME_x.h5 and NAME_y.h5 (links work)"
                         : "");
-    return fail_with_list(&s, TR_ERR_NOINPUT, what);
+    return detect_fail_with_list(&s, TR_ERR_NOINPUT, what);
 }

@@ -23,7 +23,7 @@ typedef struct {
 } scan_t;
 
 /* The class of a sample's y; -1: none. */
-static int64_t class_of(const scan_t *s, const double *value) {
+static int64_t labels_class_of(const scan_t *s, const double *value) {
     const double limit = s->classes_given > 0 ? (double)s->classes_given : MAX_CLASSES;
     int64_t ones = 0, zeros = 0, at = 0;
     if (s->values == 1)
@@ -35,8 +35,8 @@ static int64_t class_of(const scan_t *s, const double *value) {
     return ones == 1 && zeros == s->values - 1 && (double)at < limit ? at : -1;
 }
 
-static tr_status_t fail_no_class(const scan_t *s, const h5_part_t *part, int64_t row,
-                                 double value) {
+static tr_status_t labels_fail_no_class(const scan_t *s, const h5_part_t *part, int64_t row,
+                                        double value) {
     char range[96] = "from 0 on";
     if (s->values > 1)
         return TR_FAIL(
@@ -58,10 +58,10 @@ static tr_status_t fail_no_class(const scan_t *s, const h5_part_t *part, int64_t
 
 static tr_status_t scan_row(scan_t *s, const h5_part_t *part, int64_t row, const double *value) {
     const bool may_be_numbers = s->values > 1 || tr_dtype_is_float(part->y.dtype);
-    const int64_t found = class_of(s, value);
+    const int64_t found = labels_class_of(s, value);
     s->plain_numbers = found < 0 && !s->must && may_be_numbers;
     if (s->plain_numbers) return TR_OK;
-    if (found < 0) return fail_no_class(s, part, row, *value);
+    if (found < 0) return labels_fail_no_class(s, part, row, *value);
     s->label[part->first + row] = (int32_t)found;
     if (s->values > 1) return TR_OK;
     s->smallest = min64(s->smallest, found);
@@ -72,7 +72,7 @@ static tr_status_t scan_row(scan_t *s, const h5_part_t *part, int64_t row, const
     return TR_OK;
 }
 
-static void say_row(const scan_t *s, const double *value, char text[64]) {
+static void labels_say_row(const scan_t *s, const double *value, char text[64]) {
     int64_t ones = 0;
     for (int64_t i = 0; i < s->values; i++) {
         ones += value[i] == 1;
@@ -85,18 +85,19 @@ static void say_row(const scan_t *s, const double *value, char text[64]) {
 
 /* Row `at` of the `count` rows from row `first` is the first that is not a label. If nearly all
  * others are labels, it may be an error in the data. */
-static void doubt(scan_t *s, const h5_part_t *part, int64_t first, int64_t at, int64_t count) {
+static void labels_doubt(scan_t *s, const h5_part_t *part, int64_t first, int64_t at,
+                         int64_t count) {
     int64_t labels = part->first + first + at, classes = s->largest + 1;
     char found[64];
     for (int64_t i = at + 1; i < count; i++) {
-        const int64_t class = class_of(s, s->row + i * s->values);
+        const int64_t class = labels_class_of(s, s->row + i * s->values);
         labels += class >= 0;
         if (s->values == 1) classes = max64(classes, class + 1);
     }
     const int64_t others = part->first + first + count - labels;
     if (!tr_nearly_labels(labels, others, classes)) return;
     if (s->values > 1) classes = s->values;
-    say_row(s, s->row + at * s->values, found);
+    labels_say_row(s, s->row + at * s->values, found);
     const char *path = part->y.file->path, *name = part->names.y;
     snprintf(
         s->notes->doubt, sizeof s->notes->doubt,
@@ -118,13 +119,13 @@ static tr_status_t scan_part(scan_t *s, const h5_part_t *part, h5_scratch_t *scr
         tr_convert(y->dtype, s->raw, count * y->row_elems, TR_F64, s->row);
         for (int64_t i = 0; i < count && !s->plain_numbers; i++) {
             TR_TRY(scan_row(s, part, first + i, s->row + i * s->values));
-            if (s->plain_numbers) doubt(s, part, first, i, count);
+            if (s->plain_numbers) labels_doubt(s, part, first, i, count);
         }
     }
     return TR_OK;
 }
 
-static tr_status_t scan(scan_t *s, const h5_parts_t *parts, h5_scratch_t *scratch) {
+static tr_status_t labels_scan(scan_t *s, const h5_parts_t *parts, h5_scratch_t *scratch) {
     const h5_part_t *last = &parts->data[parts->count - 1];
     size_t raw = 0, rows = 0;
     for (int p = 0; p < parts->count; p++) {
@@ -142,7 +143,7 @@ static tr_status_t scan(scan_t *s, const h5_parts_t *parts, h5_scratch_t *scratc
 
 /* For an error about the number of classes, which one wrong label, or labels that start at 1, can
  * cause. */
-static void note_labels(const scan_t *s, tr_dataset_info_t *info) {
+static void labels_note(const scan_t *s, tr_dataset_info_t *info) {
     if (!s->largest_part || s->largest != info->classes - 1) return;
     const char *path = s->largest_part->y.file->path, *name = s->largest_part->names.y;
     if (s->smallest == 1)
@@ -223,12 +224,12 @@ tr_status_t tr_h5_labels(const h5_parts_t *parts, int64_t classes, h5_scratch_t 
     if (parts->data[0].y_packing.scales) return labels_refuse_packed(parts->data, classes);
     if (classes == 0) return TR_OK;
     if (s.values > 1 && parts->data[0].y.ndim != 2 && classes < 0) return TR_OK;
-    tr_status_t status = scan(&s, parts, scratch);
+    tr_status_t status = labels_scan(&s, parts, scratch);
     if (status == TR_OK && !s.plain_numbers) {
         *out = s.label;
         s.label = NULL;
         info->classes = classes > 0 ? classes : s.values > 1 ? s.values : s.largest + 1;
-        note_labels(&s, info);
+        labels_note(&s, info);
     }
     tr_free(&s.label);
     tr_free(&s.raw);

@@ -9,7 +9,7 @@ typedef enum { OF_INPUTS, OF_LABELS } whose_t;
 
 /* Opens an attribute of the data sets, their group or a file; negative if there is none. Attributes
  * of the labels do not describe the inputs. */
-static hid_t attribute_of(const h5_part_t *part, whose_t whose, const char *name) {
+static hid_t meta_attribute_of(const h5_part_t *part, whose_t whose, const char *name) {
     char group[258];
     snprintf(group, sizeof group, "/%s", part->names.scope);
     const hid_t file = part->file.id, y_file = part->y_file.path ? part->y_file.id : file;
@@ -30,34 +30,34 @@ static hid_t attribute_of(const h5_part_t *part, whose_t whose, const char *name
     return -1;
 }
 
-static int64_t attribute_elems(hid_t attribute) {
+static int64_t meta_attribute_elems(hid_t attribute) {
     hid_t space = H5Aget_space(attribute);
     int64_t elems = H5Sget_simple_extent_npoints(space);
     H5Sclose(space);
     return elems;
 }
 
-static bool attribute_numbers(hid_t attribute) {
+static bool meta_attribute_numbers(hid_t attribute) {
     hid_t type = H5Aget_type(attribute);
     H5T_class_t class = H5Tget_class(type);
     H5Tclose(type);
     return class == H5T_FLOAT || class == H5T_INTEGER;
 }
 
-static bool fits(int64_t elems, int64_t channels) {
+static bool meta_fits(int64_t elems, int64_t channels) {
     return elems > 0 && (elems == 1 || elems == channels);
 }
 
 /* Reads one number, or one per channel, from the attribute `name`; *out stays empty if none fits.
  * *out_elems: the size of the attribute. */
-static tr_status_t attribute_moments(const h5_part_t *part, int64_t channels, const char *name,
-                                     tr_floats_t *out, int64_t *out_elems) {
-    hid_t attribute = attribute_of(part, OF_INPUTS, name);
+static tr_status_t meta_attribute_moments(const h5_part_t *part, int64_t channels, const char *name,
+                                          tr_floats_t *out, int64_t *out_elems) {
+    hid_t attribute = meta_attribute_of(part, OF_INPUTS, name);
     tr_status_t status = TR_OK;
     *out_elems = 0;
     if (attribute < 0) return TR_OK;
-    *out_elems = attribute_numbers(attribute) ? attribute_elems(attribute) : 0;
-    if (fits(*out_elems, channels)) {
+    *out_elems = meta_attribute_numbers(attribute) ? meta_attribute_elems(attribute) : 0;
+    if (meta_fits(*out_elems, channels)) {
         status = tr_vec_reserve_(&out->data, &out->capacity, (size_t)*out_elems, sizeof *out->data);
         if (status == TR_OK && H5Aread(attribute, H5T_NATIVE_FLOAT, out->data) >= 0)
             out->count = (size_t)*out_elems;
@@ -66,8 +66,8 @@ static tr_status_t attribute_moments(const h5_part_t *part, int64_t channels, co
     return status;
 }
 
-static void say_unfit(const h5_part_t *part, int64_t channels, const char *name, int64_t elems,
-                      char out[H5_SENTENCE_BYTES]) {
+static void meta_say_unfit(const h5_part_t *part, int64_t channels, const char *name, int64_t elems,
+                           char out[H5_SENTENCE_BYTES]) {
     snprintf(out, H5_SENTENCE_BYTES,
              "%s: the attribute '%s' has %lld numbers, but /%s has %lld channel%s: it is ignored. "
              "Expected one number, or one per channel",
@@ -75,23 +75,23 @@ static void say_unfit(const h5_part_t *part, int64_t channels, const char *name,
              channels == 1 ? "" : "s");
 }
 
-static bool are_unlike(const tr_floats_t *first, const tr_floats_t *other) {
+static bool meta_are_unlike(const tr_floats_t *first, const tr_floats_t *other) {
     return other->count > 0 &&
            (other->count != first->count ||
             memcmp(first->data, other->data, other->count * sizeof *other->data) != 0);
 }
 
-static tr_status_t say_unlike(const h5_parts_t *parts, int64_t channels, const char *name,
-                              char out[H5_SENTENCE_BYTES]) {
+static tr_status_t meta_say_unlike(const h5_parts_t *parts, int64_t channels, const char *name,
+                                   char out[H5_SENTENCE_BYTES]) {
     tr_floats_t first = {0};
     int64_t elems, others;
-    tr_status_t status = attribute_moments(&parts->data[0], channels, name, &first, &elems);
-    if (status == TR_OK && elems > 0 && !fits(elems, channels))
-        say_unfit(&parts->data[0], channels, name, elems, out);
+    tr_status_t status = meta_attribute_moments(&parts->data[0], channels, name, &first, &elems);
+    if (status == TR_OK && elems > 0 && !meta_fits(elems, channels))
+        meta_say_unfit(&parts->data[0], channels, name, elems, out);
     for (int p = 1; p < parts->count && status == TR_OK && !*out; p++) {
         tr_floats_t other = {0};
-        status = attribute_moments(&parts->data[p], channels, name, &other, &others);
-        if (status == TR_OK && are_unlike(&first, &other))
+        status = meta_attribute_moments(&parts->data[p], channels, name, &other, &others);
+        if (status == TR_OK && meta_are_unlike(&first, &other))
             snprintf(out, H5_SENTENCE_BYTES,
                      "%s has a different attribute '%s' than %s, %s: set data.mean and data.std to "
                      "choose other values",
@@ -108,15 +108,15 @@ tr_status_t tr_h5_doubtful_moments(const h5_parts_t *parts, int64_t channels,
                                    const tr_data_settings_t *settings,
                                    char out[H5_SENTENCE_BYTES]) {
     *out = '\0';
-    if (tr_data_is_auto(settings->mean)) TR_TRY(say_unlike(parts, channels, "mean", out));
-    return tr_data_is_auto(settings->std) && !*out ? say_unlike(parts, channels, "std", out)
+    if (tr_data_is_auto(settings->mean)) TR_TRY(meta_say_unlike(parts, channels, "mean", out));
+    return tr_data_is_auto(settings->std) && !*out ? meta_say_unlike(parts, channels, "std", out)
                                                    : TR_OK;
 }
 
 tr_status_t tr_h5_moments(const h5_part_t *part, int64_t channels, tr_dataset_info_t *info) {
     int64_t elems;
-    TR_TRY(attribute_moments(part, channels, "mean", &info->mean, &elems));
-    return attribute_moments(part, channels, "std", &info->std, &elems);
+    TR_TRY(meta_attribute_moments(part, channels, "mean", &info->mean, &elems));
+    return meta_attribute_moments(part, channels, "std", &info->std, &elems);
 }
 
 /* Strings of fixed or variable length, as our own copies. */
@@ -198,9 +198,9 @@ tr_status_t tr_h5_read_texts(const h5_part_t *part, const char *name, int64_t st
 
 int64_t tr_h5_attribute_classes(const h5_part_t *part) {
     int64_t classes = -1;
-    hid_t attribute = attribute_of(part, OF_LABELS, "classes");
+    hid_t attribute = meta_attribute_of(part, OF_LABELS, "classes");
     if (attribute < 0) return -1;
-    if (attribute_numbers(attribute) && attribute_elems(attribute) == 1)
+    if (meta_attribute_numbers(attribute) && meta_attribute_elems(attribute) == 1)
         H5Aread(attribute, H5T_NATIVE_INT64, &classes);
     H5Aclose(attribute);
     return classes >= 0 && classes <= INT32_MAX ? classes : -1;
@@ -209,9 +209,9 @@ int64_t tr_h5_attribute_classes(const h5_part_t *part) {
 int64_t tr_h5_attribute_whole(const h5_part_t *part, const char *name) {
     int64_t value = -1;
     double number;
-    hid_t attribute = attribute_of(part, OF_INPUTS, name);
+    hid_t attribute = meta_attribute_of(part, OF_INPUTS, name);
     if (attribute < 0) return -1;
-    if (attribute_numbers(attribute) && attribute_elems(attribute) == 1 &&
+    if (meta_attribute_numbers(attribute) && meta_attribute_elems(attribute) == 1 &&
         H5Aread(attribute, H5T_NATIVE_DOUBLE, &number) >= 0 && number >= 0 && number <= INT32_MAX)
         value = (int64_t)number;
     H5Aclose(attribute);
@@ -219,13 +219,13 @@ int64_t tr_h5_attribute_whole(const h5_part_t *part, const char *name) {
 }
 
 tr_status_t tr_h5_attribute_text(const h5_part_t *part, const char *name, char **out) {
-    hid_t attribute = attribute_of(part, OF_INPUTS, name);
+    hid_t attribute = meta_attribute_of(part, OF_INPUTS, name);
     *out = NULL;
     if (attribute < 0) return TR_OK;
     hid_t type = H5Aget_type(attribute), space = H5Aget_space(attribute);
     char *text = NULL;
     tr_status_t status = TR_OK;
-    if (H5Tis_variable_str(type) > 0 && attribute_elems(attribute) == 1 &&
+    if (H5Tis_variable_str(type) > 0 && meta_attribute_elems(attribute) == 1 &&
         H5Aread(attribute, type, &text) >= 0 && text) {
         status = tr_strdup(text, out);
         H5Dvlen_reclaim(type, space, H5P_DEFAULT, &text);
@@ -245,9 +245,9 @@ tr_status_t tr_h5_names(const h5_part_t *part, int list, tr_names_t *out) {
         [TR_NAMES_INPUTS] = {OF_INPUTS, {"feature_names"}},
     };
     for (size_t i = 0; i < TR_COUNT(lists[list].name) && lists[list].name[i] && !out->count; i++) {
-        hid_t attribute = attribute_of(part, lists[list].whose, lists[list].name[i]);
+        hid_t attribute = meta_attribute_of(part, lists[list].whose, lists[list].name[i]);
         if (attribute < 0) continue;
-        const int64_t count = attribute_elems(attribute);
+        const int64_t count = meta_attribute_elems(attribute);
         hid_t type = H5Aget_type(attribute);
         tr_status_t status = TR_OK;
         const int64_t most = list == TR_NAMES_INPUTS ? part->x.row_elems : NAMES_MAX;

@@ -41,7 +41,7 @@ tr_status_t tr_h5_source_parse(const tr_data_settings_t *settings, tr_split_t sp
     return TR_OK;
 }
 
-static tr_status_t find_y_file(h5_part_t *part, const h5_wanted_t *wanted) {
+static tr_status_t source_find_y_file(h5_part_t *part, const h5_wanted_t *wanted) {
     char path[4096];
     h5_list_t list;
     if (!tr_h5_labels_path(part->file.path, path) || access(path, F_OK)) return TR_OK;
@@ -53,12 +53,12 @@ static tr_status_t find_y_file(h5_part_t *part, const h5_wanted_t *wanted) {
 }
 
 /* Finds x and y by name, in the open file or, for y, in the separate file of labels. */
-static tr_status_t find_arrays(h5_part_t *part, const h5_list_t *list, const h5_wanted_t *wanted,
-                               bool *out_found) {
+static tr_status_t source_find_arrays(h5_part_t *part, const h5_list_t *list,
+                                      const h5_wanted_t *wanted, bool *out_found) {
     TR_TRY(tr_h5_detect(&part->file, list, wanted, &part->names, out_found));
     if (!*out_found || part->names.y[0] || part->names.is_tokens || wanted->inputs_only)
         return TR_OK;
-    TR_TRY(find_y_file(part, wanted));
+    TR_TRY(source_find_y_file(part, wanted));
     return part->names.y[0] || !*wanted->y
                ? TR_OK
                : tr_h5_fail_labels(&part->file, list, wanted, &part->names);
@@ -69,8 +69,8 @@ tr_dtype_t tr_h5_part_travels_as(const h5_part_t *part) {
 }
 
 /* How the values of an open array are decoded. */
-static tr_status_t find_packing(h5_array_t *array, const h5_wanted_t *wanted, bool is_first,
-                                h5_packing_t *out) {
+static tr_status_t source_find_packing(h5_array_t *array, const h5_wanted_t *wanted, bool is_first,
+                                       h5_packing_t *out) {
     const tr_dtype_t stored = array->dtype;
     const tr_status_t status = tr_h5_packing_read(array, out);
     if (!wanted->stored) return status;
@@ -89,22 +89,22 @@ static tr_status_t find_packing(h5_array_t *array, const h5_wanted_t *wanted, bo
 }
 
 /* Finds x and y and opens them; *out_found as in tr_h5_detect. */
-static tr_status_t open_arrays(h5_part_t *part, const h5_wanted_t *wanted, bool *out_found) {
+static tr_status_t source_open_arrays(h5_part_t *part, const h5_wanted_t *wanted, bool *out_found) {
     h5_list_t list;
     TR_TRY(tr_h5_list(&part->file, &list));
-    tr_status_t status = find_arrays(part, &list, wanted, out_found);
+    tr_status_t status = source_find_arrays(part, &list, wanted, out_found);
     tr_h5_list_free(&list);
     if (status != TR_OK || !*out_found) return status;
     TR_TRY(tr_h5_array_open(&part->file, part->names.x, &part->x));
     TR_TRY(tr_h5_refuse_unallocated(&part->x));
     if (!part->names.is_tokens)
-        TR_TRY(find_packing(&part->x, wanted, part->first == 0, &part->x_packing));
+        TR_TRY(source_find_packing(&part->x, wanted, part->first == 0, &part->x_packing));
     if (!part->names.y[0]) return TR_OK;
     part->has_y = true;
     TR_TRY(
         tr_h5_array_open(part->y_file.path ? &part->y_file : &part->file, part->names.y, &part->y));
     TR_TRY(tr_h5_refuse_unallocated(&part->y));
-    TR_TRY(find_packing(&part->y, wanted, part->first == 0, &part->y_packing));
+    TR_TRY(source_find_packing(&part->y, wanted, part->first == 0, &part->y_packing));
     if (part->y.rows == part->x.rows) return TR_OK;
     char remedy[512];
     tr_h5_foreign_rows(part, remedy);
@@ -115,16 +115,16 @@ static tr_status_t open_arrays(h5_part_t *part, const h5_wanted_t *wanted, bool 
                    part->names.y, (long long)part->y.rows, remedy);
 }
 
-static bool same_rows(const h5_array_t *a, const h5_array_t *b) {
+static bool source_same_rows(const h5_array_t *a, const h5_array_t *b) {
     return a->ndim == b->ndim &&
            !memcmp(a->dim + 1, b->dim + 1, (size_t)(a->ndim - 1) * sizeof *a->dim);
 }
 
-static tr_status_t check_part(const h5_part_t *first, const h5_part_t *part) {
+static tr_status_t source_check_part(const h5_part_t *first, const h5_part_t *part) {
     bool same =
-        part->has_y == first->has_y && same_rows(&part->x, &first->x) &&
-        (!part->has_y ||
-         (same_rows(&part->y, &first->y) && part->y_packing.scales == first->y_packing.scales)) &&
+        part->has_y == first->has_y && source_same_rows(&part->x, &first->x) &&
+        (!part->has_y || (source_same_rows(&part->y, &first->y) &&
+                          part->y_packing.scales == first->y_packing.scales)) &&
         part->names.is_tokens == first->names.is_tokens &&
         (part->names.is_tokens || tr_h5_part_travels_as(part) == tr_h5_part_travels_as(first));
     if (same) return TR_OK;
@@ -135,25 +135,26 @@ static tr_status_t check_part(const h5_part_t *first, const h5_part_t *part) {
 }
 
 /* Opens one more file at the end of the list; *out_found as in tr_h5_detect. */
-static tr_status_t add_part(const h5_source_t *source, const char *path, h5_parts_t *parts,
-                            bool *out_found) {
+static tr_status_t source_add_part(const h5_source_t *source, const char *path, h5_parts_t *parts,
+                                   bool *out_found) {
     h5_part_t *part = &parts->data[parts->count++];
     const h5_part_t *before = parts->count > 1 ? part - 1 : NULL;
     part->first = before ? before->first + before->x.rows : 0;
     TR_TRY(tr_h5_file_open(source->wanted.key, path, &part->file));
-    TR_TRY(open_arrays(part, &source->wanted, out_found));
-    if (*out_found) return check_part(parts->data, part);
+    TR_TRY(source_open_arrays(part, &source->wanted, out_found));
+    if (*out_found) return source_check_part(parts->data, part);
     if (before)
         return TR_FAIL(TR_ERR_DATA, "%s: '%s' has a group that '%s' lacks.", source->wanted.key,
                        before->file.path, path);
     return TR_OK;
 }
 
-static tr_status_t open_parts(const h5_source_t *source, char *const *path, size_t count,
-                              h5_parts_t *out) {
+static tr_status_t source_open_parts(const h5_source_t *source, char *const *path, size_t count,
+                                     h5_parts_t *out) {
     bool found = true;
     TR_TRY(tr_alloc(count * sizeof *out->data, "data files", &out->data));
-    for (size_t i = 0; i < count && found; i++) TR_TRY(add_part(source, path[i], out, &found));
+    for (size_t i = 0; i < count && found; i++)
+        TR_TRY(source_add_part(source, path[i], out, &found));
     if (!found) tr_h5_parts_close(out);
     return TR_OK;
 }
@@ -180,7 +181,7 @@ void tr_h5_paths_free(h5_paths_t *paths) {
 tr_status_t tr_h5_parts_open(const h5_source_t *source, h5_parts_t *out) {
     h5_paths_t paths;
     TR_TRY(tr_h5_paths(source, &paths));
-    tr_status_t status = open_parts(source, paths.path, paths.count, out);
+    tr_status_t status = source_open_parts(source, paths.path, paths.count, out);
     tr_h5_paths_free(&paths);
     return status;
 }
@@ -198,7 +199,7 @@ void tr_h5_parts_close(h5_parts_t *parts) {
 
 /* -- common properties of the parts ------------------------------------------------------------ */
 
-static uint64_t mix(uint64_t hash, uint64_t value) {
+static uint64_t source_mix(uint64_t hash, uint64_t value) {
     return (hash ^ value) * 1099511628211u ^ value >> 29;
 }
 
@@ -206,12 +207,15 @@ uint64_t tr_h5_parts_fingerprint(const h5_parts_t *parts) {
     uint64_t hash = 14695981039346656037u;
     for (int p = 0; p < parts->count; p++) {
         const h5_part_t *part = &parts->data[p];
-        hash = mix(hash, tr_hash_name(tr_file_name(part->file.path)));
-        hash = mix(mix(hash, tr_hash_name(part->names.x)), tr_hash_name(part->names.y));
-        hash = mix(mix(hash, (uint64_t)part->file.bytes), (uint64_t)part->file.mtime_sec);
-        hash = mix(mix(hash, (uint64_t)part->y_file.bytes), (uint64_t)part->y_file.mtime_sec);
-        for (int d = 0; d < part->x.ndim; d++) hash = mix(hash, (uint64_t)part->x.dim[d]);
-        hash = mix(hash, part->x.dtype);
+        hash = source_mix(hash, tr_hash_name(tr_file_name(part->file.path)));
+        hash =
+            source_mix(source_mix(hash, tr_hash_name(part->names.x)), tr_hash_name(part->names.y));
+        hash = source_mix(source_mix(hash, (uint64_t)part->file.bytes),
+                          (uint64_t)part->file.mtime_sec);
+        hash = source_mix(source_mix(hash, (uint64_t)part->y_file.bytes),
+                          (uint64_t)part->y_file.mtime_sec);
+        for (int d = 0; d < part->x.ndim; d++) hash = source_mix(hash, (uint64_t)part->x.dim[d]);
+        hash = source_mix(hash, part->x.dtype);
     }
     return hash;
 }
@@ -230,7 +234,7 @@ int64_t tr_h5_parts_read_unit(const h5_parts_t *parts) {
 
 /* Files larger than the page cache would only pass through it; the rest of the memory is needed for
  * other purposes. */
-static bool wants_direct(const h5_parts_t *parts, const tr_data_settings_t *settings) {
+static bool source_wants_direct(const h5_parts_t *parts, const tr_data_settings_t *settings) {
     double bytes = 0, memory = (double)tr_host_memory_bytes();
     for (int p = 0; p < parts->count; p++) bytes += (double)parts->data[p].file.bytes;
     return settings->direct_io == TR_DIRECT_YES ||
@@ -242,7 +246,7 @@ static bool wants_direct(const h5_parts_t *parts, const tr_data_settings_t *sett
 tr_status_t tr_h5_parts_open_direct(h5_parts_t *parts, const tr_data_settings_t *settings,
                                     h5_direct_t **out) {
     *out = NULL;
-    if (!wants_direct(parts, settings)) return TR_OK;
+    if (!source_wants_direct(parts, settings)) return TR_OK;
     TR_TRY(tr_h5_direct_open(out));
     for (int p = 0; p < parts->count; p++) {
         h5_file_t *file = &parts->data[p].file;

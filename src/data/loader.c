@@ -73,8 +73,8 @@ static void loader_advance(tr_loader_t *l, sample_stream_t *stream) {
 }
 
 /* The `index`-th sample of a window: its number in the data set, and how many follow it there. */
-static void run_at(const tr_loader_t *l, const tr_sampler_window_t *window, int64_t index,
-                   int64_t *out_sample, int64_t *out_count) {
+static void loader_run_at(const tr_loader_t *l, const tr_sampler_window_t *window, int64_t index,
+                          int64_t *out_sample, int64_t *out_count) {
     *out_sample = window->sequence + index;
     *out_count = l->params.order.samples - *out_sample;
     if (!l->params.evaluation)
@@ -84,7 +84,7 @@ static void run_at(const tr_loader_t *l, const tr_sampler_window_t *window, int6
 
 /* Announces the next run of samples to the system: one reading thread alone does not keep a disk
  * busy. The lock is released meanwhile. False: AHEAD_BYTES are announced, or all samples. */
-static bool announce(tr_loader_t *l) {
+static bool loader_announce(tr_loader_t *l) {
     int64_t sample, run;
     if (!l->dataset->ops->expect || l->announcing || l->ahead >= l->ahead_max) return false;
     if (l->coming_given == l->coming_valid) {
@@ -95,7 +95,7 @@ static bool announce(tr_loader_t *l) {
         l->coming_given = 0;
         if (!l->coming_valid) return true;
     }
-    run_at(l, &l->coming, l->coming_given, &sample, &run);
+    loader_run_at(l, &l->coming, l->coming_given, &sample, &run);
     run = min64(min64(run, l->request_max), l->coming_valid - l->coming_given);
     l->coming_given += run;
     l->ahead += run;
@@ -149,7 +149,7 @@ static bool request_take(tr_loader_t *l, read_request_t *out) {
                             .window = l->open_window,
                             .base = stream_at(l, l->window.first),
                             .index = l->given};
-    run_at(l, &l->window, l->given, &out->sample, &run);
+    loader_run_at(l, &l->window, l->given, &out->sample, &run);
     out->count = min64(min64(run, l->request_max), l->valid - l->given);
     l->given += out->count;
     l->ahead -= out->count;
@@ -157,13 +157,13 @@ static bool request_take(tr_loader_t *l, read_request_t *out) {
     return true;
 }
 
-static void *work(void *argument) {
+static void *loader_work(void *argument) {
     worker_t *self = argument;
     tr_loader_t *l = self->loader;
     read_request_t request;
     pthread_mutex_lock(&l->lock);
     while (!l->stop && !l->failed) {
-        if (announce(l)) continue;
+        if (loader_announce(l)) continue;
         if (!request_take(l, &request)) {
             if (!window_open(l)) pthread_cond_wait(&l->work, &l->lock);
             continue;
@@ -191,14 +191,14 @@ static void *work(void *argument) {
 /* -- creation ---------------------------------------------------------------------------------- */
 
 /* The field of labels, -1: none. */
-static int label_field(const tr_dataset_info_t *info) {
+static int loader_label_field(const tr_dataset_info_t *info) {
     for (int f = 0; f < info->field_count; f++)
         if (info->field[f].kind == TR_FIELD_LABELS) return f;
     return -1;
 }
 
-static tr_status_t check_label_field(const tr_dataset_info_t *info) {
-    const int label = label_field(info);
+static tr_status_t loader_check_label_field(const tr_dataset_info_t *info) {
+    const int label = loader_label_field(info);
     if (label < 0 || (info->field[label].dtype == TR_I32 && info->classes > 0)) return TR_OK;
     return TR_FAIL(TR_ERR_DATA,
                    "%s: field '%s': expected labels of type i32 and the number of classes, found "
@@ -209,7 +209,7 @@ static tr_status_t check_label_field(const tr_dataset_info_t *info) {
 
 static tr_status_t loader_check(const tr_dataset_t *dataset, const tr_loader_params_t *p) {
     const tr_sampler_t *o = &p->order;
-    TR_TRY(check_label_field(&dataset->info));
+    TR_TRY(loader_check_label_field(&dataset->info));
     bool good = o->samples > 0 && o->samples <= dataset->info.samples &&
                 (o->samples == dataset->info.samples || p->evaluation) && o->micro_batch > 0 &&
                 o->batch_size % o->micro_batch == 0 && o->block > 0 && o->shuffle >= 0 &&
@@ -233,7 +233,7 @@ static void loader_measure(tr_loader_t *l) {
     int64_t largest = 1;
     l->micro = o->micro_batch;
     l->slots = tr_sampler_slots(o);
-    l->label = label_field(info);
+    l->label = loader_label_field(info);
     l->shuffled = !l->params.evaluation && tr_sampler_shuffles(o);
     l->steps = l->params.evaluation ? ceil_div(o->samples, o->batch_size) : -1;
     l->window_max = l->params.evaluation ? l->micro : tr_sampler_window_max(o);
@@ -252,7 +252,7 @@ static void loader_measure(tr_loader_t *l) {
 }
 
 /* Returns aligned parts of a block; with a NULL block it only counts. */
-static void *carve(char *block, size_t *used, size_t bytes) {
+static void *loader_carve(char *block, size_t *used, size_t bytes) {
     void *part = block ? block + *used : NULL;
     *used += (bytes + ALIGN - 1) / ALIGN * ALIGN;
     return part;
@@ -265,27 +265,28 @@ static void loader_lay_out(tr_loader_t *l, char *pinned, char *host) {
     for (int64_t i = 0; i < l->params.slot_count; i++) {
         sample_stream_t unused, *stream = l->stream ? &l->stream[i] : &unused;
         for (int f = 0; f < info->field_count; f++)
-            stream->field[f] =
-                carve(pinned, &l->pinned_bytes, capacity * (size_t)info->field[f].sample_bytes);
-        stream->sample_id = carve(pinned, &l->pinned_bytes, capacity * sizeof *stream->sample_id);
-        stream->weight = carve(pinned, &l->pinned_bytes, capacity * sizeof *stream->weight);
-        stream->place =
-            carve(host, &l->host_bytes,
-                  l->shuffled ? (capacity + (size_t)l->window_max) * sizeof *stream->place : 0);
-        stream->batch = carve(host, &l->host_bytes, batches * sizeof *stream->batch);
-        stream->out = carve(host, &l->host_bytes, batches * sizeof *stream->out);
+            stream->field[f] = loader_carve(pinned, &l->pinned_bytes,
+                                            capacity * (size_t)info->field[f].sample_bytes);
+        stream->sample_id =
+            loader_carve(pinned, &l->pinned_bytes, capacity * sizeof *stream->sample_id);
+        stream->weight = loader_carve(pinned, &l->pinned_bytes, capacity * sizeof *stream->weight);
+        stream->place = loader_carve(
+            host, &l->host_bytes,
+            l->shuffled ? (capacity + (size_t)l->window_max) * sizeof *stream->place : 0);
+        stream->batch = loader_carve(host, &l->host_bytes, batches * sizeof *stream->batch);
+        stream->out = loader_carve(host, &l->host_bytes, batches * sizeof *stream->out);
     }
     for (int w = 0; w < l->params.workers; w++)
         for (int f = 0; f < info->field_count; f++) {
             size_t bytes = l->shuffled && !l->direct[f]
                                ? (size_t)(l->request_max * info->field[f].sample_bytes)
                                : 0;
-            char *staging = carve(host, &l->host_bytes, bytes);
+            char *staging = loader_carve(host, &l->host_bytes, bytes);
             if (l->worker) l->worker[w].staging[f] = staging;
         }
 }
 
-static void set_streams(tr_loader_t *l) {
+static void loader_set_streams(tr_loader_t *l) {
     const tr_dataset_info_t *info = &l->dataset->info;
     int64_t batches = l->capacity / l->micro;
     l->step = l->params.first_step;
@@ -326,15 +327,15 @@ static tr_status_t loader_allocate(tr_loader_t *l) {
     TR_TRY(tr_alloc_aligned(l->host_bytes, ALIGN, "loader's windows", &l->host));
     loader_lay_out(l, l->pinned, l->host);
     l->past_caches = l->pinned_bytes > CACHE_BYTES;
-    set_streams(l);
+    loader_set_streams(l);
     return TR_OK;
 }
 
-static tr_status_t start_workers(tr_loader_t *l) {
+static tr_status_t loader_start_workers(tr_loader_t *l) {
     int error = 0;
     for (int w = 0; w < l->params.workers && !error; w++) {
         l->worker[w].loader = l;
-        error = tr_thread_start("trainer-load", work, &l->worker[w], &l->worker[w].thread);
+        error = tr_thread_start("trainer-load", loader_work, &l->worker[w], &l->worker[w].thread);
         l->workers_started += !error;
     }
     return error
@@ -358,7 +359,7 @@ tr_status_t tr_loader_create(tr_dataset_t *dataset, tr_device_t *device,
     pthread_cond_init(&l->ready, NULL);
     loader_measure(l);
     TR_TRY_GOTO(loader_allocate(l), failed);
-    TR_TRY_GOTO(start_workers(l), failed);
+    TR_TRY_GOTO(loader_start_workers(l), failed);
     *out = l;
     return TR_OK;
 failed:
@@ -387,7 +388,7 @@ void tr_loader_destroy(tr_loader_t **loader) {
 
 /* -- the consumer ------------------------------------------------------------------------------ */
 
-static tr_status_t wait_ready(tr_loader_t *l, const sample_stream_t *stream) {
+static tr_status_t loader_wait_ready(tr_loader_t *l, const sample_stream_t *stream) {
     if (stream->ready >= stream->taken + l->micro) return TR_OK;
     double begin = tr_clock_sec();
     while (stream->ready < stream->taken + l->micro && !l->failed)
@@ -426,7 +427,7 @@ tr_status_t tr_loader_next(tr_loader_t *l, tr_batch_t **out) {
     sample_stream_t *stream = &l->stream[l->turn];
     int64_t index = stream_at(l, stream->taken) / l->micro;
     pthread_mutex_lock(&l->lock);
-    tr_status_t status = wait_ready(l, stream);
+    tr_status_t status = loader_wait_ready(l, stream);
     if (status == TR_OK) {
         *out = &stream->batch[index];
         stream->out[index] = true;
@@ -467,7 +468,7 @@ tr_status_t tr_loader_restart(tr_loader_t *l) {
                        "%lld, and %lld micro-batches in use.",
                        (long long)l->step, (long long)l->steps, (long long)l->held);
     pthread_mutex_lock(&l->lock);
-    set_streams(l);
+    loader_set_streams(l);
     l->turn = 0;
     l->ahead = l->coming_given = l->coming_valid = 0;
     pthread_cond_broadcast(&l->work);

@@ -62,15 +62,15 @@ void tr_names_say(const char *const *name, int64_t count, tr_str_t *out) {
     if (count > SAID) tr_str_append(out, ", ...");
 }
 
-static void say(const tr_names_t *names, tr_str_t *out) {
+static void names_say(const tr_names_t *names, tr_str_t *out) {
     tr_names_say((const char *const *)names->name, names->count, out);
 }
 
 static tr_status_t names_fail(int list, int64_t at, const tr_names_t *expected,
                               const tr_names_t *found) {
     tr_str_t a = {0}, b = {0};
-    say(expected, &a);
-    say(found, &b);
+    names_say(expected, &a);
+    names_say(found, &b);
     TR_FAIL(TR_ERR_DATA, "%s %lld is '%.*s' in %s (%s: %s), but '%.*s' in %s (%s: %s): %s.",
             lists[list].what, (long long)at, CUT(expected->name[at]), expected->from,
             lists[list].key, a.text ? a.text : "", CUT(found->name[at]), found->from,

@@ -44,13 +44,13 @@ static tr_status_t preprocess_copy(const tr_floats_t *from, tr_floats_t *out) {
     return status;
 }
 
-static tr_status_t copy_both(const tr_normalize_t *from, tr_normalize_t *out) {
+static tr_status_t preprocess_copy_both(const tr_normalize_t *from, tr_normalize_t *out) {
     TR_TRY(preprocess_copy(&from->mean, &out->mean));
     return preprocess_copy(&from->std, &out->std);
 }
 
 /* Extends to `count` elements: an empty vector with `fallback`, a single number by repeating it. */
-static tr_status_t segment(tr_floats_t *v, size_t count, float fallback) {
+static tr_status_t preprocess_segment(tr_floats_t *v, size_t count, float fallback) {
     const float value = v->count > 0 ? v->data[0] : fallback;
     tr_status_t status = TR_OK;
     while (v->count < count && status == TR_OK) status = tr_vec_push(v, value);
@@ -58,7 +58,7 @@ static tr_status_t segment(tr_floats_t *v, size_t count, float fallback) {
 }
 
 /* Vectors of equal length; none if the numbers change nothing. */
-static tr_status_t match(const char *what, tr_normalize_t *n) {
+static tr_status_t preprocess_match(const char *what, tr_normalize_t *n) {
     const size_t means = n->mean.count, stds = n->std.count, count = means > stds ? means : stds;
     bool changes = false;
     if ((means > 1 && means < count) || (stds > 1 && stds < count))
@@ -66,15 +66,15 @@ static tr_status_t match(const char *what, tr_normalize_t *n) {
                        "data.%smean has %zu numbers and data.%sstd has %zu: set one number, or one "
                        "per channel or target",
                        what, means, what, stds);
-    TR_TRY(segment(&n->mean, count, 0));
-    TR_TRY(segment(&n->std, count, 1));
+    TR_TRY(preprocess_segment(&n->mean, count, 0));
+    TR_TRY(preprocess_segment(&n->std, count, 1));
     for (size_t i = 0; i < count; i++)
         changes = changes || n->mean.data[i] != 0 || n->std.data[i] != 1;
     if (!changes) n->mean.count = n->std.count = 0;
     return TR_OK;
 }
 
-static tr_status_t moments_of(const tr_sample_stats_t *stats, tr_normalize_t *out) {
+static tr_status_t preprocess_moments_of(const tr_sample_stats_t *stats, tr_normalize_t *out) {
     for (int64_t c = 0; c < stats->channels; c++) {
         const double deviation = tr_stats_deviation(&stats->of[c]);
         TR_TRY(tr_vec_push(&out->mean, (float)stats->of[c].mean));
@@ -88,7 +88,7 @@ static tr_status_t preprocess_measure(tr_dataset_t *train, int field, int64_t by
     tr_sample_stats_t stats = {0};
     char text[160];
     tr_status_t status = tr_dataset_sample(train, field, bytes, COMPUTE_PIECES, INFINITY, &stats);
-    if (status == TR_OK) status = moments_of(&stats, out);
+    if (status == TR_OK) status = preprocess_moments_of(&stats, out);
     if (status == TR_OK && stats.missing > 0)
         TR_INFO("%s: %s", train->info.description,
                 tr_missing_text(&stats, &train->info.field[field], text));
@@ -98,12 +98,12 @@ static tr_status_t preprocess_measure(tr_dataset_t *train, int field, int64_t by
 
 /* -- keys -------------------------------------------------------------------------------------- */
 
-static bool is_compute(const char *text) {
+static bool preprocess_is_compute(const char *text) {
     return strcmp(text, "compute") == 0;
 }
 
-static bool is_open(const char *text) {
-    return tr_data_is_auto(text) || is_compute(text);
+static bool preprocess_is_open(const char *text) {
+    return tr_data_is_auto(text) || preprocess_is_compute(text);
 }
 
 static tr_status_t preprocess_parse(const char *key, const char *text, bool is_std,
@@ -123,7 +123,8 @@ static tr_status_t preprocess_parse(const char *key, const char *text, bool is_s
 }
 
 /* Numbers from the data, which have not been checked. */
-static tr_status_t check_own(const tr_dataset_info_t *info, bool is_std, const tr_floats_t *own) {
+static tr_status_t preprocess_check_own(const tr_dataset_info_t *info, bool is_std,
+                                        const tr_floats_t *own) {
     for (size_t c = 0; c < own->count; c++)
         if (is_std ? !tr_is_divisor(own->data[c]) : !isfinite(own->data[c]))
             return TR_FAIL(
@@ -137,23 +138,23 @@ static tr_status_t check_own(const tr_dataset_info_t *info, bool is_std, const t
 
 /* -- inputs ------------------------------------------------------------------------------------ */
 
-static const tr_field_t *inputs_of(const tr_dataset_info_t *info) {
+static const tr_field_t *preprocess_inputs_of(const tr_dataset_info_t *info) {
     const int x = tr_field_find(info, "x");
     return x < 0 ? NULL : &info->field[x];
 }
 
-static tr_status_t take_input(const tr_preprocess_sources_t *s, bool is_std,
-                              const tr_normalize_t *measured, tr_floats_t *out) {
+static tr_status_t preprocess_take_input(const tr_preprocess_sources_t *s, bool is_std,
+                                         const tr_normalize_t *measured, tr_floats_t *out) {
     const char *text = is_std ? s->settings->std : s->settings->mean,
                *key = is_std ? "data.std" : "data.mean";
-    const tr_field_t *x = inputs_of(s->info);
+    const tr_field_t *x = preprocess_inputs_of(s->info);
     const tr_floats_t *own = is_std ? &s->info->std : &s->info->mean;
-    if (is_open(text) && s->kept)
+    if (preprocess_is_open(text) && s->kept)
         TR_TRY(preprocess_copy(is_std ? &s->kept->input.std : &s->kept->input.mean, out));
-    else if (is_compute(text))
+    else if (preprocess_is_compute(text))
         TR_TRY(preprocess_copy(is_std ? &measured->std : &measured->mean, out));
     else if (tr_data_is_auto(text)) {
-        TR_TRY(check_own(s->info, is_std, own));
+        TR_TRY(preprocess_check_own(s->info, is_std, own));
         TR_TRY(preprocess_copy(own, out));
     } else
         TR_TRY(preprocess_parse(key, text, is_std, out));
@@ -161,12 +162,12 @@ static tr_status_t take_input(const tr_preprocess_sources_t *s, bool is_std,
     return TR_FAIL(TR_ERR_CONFIG,
                    "%s has %zu numbers%s%s, but x of %s has %lld channels: expected one number, or "
                    "one per channel",
-                   key, out->count, is_open(text) && s->kept ? " in " : "",
-                   is_open(text) && s->kept ? s->kept->origin : "", s->info->description,
+                   key, out->count, preprocess_is_open(text) && s->kept ? " in " : "",
+                   preprocess_is_open(text) && s->kept ? s->kept->origin : "", s->info->description,
                    (long long)tr_field_channels(x));
 }
 
-static void list_numbers(const tr_floats_t *v, float none, tr_str_t *out) {
+static void preprocess_list_numbers(const tr_floats_t *v, float none, tr_str_t *out) {
     enum { SHOWN = 8 };
     if (v->count == 0) tr_str_printf(out, "%g", (double)none);
     for (size_t i = 0; i < v->count && i < SHOWN; i++)
@@ -175,8 +176,8 @@ static void list_numbers(const tr_floats_t *v, float none, tr_str_t *out) {
 }
 
 /* Initial weights expect inputs as in their training, if nothing else is set. */
-static tr_status_t take_init(const tr_preprocess_sources_t *s, const tr_field_t *x,
-                             tr_preprocess_t *out, bool *out_taken) {
+static tr_status_t preprocess_take_init(const tr_preprocess_sources_t *s, const tr_field_t *x,
+                                        tr_preprocess_t *out, bool *out_taken) {
     const tr_normalize_t *input = &s->init->input;
     const tr_field_t *was = tr_preprocess_field(s->init, "x");
     const int64_t count = (int64_t)input->mean.count;
@@ -187,9 +188,9 @@ static tr_status_t take_init(const tr_preprocess_sources_t *s, const tr_field_t 
     if (!was || bytes_to_1 || (count == 0 && was->dtype != TR_U8)) return TR_OK;
     *out_taken = was->dtype == x->dtype && (count <= 1 || count == tr_field_channels(x));
     tr_str_append(&text, "data.mean = ");
-    list_numbers(&input->mean, 0, &text);
+    preprocess_list_numbers(&input->mean, 0, &text);
     tr_str_append(&text, ", data.std = ");
-    list_numbers(&input->std, 1, &text);
+    preprocess_list_numbers(&input->std, 1, &text);
     if (*out_taken && text.text)
         TR_INFO("model.init: the training data has no mean and std; those of the initial model are "
                 "used: %s",
@@ -200,12 +201,14 @@ static tr_status_t take_init(const tr_preprocess_sources_t *s, const tr_field_t 
             "fit the inputs of %s: set data.mean and data.std so that both are in the same units",
             tr_dtype_name(was->dtype), text.text, s->info->description);
     tr_str_free(&text);
-    return *out_taken ? copy_both(input, &out->input) : TR_OK;
+    return *out_taken ? preprocess_copy_both(input, &out->input) : TR_OK;
 }
 
-static tr_status_t resolve_input(const tr_preprocess_sources_t *s, tr_preprocess_t *out) {
-    const bool computes = is_compute(s->settings->mean) || is_compute(s->settings->std);
-    const tr_field_t *x = inputs_of(s->info);
+static tr_status_t preprocess_resolve_input(const tr_preprocess_sources_t *s,
+                                            tr_preprocess_t *out) {
+    const bool computes =
+        preprocess_is_compute(s->settings->mean) || preprocess_is_compute(s->settings->std);
+    const tr_field_t *x = preprocess_inputs_of(s->info);
     const bool measures = (computes || s->info->has_missing) && !s->kept && s->train && x;
     tr_normalize_t measured = {0};
     tr_status_t status = TR_OK;
@@ -220,12 +223,13 @@ static tr_status_t resolve_input(const tr_preprocess_sources_t *s, tr_preprocess
     if (measures)
         status = preprocess_measure(s->train, tr_field_find(&s->train->info, "x"), COMPUTE_BYTES,
                                     &measured);
-    if (status == TR_OK) status = take_input(s, false, &measured, &out->input.mean);
-    if (status == TR_OK) status = take_input(s, true, &measured, &out->input.std);
+    if (status == TR_OK) status = preprocess_take_input(s, false, &measured, &out->input.mean);
+    if (status == TR_OK) status = preprocess_take_input(s, true, &measured, &out->input.std);
     bool is_known = out->input.mean.count + out->input.std.count > 0 || s->kept || !x;
-    if (status == TR_OK && !is_known && s->init) status = take_init(s, x, out, &is_known);
+    if (status == TR_OK && !is_known && s->init)
+        status = preprocess_take_init(s, x, out, &is_known);
     if (status == TR_OK && !is_known && s->info->has_missing) {
-        status = copy_both(&measured, &out->input); /* missing values become the mean */
+        status = preprocess_copy_both(&measured, &out->input); /* missing values become the mean */
         is_known = measures;
     }
     tr_vec_free(&measured.mean);
@@ -233,31 +237,34 @@ static tr_status_t resolve_input(const tr_preprocess_sources_t *s, tr_preprocess
     TR_TRY(status);
     /* bytes: 0 to 1 */
     if (!is_known && x->dtype == TR_U8) TR_TRY(tr_vec_push(&out->input.std, 255));
-    return match("", &out->input);
+    return preprocess_match("", &out->input);
 }
 
 /* -- targets ----------------------------------------------------------------------------------- */
 
 /* auto applies to numbers that a loss uses directly; other kinds of y are left to their data set
  * and model. */
-static bool is_measured(const tr_preprocess_sources_t *s, const char *text, const tr_field_t *y) {
-    return is_compute(text) || (tr_data_is_auto(text) && s->squares && y && y->dtype == TR_F32);
+static bool preprocess_is_measured(const tr_preprocess_sources_t *s, const char *text,
+                                   const tr_field_t *y) {
+    return preprocess_is_compute(text) ||
+           (tr_data_is_auto(text) && s->squares && y && y->dtype == TR_F32);
 }
 
-static tr_status_t take_target(const tr_preprocess_sources_t *s, bool is_std,
-                               const tr_normalize_t *measured, tr_floats_t *out) {
+static tr_status_t preprocess_take_target(const tr_preprocess_sources_t *s, bool is_std,
+                                          const tr_normalize_t *measured, tr_floats_t *out) {
     const char *text = is_std ? s->settings->target_std : s->settings->target_mean;
-    if (!is_open(text))
+    if (!preprocess_is_open(text))
         return preprocess_parse(is_std ? "data.target_std" : "data.target_mean", text, is_std, out);
     const tr_normalize_t *from = s->kept ? &s->kept->target : measured;
     return preprocess_copy(is_std ? &from->std : &from->mean, out);
 }
 
-static tr_status_t resolve_target(const tr_preprocess_sources_t *s, tr_preprocess_t *out) {
+static tr_status_t preprocess_resolve_target(const tr_preprocess_sources_t *s,
+                                             tr_preprocess_t *out) {
     const int y = s->train ? tr_field_find(&s->train->info, "y") : -1;
     const tr_field_t *field = y < 0 ? NULL : &s->train->info.field[y];
     const char *mean = s->settings->target_mean, *std = s->settings->target_std;
-    const bool computes = is_compute(mean) || is_compute(std);
+    const bool computes = preprocess_is_compute(mean) || preprocess_is_compute(std);
     tr_normalize_t measured = {0}, *m = &measured;
     tr_status_t status = TR_OK;
     if (out->classes > 0) return TR_OK;
@@ -265,16 +272,17 @@ static tr_status_t resolve_target(const tr_preprocess_sources_t *s, tr_preproces
         return TR_FAIL(TR_ERR_CONFIG,
                        "data.target_mean and data.target_std = compute need training data "
                        "or a checkpoint that records them: set the numbers");
-    if (!s->kept && field && (is_measured(s, mean, field) || is_measured(s, std, field)))
+    if (!s->kept && field &&
+        (preprocess_is_measured(s, mean, field) || preprocess_is_measured(s, std, field)))
         status = preprocess_measure(s->train, y, TARGET_BYTES, m);
-    if (!is_measured(s, mean, field)) m->mean.count = 0;
-    if (!is_measured(s, std, field)) m->std.count = 0;
-    if (status == TR_OK) status = take_target(s, false, m, &out->target.mean);
-    if (status == TR_OK) status = take_target(s, true, m, &out->target.std);
+    if (!preprocess_is_measured(s, mean, field)) m->mean.count = 0;
+    if (!preprocess_is_measured(s, std, field)) m->std.count = 0;
+    if (status == TR_OK) status = preprocess_take_target(s, false, m, &out->target.mean);
+    if (status == TR_OK) status = preprocess_take_target(s, true, m, &out->target.std);
     tr_vec_free(&m->mean);
     tr_vec_free(&m->std);
     TR_TRY(status);
-    return match("target_", &out->target);
+    return preprocess_match("target_", &out->target);
 }
 
 /* -- class weights ----------------------------------------------------------------------------- */
@@ -300,7 +308,8 @@ static tr_status_t preprocess_count_labels(tr_dataset_t *train, int y, int64_t c
     return status;
 }
 
-static tr_status_t resolve_class_weights(const tr_preprocess_sources_t *s, tr_preprocess_t *out) {
+static tr_status_t preprocess_resolve_class_weights(const tr_preprocess_sources_t *s,
+                                                    tr_preprocess_t *out) {
     const int y = s->train ? tr_field_find(&s->train->info, "y") : -1;
     const int64_t classes = s->classes;
     int64_t *counts = NULL, sum = 0, occur = 0;
@@ -326,7 +335,8 @@ static tr_status_t resolve_class_weights(const tr_preprocess_sources_t *s, tr_pr
 /* -- the whole --------------------------------------------------------------------------------- */
 
 /* Uses the names of the training, not those of the current data. */
-static tr_status_t resolve_names(const tr_preprocess_sources_t *s, tr_preprocess_t *out) {
+static tr_status_t preprocess_resolve_names(const tr_preprocess_sources_t *s,
+                                            tr_preprocess_t *out) {
     const tr_names_t *names = s->train ? s->train->info.names : s->kept ? s->kept->names : NULL;
     for (int list = 0; names && list < TR_NAMES_LISTS; list++)
         TR_TRY(tr_names_copy(&names[list], out->origin, &out->names[list]));
@@ -334,7 +344,8 @@ static tr_status_t resolve_names(const tr_preprocess_sources_t *s, tr_preprocess
 }
 
 /* The tokenizer of the data and the columns of the training: both are those of the weights. */
-static tr_status_t resolve_texts(const tr_preprocess_sources_t *s, tr_preprocess_t *out) {
+static tr_status_t preprocess_resolve_texts(const tr_preprocess_sources_t *s,
+                                            tr_preprocess_t *out) {
     const char *tokenizer = s->info->tokenizer,
                *columns = s->kept ? s->kept->columns : s->info->columns;
     const tr_preprocess_t *trained = s->kept ? s->kept : s->init;
@@ -352,11 +363,11 @@ static tr_status_t preprocess_resolve(const tr_preprocess_sources_t *s, tr_prepr
         if (strcmp(s->info->field[f].name, "y") != 0)
             out->field[out->field_count++] = s->info->field[f];
     TR_TRY(tr_strdup(s->kept ? s->kept->origin : s->info->description, &out->origin));
-    TR_TRY(resolve_input(s, out));
-    TR_TRY(resolve_target(s, out));
-    TR_TRY(resolve_class_weights(s, out));
-    TR_TRY(resolve_texts(s, out));
-    return resolve_names(s, out);
+    TR_TRY(preprocess_resolve_input(s, out));
+    TR_TRY(preprocess_resolve_target(s, out));
+    TR_TRY(preprocess_resolve_class_weights(s, out));
+    TR_TRY(preprocess_resolve_texts(s, out));
+    return preprocess_resolve_names(s, out);
 }
 
 tr_status_t tr_preprocess_resolve(const tr_preprocess_sources_t *sources, tr_preprocess_t **out) {
@@ -396,8 +407,9 @@ tr_status_t tr_preprocess_input(tr_graph_t *g, const tr_preprocess_t *p, tr_tens
 }
 
 /* The numbers belong to the last dimension; one pair fits any shape. */
-static tr_status_t apply_target(tr_graph_t *g, const tr_preprocess_t *p, const char *const name[2],
-                                bool inverse, tr_tensor_t *x) {
+static tr_status_t preprocess_apply_target(tr_graph_t *g, const tr_preprocess_t *p,
+                                           const char *const name[2], bool inverse,
+                                           tr_tensor_t *x) {
     const tr_shape_t shape = *tr_shape_of(g, *x);
     const int64_t count = (int64_t)p->target.mean.count, width = shape.dim[shape.ndim - 1];
     if (count == 0) return TR_OK;
@@ -414,12 +426,12 @@ static tr_status_t apply_target(tr_graph_t *g, const tr_preprocess_t *p, const c
 
 tr_status_t tr_preprocess_target(tr_graph_t *g, const tr_preprocess_t *p, tr_tensor_t *y) {
     static const char *const names[] = {"target.scale", "target.shift"};
-    return apply_target(g, p, names, false, y);
+    return preprocess_apply_target(g, p, names, false, y);
 }
 
 tr_status_t tr_preprocess_restore(tr_graph_t *g, const tr_preprocess_t *p, tr_tensor_t *output) {
     static const char *const names[] = {"target.std", "target.mean"};
-    return tr_is_none(*output) ? TR_OK : apply_target(g, p, names, true, output);
+    return tr_is_none(*output) ? TR_OK : preprocess_apply_target(g, p, names, true, output);
 }
 
 float tr_preprocess_fill(const tr_preprocess_t *p) {

@@ -23,8 +23,8 @@ static tr_status_t preprocess_check_check_table(const tr_preprocess_t *p,
 }
 
 /* Inputs are not refused because of labels that are not read. */
-static tr_status_t check_names(const tr_preprocess_t *p, const tr_dataset_info_t *info,
-                               bool inputs_only) {
+static tr_status_t preprocess_check_names(const tr_preprocess_t *p, const tr_dataset_info_t *info,
+                                          bool inputs_only) {
     for (int list = 0; list < TR_NAMES_LISTS; list++) {
         const tr_names_t *found = &info->names[list];
         const tr_status_t status = tr_names_check(list, &p->names[list], found);
@@ -38,7 +38,8 @@ static tr_status_t check_names(const tr_preprocess_t *p, const tr_dataset_info_t
     return TR_OK;
 }
 
-static tr_status_t check_tokenizer(const tr_preprocess_t *p, const tr_dataset_info_t *info) {
+static tr_status_t preprocess_check_tokenizer(const tr_preprocess_t *p,
+                                              const tr_dataset_info_t *info) {
     if (!p->tokenizer || !info->tokenizer || tr_tokenizer_is_same(p->tokenizer, info->tokenizer))
         return TR_OK;
     return TR_FAIL(TR_ERR_DATA,
@@ -48,7 +49,8 @@ static tr_status_t check_tokenizer(const tr_preprocess_t *p, const tr_dataset_in
 }
 
 /* Categories and the values for missing cells come from the training rows. */
-static tr_status_t check_columns(const tr_preprocess_t *p, const tr_dataset_info_t *info) {
+static tr_status_t preprocess_check_columns(const tr_preprocess_t *p,
+                                            const tr_dataset_info_t *info) {
     tr_str_t difference = {0};
     if (!p->columns || !info->columns || strcmp(p->columns, info->columns) == 0) return TR_OK;
     tr_status_t status = tr_columns_compare(p->columns, info->columns, &difference);
@@ -63,7 +65,8 @@ static tr_status_t check_columns(const tr_preprocess_t *p, const tr_dataset_info
 }
 
 /* The inputs besides x, which has messages of its own. */
-static tr_status_t check_fields(const tr_preprocess_t *p, const tr_dataset_info_t *info) {
+static tr_status_t preprocess_check_fields(const tr_preprocess_t *p,
+                                           const tr_dataset_info_t *info) {
     for (int f = 0; f < p->field_count; f++) {
         const tr_field_t *was = &p->field[f];
         const int at = tr_field_find(info, was->name);
@@ -86,10 +89,10 @@ tr_status_t tr_preprocess_match(const tr_preprocess_t *p, const tr_dataset_info_
                                 bool inputs_only) {
     const int field = tr_field_find(info, "x");
     const tr_field_t *was = tr_preprocess_field(p, "x");
-    TR_TRY(check_tokenizer(p, info));
-    TR_TRY(check_names(p, info, inputs_only));
-    TR_TRY(check_columns(p, info));
-    TR_TRY(check_fields(p, info));
+    TR_TRY(preprocess_check_tokenizer(p, info));
+    TR_TRY(preprocess_check_names(p, info, inputs_only));
+    TR_TRY(preprocess_check_columns(p, info));
+    TR_TRY(preprocess_check_fields(p, info));
     if (field < 0 || !was) return TR_OK;
     const tr_field_t *x = &info->field[field];
     if (x->dtype != was->dtype)
@@ -99,12 +102,12 @@ tr_status_t tr_preprocess_match(const tr_preprocess_t *p, const tr_dataset_info_
     return preprocess_check_check_table(p, info, x);
 }
 
-static float at(const tr_floats_t *v, size_t c, float none) {
+static float preprocess_value_at(const tr_floats_t *v, size_t c, float none) {
     return v->count == 0 ? none : v->data[v->count == 1 ? 0 : c];
 }
 
 /* Differs by more than rounding, relative to the deviation or the larger value. */
-static bool differ(float a, float b, float deviation) {
+static bool preprocess_differ(float a, float b, float deviation) {
     return fabsf(a - b) > 1e-3F * fmaxf(deviation, fmaxf(fabsf(a), fabsf(b)));
 }
 
@@ -112,9 +115,12 @@ void tr_preprocess_warn_units(const tr_preprocess_t *p, const tr_dataset_info_t 
                               const char *key) {
     const size_t count = info->mean.count > info->std.count ? info->mean.count : info->std.count;
     for (size_t c = 0; c < count; c++) {
-        const float mean = at(&info->mean, c, 0), std = at(&info->std, c, 1),
-                    used_mean = at(&p->input.mean, c, 0), used_std = at(&p->input.std, c, 1);
-        if (!differ(mean, used_mean, used_std) && !differ(std, used_std, 0)) continue;
+        const float mean = preprocess_value_at(&info->mean, c, 0),
+                    std = preprocess_value_at(&info->std, c, 1),
+                    used_mean = preprocess_value_at(&p->input.mean, c, 0),
+                    used_std = preprocess_value_at(&p->input.std, c, 1);
+        if (!preprocess_differ(mean, used_mean, used_std) && !preprocess_differ(std, used_std, 0))
+            continue;
         TR_WARN(
             "%s (%s) has its own mean %.6g and std %.6g, data.train has %.6g and %.6g: the latter "
             "normalise both, so the values must be in the same units",
@@ -145,8 +151,8 @@ tr_status_t tr_preprocess_sample(tr_dataset_t *dataset, tr_sample_stats_t *out) 
 }
 
 /* How far a channel is out of bounds, as a factor; at most 1: within bounds. */
-static double distance(const tr_stats_t *s, float mean, float std, double *out_mean,
-                       double *out_deviation) {
+static double preprocess_distance(const tr_stats_t *s, float mean, float std, double *out_mean,
+                                  double *out_deviation) {
     const double deviation = tr_stats_deviation(s) / (double)std;
     *out_mean = ((deviation > 0 ? s->mean : (double)(float)s->mean) - (double)mean) / (double)std;
     *out_deviation = deviation;
@@ -156,8 +162,8 @@ static double distance(const tr_stats_t *s, float mean, float std, double *out_m
 }
 
 /* Images are stored as 0 to 255 or as 0 to 1, and published means refer to either. */
-static const char *likely_cause(const tr_preprocess_t *p, const tr_stats_t *s, float mean,
-                                float std) {
+static const char *preprocess_likely_cause(const tr_preprocess_t *p, const tr_stats_t *s,
+                                           float mean, float std) {
     const bool holds_1 = s->min >= 0 && s->max <= 1,
                holds_255 = s->min >= 0 && s->max > 1 && s->max <= 255;
     if (p->input.mean.count == 0) return "they are not normalised";
@@ -174,19 +180,21 @@ void tr_preprocess_check(const tr_preprocess_t *p, const tr_sample_stats_t *stat
     for (int64_t c = 0; c < stats->channels; c++) {
         double m, d;
         /* one-hot columns and indicators stay 0 and 1, however rare the 1 is */
-        if (p->columns && p->input.mean.count > 1 && at(&p->input.mean, (size_t)c, 0) == 0 &&
-            at(&p->input.std, (size_t)c, 1) == 1)
+        if (p->columns && p->input.mean.count > 1 &&
+            preprocess_value_at(&p->input.mean, (size_t)c, 0) == 0 &&
+            preprocess_value_at(&p->input.std, (size_t)c, 1) == 1)
             continue;
-        const double far = distance(&stats->of[c], at(&p->input.mean, (size_t)c, 0),
-                                    at(&p->input.std, (size_t)c, 1), &m, &d);
+        const double far =
+            preprocess_distance(&stats->of[c], preprocess_value_at(&p->input.mean, (size_t)c, 0),
+                                preprocess_value_at(&p->input.std, (size_t)c, 1), &m, &d);
         count += far > 1;
         if (!(far > worst)) continue;
         worst = far, found = c, mean = m, deviation = d;
     }
     if (found < 0) return;
     const tr_stats_t *s = &stats->of[found];
-    const float used_mean = at(&p->input.mean, (size_t)found, 0),
-                used_std = at(&p->input.std, (size_t)found, 1);
+    const float used_mean = preprocess_value_at(&p->input.mean, (size_t)found, 0),
+                used_std = preprocess_value_at(&p->input.std, (size_t)found, 1);
     char channel[64] = "";
     if (stats->channels > 1)
         tr_snprintf(channel, sizeof channel, " (channel %lld, one of %lld such channels)",
@@ -198,5 +206,5 @@ void tr_preprocess_check(const tr_preprocess_t *p, const tr_sample_stats_t *stat
         "%.6g to %.6g, with mean %.6g and standard deviation %.6g. Likely cause: %s. Set "
         "data.mean=compute data.std=compute",
         channel, mean, deviation, (double)used_mean, (double)used_std, s->min, s->max, s->mean,
-        tr_stats_deviation(s), likely_cause(p, s, used_mean, used_std));
+        tr_stats_deviation(s), preprocess_likely_cause(p, s, used_mean, used_std));
 }

@@ -13,7 +13,7 @@ static const struct {
     const char *key, *none;
 } vectors[VECTORS] = {{"mean", "0"}, {"std", "1"}, {"target_mean", "0"}, {"target_std", "1"}};
 
-static const tr_floats_t *vector_of(const tr_preprocess_t *p, int which) {
+static const tr_floats_t *preprocess_json_vector_of(const tr_preprocess_t *p, int which) {
     const tr_normalize_t *n = which < 2 ? &p->input : &p->target;
     return which % 2 == 0 ? &n->mean : &n->std;
 }
@@ -21,17 +21,17 @@ static const tr_floats_t *vector_of(const tr_preprocess_t *p, int which) {
 /* -- writing ----------------------------------------------------------------------------------- */
 
 /* "33.3,12", as in the key; nine digits distinguish all floats. */
-static void write_vector(const tr_preprocess_t *p, int which, tr_str_t *out) {
-    const tr_floats_t *v = vector_of(p, which);
+static void preprocess_json_write_vector(const tr_preprocess_t *p, int which, tr_str_t *out) {
+    const tr_floats_t *v = preprocess_json_vector_of(p, which);
     for (size_t i = 0; i < v->count; i++)
         tr_str_printf(out, "%s%.9g", i ? "," : "", (double)v->data[i]);
     if (v->count == 0) tr_str_append(out, vectors[which].none);
 }
 
 /* NULL without memory: half a text would look complete. */
-static json_t *vector_json(const tr_preprocess_t *p, int which) {
+static json_t *preprocess_json_of_vector(const tr_preprocess_t *p, int which) {
     tr_str_t text = {0};
-    write_vector(p, which, &text);
+    preprocess_json_write_vector(p, which, &text);
     json_t *result = text.status == TR_OK ? json_string(text.text) : NULL;
     tr_str_free(&text);
     return result;
@@ -61,7 +61,7 @@ static json_t *shape_json(const tr_shape_t *shape) {
 static const char *const kinds[] = {
     [TR_FIELD_VALUES] = "values", [TR_FIELD_LABELS] = "labels", [TR_FIELD_TOKENS] = "tokens"};
 
-static json_t *fields_json(const tr_preprocess_t *p) {
+static json_t *preprocess_json_fields(const tr_preprocess_t *p) {
     json_t *array = json_array();
     for (const tr_field_t *f = p->field; f < p->field + p->field_count; f++)
         json_array_append_new(array, json_pack("{s:s, s:s, s:s, s:o}", "name", f->name, "kind",
@@ -84,7 +84,7 @@ json_t *tr_preprocess_json(const tr_preprocess_t *p) {
     if (!x) x = &none;
     json_t *data = json_pack("{s:I, s:s, s:o, s:o, s:b}", "classes", (json_int_t)p->classes, "x",
                              tr_dtype_name(x->dtype), "shape", shape_json(&x->shape), "fields",
-                             fields_json(p), "decodes", (int)p->decodes);
+                             preprocess_json_fields(p), "decodes", (int)p->decodes);
     bool added = data != NULL;
     if (p->columns)
         added = json_object_set_new(data, "columns", json_string(p->columns)) == 0 && added;
@@ -92,7 +92,8 @@ json_t *tr_preprocess_json(const tr_preprocess_t *p) {
         added = json_object_set_new(data, "tokenizer", json_string(p->tokenizer)) == 0 && added;
     if (p->class_weights.count > 0) added = added && preprocess_json_add_weights(p, data);
     for (int i = 0; i < VECTORS; i++)
-        added = json_object_set_new(data, vectors[i].key, vector_json(p, i)) == 0 && added;
+        added = json_object_set_new(data, vectors[i].key, preprocess_json_of_vector(p, i)) == 0 &&
+                added;
     for (int list = 0; list < TR_NAMES_LISTS; list++)
         added = json_object_set_new(data, tr_names_key(list), names_json(&p->names[list])) == 0 &&
                 added;
@@ -103,8 +104,8 @@ json_t *tr_preprocess_json(const tr_preprocess_t *p) {
 
 /* -- reading ----------------------------------------------------------------------------------- */
 
-static tr_status_t read_vector(const json_t *data, int which, const char *origin,
-                               tr_floats_t *out) {
+static tr_status_t preprocess_json_read_vector(const json_t *data, int which, const char *origin,
+                                               tr_floats_t *out) {
     const char *text = json_string_value(json_object_get(data, vectors[which].key));
     int count = 1;
     if (!text) return TR_OK;
@@ -119,11 +120,11 @@ static tr_status_t read_vector(const json_t *data, int which, const char *origin
 }
 
 /* No normalisation if the lengths differ or the numbers change nothing. */
-static tr_status_t read_normalize(const json_t *data, int first, const char *origin,
-                                  tr_normalize_t *out) {
+static tr_status_t preprocess_json_read_normalize(const json_t *data, int first, const char *origin,
+                                                  tr_normalize_t *out) {
     bool changes = false;
-    TR_TRY(read_vector(data, first, origin, &out->mean));
-    TR_TRY(read_vector(data, first + 1, origin, &out->std));
+    TR_TRY(preprocess_json_read_vector(data, first, origin, &out->mean));
+    TR_TRY(preprocess_json_read_vector(data, first + 1, origin, &out->std));
     if (out->mean.count != out->std.count)
         return TR_FAIL(TR_ERR_DATA,
                        "%s: data.%s and data.%s of its state.json have %zu and %zu numbers", origin,
@@ -134,7 +135,7 @@ static tr_status_t read_normalize(const json_t *data, int first, const char *ori
     return TR_OK;
 }
 
-static tr_dtype_t dtype_of(const char *name) {
+static tr_dtype_t preprocess_json_dtype_of(const char *name) {
     int type = 0;
     while (name && type < TR_DTYPE_COUNT && strcmp(name, tr_dtype_name((tr_dtype_t)type)) != 0)
         type++;
@@ -148,7 +149,7 @@ static void preprocess_json_read_shape(const json_t *shape, tr_shape_t *out) {
 }
 
 /* Older checkpoints have only "inputs", the width of a table. */
-static void read_shape(const json_t *data, tr_shape_t *out) {
+static void preprocess_json_read_data_shape(const json_t *data, tr_shape_t *out) {
     const json_t *shape = json_object_get(data, "shape"), *inputs = json_object_get(data, "inputs");
     preprocess_json_read_shape(shape, out);
     if (!shape && json_is_integer(inputs)) *out = TR_SHAPE((int64_t)json_integer_value(inputs));
@@ -167,7 +168,7 @@ static tr_status_t preprocess_json_read_field(const json_t *field, const char *o
                        origin, name ? name : "", kind ? kind : "");
     tr_snprintf(out->name, sizeof out->name, "%s", name);
     out->kind = (tr_field_kind_t)k;
-    out->dtype = dtype_of(json_string_value(json_object_get(field, "dtype")));
+    out->dtype = preprocess_json_dtype_of(json_string_value(json_object_get(field, "dtype")));
     preprocess_json_read_shape(json_object_get(field, "shape"), &out->shape);
     return TR_OK;
 }
@@ -185,11 +186,11 @@ static tr_status_t preprocess_json_read_fields(const json_t *data, const char *o
         TR_TRY(preprocess_json_read_field(json_array_get(fields, f), origin, &p->field[f]));
     p->field_count = (int)count;
     if (!fields) {
-        p->field[p->field_count++] =
-            (tr_field_t){.name = "x",
-                         .kind = p->tokenizer ? TR_FIELD_TOKENS : TR_FIELD_VALUES,
-                         .dtype = dtype_of(json_string_value(json_object_get(data, "x")))};
-        read_shape(data, &p->field[0].shape);
+        p->field[p->field_count++] = (tr_field_t){
+            .name = "x",
+            .kind = p->tokenizer ? TR_FIELD_TOKENS : TR_FIELD_VALUES,
+            .dtype = preprocess_json_dtype_of(json_string_value(json_object_get(data, "x")))};
+        preprocess_json_read_data_shape(data, &p->field[0].shape);
     }
     for (int f = 0; f < p->field_count; f++)
         p->field[f].sample_bytes =
@@ -197,7 +198,8 @@ static tr_status_t preprocess_json_read_fields(const json_t *data, const char *o
     return TR_OK;
 }
 
-static tr_status_t read_members(const json_t *data, const char *origin, tr_preprocess_t *p) {
+static tr_status_t preprocess_json_read_members(const json_t *data, const char *origin,
+                                                tr_preprocess_t *p) {
     const char *tokenizer = json_string_value(json_object_get(data, "tokenizer")),
                *columns = json_string_value(json_object_get(data, "columns"));
     TR_TRY(tr_strdup(origin, &p->origin));
@@ -210,8 +212,8 @@ static tr_status_t read_members(const json_t *data, const char *origin, tr_prepr
     for (size_t c = 0; c < json_array_size(weights); c++)
         TR_TRY(
             tr_vec_push(&p->class_weights, (float)json_number_value(json_array_get(weights, c))));
-    TR_TRY(read_normalize(data, 0, origin, &p->input));
-    TR_TRY(read_normalize(data, 2, origin, &p->target));
+    TR_TRY(preprocess_json_read_normalize(data, 0, origin, &p->input));
+    TR_TRY(preprocess_json_read_normalize(data, 2, origin, &p->target));
     for (int list = 0; list < TR_NAMES_LISTS; list++)
         TR_TRY(tr_names_from_json(json_object_get(data, tr_names_key(list)), p->origin,
                                   &p->names[list]));
@@ -222,32 +224,35 @@ tr_status_t tr_preprocess_from_json(const json_t *data, const char *origin, tr_p
     *out = NULL;
     if (!json_object_get(data, "mean") || !json_object_get(data, "std")) return TR_OK;
     TR_TRY(tr_alloc(sizeof **out, "preprocessing", out));
-    const tr_status_t status = read_members(data, origin, *out);
+    const tr_status_t status = preprocess_json_read_members(data, origin, *out);
     if (status != TR_OK) tr_preprocess_destroy(out);
     return status;
 }
 
 /* -- comparing --------------------------------------------------------------------------------- */
 
-static float number_at(const tr_floats_t *v, size_t i, int which) {
+static float preprocess_json_number_at(const tr_floats_t *v, size_t i, int which) {
     return v->count == 0 ? (float)(which % 2) : v->data[v->count == 1 ? 0 : i];
 }
 
 /* "7" and "7,7" are the same: one number applies to all. */
-static bool are_same(const tr_floats_t *a, const tr_floats_t *b, int which) {
+static bool preprocess_json_are_same(const tr_floats_t *a, const tr_floats_t *b, int which) {
     const size_t count = a->count > b->count ? a->count : b->count;
     if (a->count > 1 && b->count > 1 && a->count != b->count) return false;
     for (size_t i = 0; i < count; i++)
-        if (number_at(a, i, which) != number_at(b, i, which)) return false;
+        if (preprocess_json_number_at(a, i, which) != preprocess_json_number_at(b, i, which))
+            return false;
     return true;
 }
 
 void tr_preprocess_compare(const tr_preprocess_t *was, const tr_preprocess_t *is, tr_str_t *out) {
     for (int i = 0; i < VECTORS; i++) {
         tr_str_t a = {0}, b = {0};
-        if (are_same(vector_of(was, i), vector_of(is, i), i)) continue;
-        write_vector(was, i, &a);
-        write_vector(is, i, &b);
+        if (preprocess_json_are_same(preprocess_json_vector_of(was, i),
+                                     preprocess_json_vector_of(is, i), i))
+            continue;
+        preprocess_json_write_vector(was, i, &a);
+        preprocess_json_write_vector(is, i, &b);
         if (a.text && b.text)
             tr_str_printf(out, "\n  data.%s: %.200s%s in the checkpoint, %.200s%s now",
                           vectors[i].key, a.text, a.length > 200 ? "..." : "", b.text,

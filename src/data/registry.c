@@ -33,8 +33,8 @@ const char *tr_split_name(tr_split_t split) {
     return names[split];
 }
 
-static tr_status_t open_whole(const tr_data_settings_t *settings, tr_split_t split,
-                              bool inputs_only, tr_dataset_t **out) {
+static tr_status_t registry_open_whole(const tr_data_settings_t *settings, tr_split_t split,
+                                       bool inputs_only, tr_dataset_t **out) {
     *out = NULL;
     const char *const paths[] = {settings->train, settings->valid, settings->test};
     const char *format = settings->format;
@@ -58,18 +58,18 @@ static tr_status_t open_whole(const tr_data_settings_t *settings, tr_split_t spl
     return TR_ERR_DATA;
 }
 
-static void warn_of_labels(const tr_dataset_t *dataset) {
+static void registry_warn_of_labels(const tr_dataset_t *dataset) {
     if (dataset->info.label_doubt) TR_WARN("%s", dataset->info.label_doubt);
 }
 
-static tr_status_t open_split(const tr_data_settings_t *settings, tr_split_t split,
-                              bool inputs_only, tr_dataset_t **out) {
+static tr_status_t registry_open_split(const tr_data_settings_t *settings, tr_split_t split,
+                                       bool inputs_only, tr_dataset_t **out) {
     tr_dataset_t *whole = NULL;
     const char *fold = settings->fold;
     const bool has_folds = fold && *fold && strcmp(fold, "none") != 0;
     if ((settings->valid_fraction <= 0 && !has_folds) || split == TR_SPLIT_TEST) {
-        TR_TRY(open_whole(settings, split, inputs_only, out));
-        if (*out) warn_of_labels(*out);
+        TR_TRY(registry_open_whole(settings, split, inputs_only, out));
+        if (*out) registry_warn_of_labels(*out);
         return TR_OK;
     }
     *out = NULL;
@@ -77,9 +77,9 @@ static tr_status_t open_split(const tr_data_settings_t *settings, tr_split_t spl
         return TR_FAIL(TR_ERR_CONFIG, "%s and %s are both set: remove one of them.",
                        *settings->valid ? "data.valid" : "data.valid_fraction",
                        has_folds ? "data.fold" : "data.valid_fraction");
-    TR_TRY(open_whole(settings, TR_SPLIT_TRAIN, inputs_only, &whole));
+    TR_TRY(registry_open_whole(settings, TR_SPLIT_TRAIN, inputs_only, &whole));
     if (!whole) return TR_OK;
-    if (split == TR_SPLIT_TRAIN) warn_of_labels(whole);
+    if (split == TR_SPLIT_TRAIN) registry_warn_of_labels(whole);
     const bool is_valid = split == TR_SPLIT_VALID;
     tr_status_t status = has_folds
                              ? tr_dataset_fold(whole, fold, is_valid, out)
@@ -90,12 +90,12 @@ static tr_status_t open_split(const tr_data_settings_t *settings, tr_split_t spl
 
 tr_status_t tr_dataset_open(const tr_data_settings_t *settings, tr_split_t split,
                             tr_dataset_t **out) {
-    return open_split(settings, split, false, out);
+    return registry_open_split(settings, split, false, out);
 }
 
 tr_status_t tr_dataset_open_inputs(const tr_data_settings_t *settings, tr_split_t split,
                                    tr_dataset_t **out) {
-    return open_split(settings, split, true, out);
+    return registry_open_split(settings, split, true, out);
 }
 
 void tr_dataset_close(tr_dataset_t **dataset) {

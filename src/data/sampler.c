@@ -35,8 +35,8 @@ int64_t tr_sampler_window_max(const tr_sampler_t *order) {
 
 /* -- resolving --------------------------------------------------------------------------------- */
 
-static int64_t auto_block(const tr_sampler_t *order, const tr_dataset_info_t *info,
-                          int64_t sample_bytes) {
+static int64_t sampler_auto_block(const tr_sampler_t *order, const tr_dataset_info_t *info,
+                                  int64_t sample_bytes) {
     if (info->read_unit > 1) return info->read_unit;
     int64_t bytes = WINDOW_BYTES / tr_sampler_slots(order) / BLOCKS_MIN;
     bytes = max64(BLOCK_BYTES_MIN, min64(BLOCK_BYTES_MAX, bytes));
@@ -44,7 +44,7 @@ static int64_t auto_block(const tr_sampler_t *order, const tr_dataset_info_t *in
 }
 
 /* Windows of equal size, so that no short one remains at the end of a share. */
-static int64_t auto_shuffle(const tr_sampler_t *order, int64_t sample_bytes) {
+static int64_t sampler_auto_shuffle(const tr_sampler_t *order, int64_t sample_bytes) {
     int64_t slots = tr_sampler_slots(order), share = ceil_div(order->samples, slots);
     int64_t fits = max64(WINDOW_BYTES / slots / sample_bytes, 1);
     return max64(1, ceil_div(share, ceil_div(share, fits)));
@@ -67,9 +67,11 @@ tr_status_t tr_sampler_init(const tr_data_settings_t *settings, const tr_dataset
                           .samples = info->samples,
                           .batch_size = batch_size,
                           .micro_batch = micro_batch};
-    out->block = min64(settings->block > 0 ? settings->block : auto_block(out, info, sample_bytes),
-                       info->samples);
-    out->shuffle = settings->shuffle >= 0 ? settings->shuffle : auto_shuffle(out, sample_bytes);
+    out->block =
+        min64(settings->block > 0 ? settings->block : sampler_auto_block(out, info, sample_bytes),
+              info->samples);
+    out->shuffle =
+        settings->shuffle >= 0 ? settings->shuffle : sampler_auto_shuffle(out, sample_bytes);
     return TR_OK;
 }
 
@@ -77,13 +79,13 @@ tr_status_t tr_sampler_init(const tr_data_settings_t *settings, const tr_dataset
  */
 
 /* Samples that stream `slot` has drawn when `epoch` begins. */
-static int64_t stream_begin(const tr_sampler_t *order, int64_t slot, int64_t epoch) {
+static int64_t sampler_stream_begin(const tr_sampler_t *order, int64_t slot, int64_t epoch) {
     return (epoch * order->samples + slot) / tr_sampler_slots(order);
 }
 
 /* Samples that all streams before `slot` have drawn when `epoch` begins: the sum over t < slot of
  * floor((x + t) / slots). */
-static int64_t streams_before(const tr_sampler_t *order, int64_t slot, int64_t epoch) {
+static int64_t sampler_streams_before(const tr_sampler_t *order, int64_t slot, int64_t epoch) {
     int64_t slots = tr_sampler_slots(order), x = epoch * order->samples;
     return slot * (x / slots) + max64(0, slot + x % slots - slots);
 }
@@ -91,8 +93,8 @@ static int64_t streams_before(const tr_sampler_t *order, int64_t slot, int64_t e
 int64_t tr_sampler_epoch(const tr_sampler_t *order, int64_t slot, int64_t position,
                          int64_t *out_first, int64_t *out_next) {
     int64_t epoch = ((position + 1) * tr_sampler_slots(order) - slot - 1) / order->samples;
-    if (out_first) *out_first = stream_begin(order, slot, epoch);
-    if (out_next) *out_next = stream_begin(order, slot, epoch + 1);
+    if (out_first) *out_first = sampler_stream_begin(order, slot, epoch);
+    if (out_next) *out_next = sampler_stream_begin(order, slot, epoch + 1);
     return epoch;
 }
 
@@ -104,8 +106,8 @@ void tr_sampler_window(const tr_sampler_t *order, int64_t slot, int64_t position
     out->index = (position - first) / length;
     out->first = first + out->index * length;
     out->count = min64(length, next - out->first);
-    out->sequence = streams_before(order, slot, out->epoch + 1) -
-                    streams_before(order, slot, out->epoch) + out->index * length;
+    out->sequence = sampler_streams_before(order, slot, out->epoch + 1) -
+                    sampler_streams_before(order, slot, out->epoch) + out->index * length;
 }
 
 void tr_sampler_permutation(const tr_sampler_t *order, const tr_sampler_window_t *window,
@@ -126,8 +128,8 @@ void tr_sampler_slots_of_rank(int64_t slots, int rank, int size, int64_t *out_fi
 /* -- blocks ------------------------------------------------------------------------------------ */
 
 /* One pass through the network, forward or back; value < 2^(left + right bits). */
-static uint64_t feistel(const tr_sampler_t *order, int64_t epoch, int bits, bool inverse,
-                        uint64_t value) {
+static uint64_t sampler_feistel(const tr_sampler_t *order, int64_t epoch, int bits, bool inverse,
+                                uint64_t value) {
     int half[2] = {bits / 2, bits - bits / 2}; /* bits of word 0 and word 1 */
     uint64_t word[2] = {value >> half[1], value & ((1ull << half[1]) - 1)};
     for (int i = 0; i < FEISTEL_ROUNDS; i++) {
@@ -139,12 +141,12 @@ static uint64_t feistel(const tr_sampler_t *order, int64_t epoch, int bits, bool
     return word[0] << half[1] | word[1];
 }
 
-static int64_t permute(const tr_sampler_t *order, int64_t epoch, bool inverse, int64_t block,
-                       int64_t blocks) {
+static int64_t sampler_permute(const tr_sampler_t *order, int64_t epoch, bool inverse,
+                               int64_t block, int64_t blocks) {
     int bits = FEISTEL_MIN_BITS;
     while (bits < 62 && (1ll << bits) < blocks) bits++;
     uint64_t value = (uint64_t)block;
-    do value = feistel(order, epoch, bits, inverse, value);
+    do value = sampler_feistel(order, epoch, bits, inverse, value);
     while (value >= (uint64_t)blocks);
     return (int64_t)value;
 }
@@ -162,14 +164,14 @@ void tr_sampler_run(const tr_sampler_t *order, int64_t epoch, int64_t sequence, 
      * by the difference. */
     int64_t size = block;
     if (missing) {
-        int64_t place = permute(order, epoch, true, blocks - 1, blocks);
+        int64_t place = sampler_permute(order, epoch, true, blocks - 1, blocks);
         if (sequence >= place * block + block - missing)
             sequence += missing;
         else if (sequence >= place * block)
             size = block - missing;
     }
     int64_t offset = sequence % block;
-    *out_sample = permute(order, epoch, false, sequence / block, blocks) * block + offset;
+    *out_sample = sampler_permute(order, epoch, false, sequence / block, blocks) * block + offset;
     *out_count = size - offset;
 }
 

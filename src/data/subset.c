@@ -26,36 +26,38 @@ typedef struct {
     int64_t *sample;                /* of data.fold: those of this part, ascending; else NULL */
 } subset_t;
 
-static int64_t segment_of(const subset_t *self, int64_t k) {
+static int64_t subset_segment_of(const subset_t *self, int64_t k) {
     if (self->is_valid) return ceil_div((k + 1) * self->segments, self->kept) - 1;
     return k * self->segments / self->kept;
 }
 
 /* The position of sample `first` of this part in the whole, and how many of `count` follow it
  * there. */
-static int64_t run_of(const subset_t *self, int64_t first, int64_t count, int64_t *out_count) {
+static int64_t subset_run_of(const subset_t *self, int64_t first, int64_t count,
+                             int64_t *out_count) {
     if (self->sample) {
         for (*out_count = 1; *out_count < count &&
                              self->sample[first + *out_count] == self->sample[first] + *out_count;)
             ++*out_count;
         return self->sample[first];
     }
-    const int64_t k = first / self->length, segment = segment_of(self, k),
+    const int64_t k = first / self->length, segment = subset_segment_of(self, k),
                   inside = first % self->length;
     int64_t run = self->length - inside;
-    for (int64_t next = 1; run < count && segment_of(self, k + next) == segment + next; next++)
+    for (int64_t next = 1; run < count && subset_segment_of(self, k + next) == segment + next;
+         next++)
         run += self->length;
     *out_count = min64(run, count);
     return segment * self->length + inside;
 }
 
-static tr_status_t read_part(tr_dataset_t *dataset, int64_t first, int64_t count,
-                             void *const *dst) {
+static tr_status_t subset_read_part(tr_dataset_t *dataset, int64_t first, int64_t count,
+                                    void *const *dst) {
     const subset_t *self = (const subset_t *)dataset;
     char *at[TR_DATASET_MAX_FIELDS];
     for (int f = 0; f < dataset->info.field_count; f++) at[f] = dst[f];
     while (count > 0) {
-        int64_t run, sample = run_of(self, first, count, &run);
+        int64_t run, sample = subset_run_of(self, first, count, &run);
         TR_TRY(self->whole->ops->read(self->whole, sample, run, (void *const *)at));
         for (int f = 0; f < dataset->info.field_count; f++)
             if (at[f]) at[f] += run * dataset->info.field[f].sample_bytes;
@@ -65,12 +67,12 @@ static tr_status_t read_part(tr_dataset_t *dataset, int64_t first, int64_t count
     return TR_OK;
 }
 
-static tr_status_t read_part_exact(tr_dataset_t *dataset, int field, int64_t first, int64_t count,
-                                   double *dst) {
+static tr_status_t subset_read_part_exact(tr_dataset_t *dataset, int field, int64_t first,
+                                          int64_t count, double *dst) {
     const subset_t *self = (const subset_t *)dataset;
     const tr_field_t *f = &dataset->info.field[field];
     while (count > 0) {
-        int64_t run, sample = run_of(self, first, count, &run);
+        int64_t run, sample = subset_run_of(self, first, count, &run);
         TR_TRY(self->whole->ops->read_exact(self->whole, field, sample, run, dst));
         dst += run * (f->sample_bytes / (int64_t)tr_dtype_bytes(f->dtype));
         first += run;
@@ -79,21 +81,21 @@ static tr_status_t read_part_exact(tr_dataset_t *dataset, int field, int64_t fir
     return TR_OK;
 }
 
-static tr_status_t fill_part(tr_dataset_t *dataset, const tr_floats_t *mean) {
+static tr_status_t subset_fill_part(tr_dataset_t *dataset, const tr_floats_t *mean) {
     const subset_t *self = (const subset_t *)dataset;
     return self->whole->ops->set_fill ? self->whole->ops->set_fill(self->whole, mean) : TR_OK;
 }
 
-static void expect_part(tr_dataset_t *dataset, int64_t first, int64_t count) {
+static void subset_expect_part(tr_dataset_t *dataset, int64_t first, int64_t count) {
     const subset_t *self = (const subset_t *)dataset;
     if (!self->whole->ops->expect) return;
     for (int64_t run; count > 0; first += run, count -= run) {
-        int64_t sample = run_of(self, first, count, &run);
+        int64_t sample = subset_run_of(self, first, count, &run);
         self->whole->ops->expect(self->whole, sample, run);
     }
 }
 
-static void close_part(tr_dataset_t *dataset) {
+static void subset_close_part(tr_dataset_t *dataset) {
     subset_t *self = (subset_t *)dataset;
     tr_dataset_close(&self->whole);
     tr_free(&self->sample);
@@ -101,13 +103,13 @@ static void close_part(tr_dataset_t *dataset) {
 }
 
 static const tr_dataset_ops_t part_ops = {.name = "part",
-                                          .close = close_part,
-                                          .read = read_part,
-                                          .expect = expect_part,
-                                          .read_exact = read_part_exact,
-                                          .set_fill = fill_part};
+                                          .close = subset_close_part,
+                                          .read = subset_read_part,
+                                          .expect = subset_expect_part,
+                                          .read_exact = subset_read_part_exact,
+                                          .set_fill = subset_fill_part};
 
-static int64_t segment_length(const tr_dataset_info_t *info) {
+static int64_t subset_segment_length(const tr_dataset_info_t *info) {
     int64_t bytes = 0;
     for (int f = 0; f < info->field_count; f++) bytes += info->field[f].sample_bytes;
     if (info->read_unit > 1 && info->samples / info->read_unit >= SEGMENTS_MIN)
@@ -119,7 +121,7 @@ tr_status_t tr_dataset_part(tr_dataset_t *whole, double fraction, bool is_valid,
                             tr_dataset_t **out) {
     subset_t *self = NULL;
     const tr_dataset_info_t *info = &whole->info;
-    const int64_t length = segment_length(info), segments = ceil_div(info->samples, length),
+    const int64_t length = subset_segment_length(info), segments = ceil_div(info->samples, length),
                   valid = max64(1, llround(fraction * (double)segments)),
                   training = segments - valid;
     if (training < 1)
@@ -146,7 +148,8 @@ tr_status_t tr_dataset_part(tr_dataset_t *whole, double fraction, bool is_valid,
 
 /* -- data.fold --------------------------------------------------------------------------------- */
 
-static tr_status_t fold_parse(const char *fold, int64_t samples, int64_t *out_k, int64_t *out_of) {
+static tr_status_t subset_fold_parse(const char *fold, int64_t samples, int64_t *out_k,
+                                     int64_t *out_of) {
     char first[24];
     const size_t length = strcspn(fold, "/");
     bool good = fold[length] == '/' && length < sizeof first;
@@ -165,7 +168,7 @@ static tr_status_t fold_parse(const char *fold, int64_t samples, int64_t *out_k,
 }
 
 /* Labels of a program's own data set may be anything; those of files were checked. */
-static tr_status_t fold_check_labels(const tr_dataset_info_t *info, const int32_t *label) {
+static tr_status_t subset_fold_check_labels(const tr_dataset_info_t *info, const int32_t *label) {
     for (int64_t i = 0; i < info->samples; i++)
         if (label[i] < -1 || label[i] >= info->classes)
             return TR_FAIL(
@@ -177,7 +180,7 @@ static tr_status_t fold_check_labels(const tr_dataset_info_t *info, const int32_
 }
 
 /* Sets fold[i], from 0, of every sample. The samples of a class are dealt in random order. */
-static tr_status_t fold_deal(tr_dataset_t *whole, int64_t folds, int32_t *fold) {
+static tr_status_t subset_fold_deal(tr_dataset_t *whole, int64_t folds, int32_t *fold) {
     const tr_dataset_info_t *info = &whole->info;
     const int y = tr_field_find(info, "y");
     const bool has_classes = info->classes > 0 && y >= 0 && info->field[y].shape.ndim == 0;
@@ -192,7 +195,7 @@ static tr_status_t fold_deal(tr_dataset_t *whole, int64_t folds, int32_t *fold) 
     TR_TRY_GOTO(tr_alloc(((size_t)classes + 1) * sizeof *next, "folds", &next), done);
     if (has_classes) dst[y] = label;
     if (has_classes) TR_TRY_GOTO(whole->ops->read(whole, 0, samples, dst), done);
-    if (has_classes) TR_TRY_GOTO(fold_check_labels(info, label), done);
+    if (has_classes) TR_TRY_GOTO(subset_fold_check_labels(info, label), done);
     for (int64_t i = 0; i < samples; i++) order[i] = i;
     for (int64_t i = samples - 1; i > 0; i--) {
         const int64_t other = (int64_t)tr_rng_below(&rng, (uint64_t)i + 1), kept = order[i];
@@ -218,12 +221,12 @@ tr_status_t tr_dataset_fold(tr_dataset_t *whole, const char *fold, bool is_valid
     int32_t *fold_of = NULL;
     int64_t k, folds, count = 0;
     tr_status_t status;
-    TR_TRY(fold_parse(fold, info->samples, &k, &folds));
+    TR_TRY(subset_fold_parse(fold, info->samples, &k, &folds));
     if (info->tokens > 0)
         return TR_FAIL(TR_ERR_CONFIG, "data.fold does not support texts, whose samples overlap: "
                                       "set data.valid or data.valid_fraction.");
     TR_TRY_GOTO(tr_alloc((size_t)info->samples * sizeof *fold_of, "folds", &fold_of), done);
-    TR_TRY_GOTO(fold_deal(whole, folds, fold_of), done);
+    TR_TRY_GOTO(subset_fold_deal(whole, folds, fold_of), done);
     TR_TRY_GOTO(tr_alloc(sizeof *self, "a fold of the data", &self), done);
     *self = (subset_t){.base = {.ops = &part_ops, .info = *info}, .is_valid = is_valid};
     TR_TRY_GOTO(tr_alloc((size_t)info->samples * sizeof *self->sample, "folds", &self->sample),
@@ -245,7 +248,7 @@ done:
 }
 
 /* What a part is a part of. */
-static const tr_dataset_t *part_whole(const tr_dataset_t *dataset) {
+static const tr_dataset_t *subset_part_whole(const tr_dataset_t *dataset) {
     return dataset->ops == &part_ops ? ((const subset_t *)dataset)->whole : dataset;
 }
 
@@ -254,7 +257,8 @@ bool tr_dataset_shares(const tr_dataset_t *a, const tr_dataset_t *b) {
     if (a->ops == &part_ops && b->ops == &part_ops &&
         ((const subset_t *)a)->is_valid != ((const subset_t *)b)->is_valid)
         return false;
-    const tr_dataset_info_t *of_a = &part_whole(a)->info, *of_b = &part_whole(b)->info;
+    const tr_dataset_info_t *of_a = &subset_part_whole(a)->info,
+                            *of_b = &subset_part_whole(b)->info;
     return of_a->fingerprint == of_b->fingerprint && of_a->samples == of_b->samples &&
            strcmp(of_a->description, of_b->description) == 0;
 }
