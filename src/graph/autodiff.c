@@ -20,62 +20,62 @@ typedef struct backward {
     size_t counted;     /* ops whose uses of tensors are counted in the tensors' records */
 } backward_t;
 
-static tr_program_t *program(const backward_t *b) {
+static tr_program_t *autodiff_program(const backward_t *b) {
     return tr_open_program(b->g);
 }
 static tr_node_t *node_at(const backward_t *b, int i) {
-    return program(b)->nodes.data[i];
+    return autodiff_program(b)->nodes.data[i];
 }
 /* The gradient of a copy is that of its parameter. */
-static int32_t base_id(const backward_t *b, tr_tensor_t t) {
+static int32_t autodiff_base_id(const backward_t *b, tr_tensor_t t) {
     const tr_tensor_info_t *base = &tr_rec_base(b->g, t)->info;
     return base->role == TR_ROLE_COPY ? base->base.id : tr_base(b->g, t).id;
 }
 
-static tr_tensor_rec_t *base_rec(const backward_t *b, tr_tensor_t t) {
-    return b->g->tensors.data[base_id(b, t)];
+static tr_tensor_rec_t *autodiff_base_rec(const backward_t *b, tr_tensor_t t) {
+    return b->g->tensors.data[autodiff_base_id(b, t)];
 }
 
-static void set_gradient(backward_t *b, int32_t id, tr_tensor_t t) {
-    if (!tr_is_none(b->grad[id])) base_rec(b, b->grad[id])->held--;
-    if (!tr_is_none(t)) base_rec(b, t)->held++;
+static void autodiff_set_gradient(backward_t *b, int32_t id, tr_tensor_t t) {
+    if (!tr_is_none(b->grad[id])) autodiff_base_rec(b, b->grad[id])->held--;
+    if (!tr_is_none(t)) autodiff_base_rec(b, t)->held++;
     b->grad[id] = t;
 }
 
 static void autodiff_count_uses(backward_t *b) {
-    const tr_program_t *p = program(b);
+    const tr_program_t *p = autodiff_program(b);
     for (; b->counted < p->nodes.count; b->counted++) {
         const tr_op_t *op = &p->nodes.data[b->counted]->op;
         for (int k = 0; k < op->n_in; k++)
-            if (!tr_is_none(op->in[k])) base_rec(b, op->in[k])->reads++;
+            if (!tr_is_none(op->in[k])) autodiff_base_rec(b, op->in[k])->reads++;
         for (int k = 0; k < op->n_out; k++)
-            if (!tr_is_none(op->out[k])) base_rec(b, op->out[k])->writes++;
+            if (!tr_is_none(op->out[k])) autodiff_base_rec(b, op->out[k])->writes++;
     }
 }
 
 /* -- what needs a gradient --------------------------------------------------------------------- */
 
-static bool takes_part(const backward_t *b, const tr_op_t *op) {
+static bool autodiff_takes_part(const backward_t *b, const tr_op_t *op) {
     if (op->kind != TR_OP_KERNEL || !op->row->grad) return false;
     for (int i = 0; i < op->n_in; i++)
-        if (!tr_is_none(op->in[i]) && b->need[base_id(b, op->in[i])]) return true;
+        if (!tr_is_none(op->in[i]) && b->need[autodiff_base_id(b, op->in[i])]) return true;
     return false;
 }
 
-static void mark_needs(backward_t *b) {
+static void autodiff_mark_needs(backward_t *b) {
     for (int32_t id = 1; id < b->count; id++) {
         const tr_tensor_info_t *info = &b->g->tensors.data[id]->info;
         b->need[id] = info->role == TR_ROLE_PARAM && info->param.trainable;
     }
     for (int i = 0; i < b->forward_ops; i++) {
         const tr_op_t *op = &node_at(b, i)->op;
-        if (!takes_part(b, op)) continue;
+        if (!autodiff_takes_part(b, op)) continue;
         for (int k = 0; k < op->n_in; k++)
-            if (!tr_is_none(op->in[k])) b->uses[base_id(b, op->in[k])]++;
+            if (!tr_is_none(op->in[k])) b->uses[autodiff_base_id(b, op->in[k])]++;
         for (int k = 0; k < op->n_out; k++)
             if (!tr_is_none(op->out[k]) &&
                 tr_dtype_is_float(tr_tensor_info(b->g, op->out[k])->dtype))
-                b->need[base_id(b, op->out[k])] = true;
+                b->need[autodiff_base_id(b, op->out[k])] = true;
     }
 }
 
@@ -83,7 +83,7 @@ static void mark_needs(backward_t *b) {
 
 /* Whether ops write `dw`, it is no larger than the parameter, and nothing else reads it, now or
  * later: then they can write into the reduced block itself. */
-static bool is_private(backward_t *b, int32_t param, int32_t dw) {
+static bool autodiff_is_private(backward_t *b, int32_t param, int32_t dw) {
     const tr_tensor_rec_t *rec = b->g->tensors.data[dw];
     autodiff_count_uses(b);
     return rec->info.role == TR_ROLE_ACTIVATION &&
@@ -93,16 +93,16 @@ static bool is_private(backward_t *b, int32_t param, int32_t dw) {
 
 tr_tensor_t tr_gradient_so_far(const tr_graph_t *g, tr_tensor_t t) {
     backward_t *b = g->backward;
-    const tr_tensor_rec_t *rec = base_rec(b, t);
+    const tr_tensor_rec_t *rec = autodiff_base_rec(b, t);
     const int32_t id = rec->recomputes ? rec->recomputes : rec->id;
     const tr_tensor_t sum = b->grad[id];
     if (tr_is_none(sum) || !tr_shape_equal(tr_shape_of(g, t), tr_shape_of(g, sum))) return TR_NONE;
-    return is_private(b, id, base_id(b, sum)) ? sum : TR_NONE;
+    return autodiff_is_private(b, id, autodiff_base_id(b, sum)) ? sum : TR_NONE;
 }
 
 /* The gradient of a parameter is complete: it goes into, or is added to, its place in the reduced
  * block. */
-static tr_status_t finish_param(backward_t *b, tr_tensor_t param) {
+static tr_status_t autodiff_finish_param(backward_t *b, tr_tensor_t param) {
     tr_graph_t *g = b->g;
     const tr_tensor_t dw = b->grad[param.id];
     tr_tensor_t place;
@@ -115,8 +115,8 @@ static tr_status_t finish_param(backward_t *b, tr_tensor_t param) {
                        tr_tensor_info(g, param)->name);
     b->finished++;
     if (b->accumulate) return tr_accumulate(g, dw, place);
-    const int32_t base = base_id(b, dw);
-    if (!is_private(b, param.id, base)) return tr_copy(g, dw, place);
+    const int32_t base = autodiff_base_id(b, dw);
+    if (!autodiff_is_private(b, param.id, base)) return tr_copy(g, dw, place);
     tr_tensor_info_t *info = &g->tensors.data[base]->info;
     info->role = TR_ROLE_VIEW; /* every record that names it now means the reduced block */
     info->base = place;
@@ -124,9 +124,9 @@ static tr_status_t finish_param(backward_t *b, tr_tensor_t param) {
     return TR_OK;
 }
 
-static tr_status_t contribute(backward_t *b, tr_tensor_t input, tr_tensor_t din) {
+static tr_status_t autodiff_contribute(backward_t *b, tr_tensor_t input, tr_tensor_t din) {
     tr_graph_t *g = b->g;
-    const tr_tensor_t base = {base_id(b, input)};
+    const tr_tensor_t base = {autodiff_base_id(b, input)};
     const tr_shape_t shape = *tr_shape_of(g, base);
     if (tr_shape_elems(tr_shape_of(g, din)) != tr_shape_elems(&shape))
         return TR_FAIL(TR_ERR_INTERNAL, "%s: the gradient of a slice is not supported", g->label);
@@ -134,7 +134,7 @@ static tr_status_t contribute(backward_t *b, tr_tensor_t input, tr_tensor_t din)
     TR_TRY(tr_reshape(g, din, &shape, &whole));
     if (!tr_is_none(b->grad[base.id]))
         TR_TRY(tr_add(g, b->grad[base.id], whole, TR_ACT_NONE, &whole));
-    set_gradient(b, base.id, whole);
+    autodiff_set_gradient(b, base.id, whole);
     return TR_OK;
 }
 
@@ -142,10 +142,10 @@ static tr_status_t contribute(backward_t *b, tr_tensor_t input, tr_tensor_t din)
 
 /* The tensor to use for `t` after recomputation: its copy, or a view of its base's copy, or itself.
  */
-static tr_status_t remap(backward_t *b, tr_tensor_t t, tr_tensor_t *out) {
+static tr_status_t autodiff_remap(backward_t *b, tr_tensor_t t, tr_tensor_t *out) {
     *out = t;
-    if (tr_is_none(t) || base_id(b, t) >= b->count) return TR_OK;
-    const tr_tensor_t again = b->again[base_id(b, t)];
+    if (tr_is_none(t) || autodiff_base_id(b, t) >= b->count) return TR_OK;
+    const tr_tensor_t again = b->again[autodiff_base_id(b, t)];
     if (tr_is_none(again)) return TR_OK;
     const tr_tensor_info_t info = *tr_tensor_info(b->g, t);
     if (info.role != TR_ROLE_VIEW) {
@@ -157,7 +157,7 @@ static tr_status_t remap(backward_t *b, tr_tensor_t t, tr_tensor_t *out) {
     return tr_reshape(b->g, flat, &info.shape, out);
 }
 
-static tr_status_t recompute_op(backward_t *b, int i) {
+static tr_status_t autodiff_recompute_op(backward_t *b, int i) {
     const tr_node_t *node = node_at(b, i);
     const tr_op_t *op = &node->op;
     if (op->kind != TR_OP_KERNEL || (op->row->flags & TR_OP_ONCE)) return TR_OK;
@@ -166,28 +166,28 @@ static tr_status_t recompute_op(backward_t *b, int i) {
     for (int k = 0; k < op->n_out; k++)
         want[k] = node->want[k] && !tr_is_none(op->out[k]) &&
                   tr_rec_base(b->g, op->out[k])->info.role == TR_ROLE_ACTIVATION;
-    for (int k = 0; k < op->n_in; k++) TR_TRY(remap(b, op->in[k], &in[k]));
+    for (int k = 0; k < op->n_in; k++) TR_TRY(autodiff_remap(b, op->in[k], &in[k]));
     b->g->label = op->label;
     TR_TRY(
         tr_op_append(b->g, op->row, in, op->n_in, op->attr, op->attr_bytes, want, out, op->n_out));
-    b->clone[i] = program(b)->nodes.data[program(b)->nodes.count - 1];
+    b->clone[i] = autodiff_program(b)->nodes.data[autodiff_program(b)->nodes.count - 1];
     b->clone[i]->op.recomputed = true;
     for (int k = 0; k < op->n_out; k++) {
         if (tr_is_none(op->out[k])) continue;
-        b->again[base_id(b, op->out[k])] = out[k];
-        base_rec(b, out[k])->recomputes = base_id(b, op->out[k]);
+        b->again[autodiff_base_id(b, op->out[k])] = out[k];
+        autodiff_base_rec(b, out[k])->recomputes = autodiff_base_id(b, op->out[k]);
     }
     return TR_OK;
 }
 
 /* The segment of op i: ops that follow each other. */
-static tr_status_t recompute_segment(backward_t *b, int i) {
+static tr_status_t autodiff_recompute_segment(backward_t *b, int i) {
     const int segment = node_at(b, i)->op.segment;
     if (segment == 0 || b->recomputed[segment]) return TR_OK;
     b->recomputed[segment] = true;
     while (i > 0 && node_at(b, i - 1)->op.segment == segment) i--;
     for (; i < b->forward_ops && node_at(b, i)->op.segment == segment; i++)
-        TR_TRY(recompute_op(b, i));
+        TR_TRY(autodiff_recompute_op(b, i));
     return TR_OK;
 }
 
@@ -195,52 +195,52 @@ static tr_status_t recompute_segment(backward_t *b, int i) {
 
 /* The op was the last to want them; a parameter may now have what passed through it, as through a
  * cast. */
-static void forget_gradients(backward_t *b, const tr_op_t *op) {
+static void autodiff_forget_gradients(backward_t *b, const tr_op_t *op) {
     for (int k = 0; k < op->n_out; k++)
-        if (!tr_is_none(op->out[k]) && base_id(b, op->out[k]) < b->count)
-            set_gradient(b, base_id(b, op->out[k]), TR_NONE);
+        if (!tr_is_none(op->out[k]) && autodiff_base_id(b, op->out[k]) < b->count)
+            autodiff_set_gradient(b, autodiff_base_id(b, op->out[k]), TR_NONE);
 }
 
-static tr_status_t differentiate(backward_t *b, int i) {
+static tr_status_t autodiff_differentiate(backward_t *b, int i) {
     tr_graph_t *g = b->g;
     const tr_op_t op = node_at(b, i)->op;
     tr_tensor_t dout[TR_KERNEL_MAX_OUT] = {{0}}, din[TR_KERNEL_MAX_IN] = {{0}};
     bool need[TR_KERNEL_MAX_IN] = {0}, arrives = false;
     for (int k = 0; k < op.n_out; k++)
-        if (!tr_is_none(op.out[k]) && base_id(b, op.out[k]) < b->count) {
-            dout[k] = b->grad[base_id(b, op.out[k])];
+        if (!tr_is_none(op.out[k]) && autodiff_base_id(b, op.out[k]) < b->count) {
+            dout[k] = b->grad[autodiff_base_id(b, op.out[k])];
             arrives |= !tr_is_none(dout[k]);
         }
     if (!arrives) return TR_OK;
     for (int k = 0; k < op.n_in; k++)
-        need[k] = !tr_is_none(op.in[k]) && b->need[base_id(b, op.in[k])];
-    TR_TRY(recompute_segment(b, i));
+        need[k] = !tr_is_none(op.in[k]) && b->need[autodiff_base_id(b, op.in[k])];
+    TR_TRY(autodiff_recompute_segment(b, i));
     g->label = op.label;
     TR_TRY(op.row->grad(g, b->clone[i] ? &b->clone[i]->op : &op, dout, need, din));
     for (int k = 0; k < op.n_in; k++)
-        if (need[k] && !tr_is_none(din[k])) TR_TRY(contribute(b, op.in[k], din[k]));
-    forget_gradients(b, &op);
+        if (need[k] && !tr_is_none(din[k])) TR_TRY(autodiff_contribute(b, op.in[k], din[k]));
+    autodiff_forget_gradients(b, &op);
     return TR_OK;
 }
 
-static tr_status_t walk(backward_t *b) {
+static tr_status_t autodiff_walk(backward_t *b) {
     for (int i = b->forward_ops - 1; i >= 0; i--) {
-        if (!takes_part(b, &node_at(b, i)->op)) continue;
-        TR_TRY(differentiate(b, i));
+        if (!autodiff_takes_part(b, &node_at(b, i)->op)) continue;
+        TR_TRY(autodiff_differentiate(b, i));
         const tr_op_t *op = &node_at(b, i)->op;
         for (int k = 0; k < op->n_in; k++) {
             if (tr_is_none(op->in[k])) continue;
-            const tr_tensor_t base = {base_id(b, op->in[k])};
+            const tr_tensor_t base = {autodiff_base_id(b, op->in[k])};
             const tr_tensor_info_t *info = tr_tensor_info(b->g, base);
             if (info->role != TR_ROLE_PARAM || !b->need[base.id] || --b->uses[base.id] > 0)
                 continue;
-            TR_TRY(finish_param(b, base));
+            TR_TRY(autodiff_finish_param(b, base));
         }
     }
     return TR_OK;
 }
 
-static tr_status_t begin(backward_t *b) {
+static tr_status_t autodiff_begin(backward_t *b) {
     const size_t n = (size_t)b->count, ops = (size_t)b->forward_ops;
     TR_TRY(tr_alloc(n * sizeof *b->grad, "autodiff", &b->grad));
     TR_TRY(tr_alloc(n * sizeof *b->need, "autodiff", &b->need));
@@ -256,7 +256,7 @@ static tr_status_t begin(backward_t *b) {
                     &b->recomputed);
 }
 
-static void free_state(backward_t *b) {
+static void autodiff_free_state(backward_t *b) {
     tr_free(&b->grad);
     tr_free(&b->need);
     tr_free(&b->uses);
@@ -272,14 +272,14 @@ tr_status_t tr_backward(tr_graph_t *g, tr_tensor_t loss, tr_tensor_t seed, bool 
                     .forward_ops = (int)tr_open_program(g)->nodes.count,
                     .count = (int32_t)g->tensors.count};
     tr_status_t status = TR_OK;
-    TR_TRY_GOTO(begin(&b), done);
-    mark_needs(&b);
+    TR_TRY_GOTO(autodiff_begin(&b), done);
+    autodiff_mark_needs(&b);
     const tr_shape_t shape = *tr_shape_of(g, tr_base(g, loss)); /* loss may be a view */
     TR_TRY_GOTO(tr_reshape(g, seed, &shape, &seed), done);
-    set_gradient(&b, base_id(&b, loss), seed);
+    autodiff_set_gradient(&b, autodiff_base_id(&b, loss), seed);
     g->in_backward = true;
     g->backward = &b;
-    TR_TRY_GOTO(walk(&b), done);
+    TR_TRY_GOTO(autodiff_walk(&b), done);
     if (b.finished != g->order.count)
         status =
             TR_FAIL(TR_ERR_INTERNAL, "this program finishes %zu parameters, an earlier one %zu",
@@ -288,6 +288,6 @@ done:
     g->in_backward = false;
     g->backward = NULL;
     g->label = NULL;
-    free_state(&b);
+    autodiff_free_state(&b);
     return status;
 }

@@ -14,7 +14,7 @@ tr_status_t tr_replay_create(tr_graph_t *g, tr_program_t *p) {
     return tr_alloc((size_t)g->input_sets * sizeof *p->replay, "captured programs", &p->replay);
 }
 
-static void drop_executables(tr_graph_t *g, tr_replay_t *r) {
+static void capture_drop_executables(tr_graph_t *g, tr_replay_t *r) {
     for (size_t i = 0; i < r->stretch.count; i++)
         g->device->ops->executable_destroy(g->device, r->stretch.data[i].executable);
     if (r->both.executable) g->device->ops->executable_destroy(g->device, r->both.executable);
@@ -23,7 +23,8 @@ static void drop_executables(tr_graph_t *g, tr_replay_t *r) {
 }
 
 void tr_replay_destroy(tr_graph_t *g, tr_program_t *p) {
-    for (int set = 0; set < g->input_sets && p->replay; set++) drop_executables(g, &p->replay[set]);
+    for (int set = 0; set < g->input_sets && p->replay; set++)
+        capture_drop_executables(g, &p->replay[set]);
     tr_free(&p->replay);
 }
 
@@ -31,7 +32,7 @@ void tr_graph_drop_captures(tr_graph_t *g) {
     for (size_t i = 0; i < g->programs.count; i++) {
         tr_program_t *p = g->programs.data[i];
         for (int set = 0; set < g->input_sets && p->replay; set++)
-            drop_executables(g, &p->replay[set]);
+            capture_drop_executables(g, &p->replay[set]);
     }
 }
 
@@ -41,11 +42,11 @@ void tr_graph_run_op_by_op(tr_graph_t *g) {
 
 /* -- stretches --------------------------------------------------------------------------------- */
 
-static bool holds_collectives(const tr_collectives_t *c) {
+static bool capture_holds_collectives(const tr_collectives_t *c) {
     return !c || c->size == 1 || c->capturable;
 }
 
-static bool is_collective(const tr_program_t *p, size_t i) {
+static bool capture_is_collective(const tr_program_t *p, size_t i) {
     const tr_op_kind_t kind = p->nodes.data[i]->op.kind;
     return kind == TR_OP_COLLECTIVE || kind == TR_OP_WAIT;
 }
@@ -54,15 +55,15 @@ static bool is_collective(const tr_program_t *p, size_t i) {
 static bool replay_is_shared(const tr_program_t *p, const tr_collectives_t *c) {
     if (!c || c->size == 1 || !c->capturable) return false;
     for (size_t i = 0; i < p->nodes.count; i++)
-        if (is_collective(p, i)) return true;
+        if (capture_is_collective(p, i)) return true;
     return false;
 }
 
 static size_t stretch_end(const tr_program_t *p, size_t first, const tr_collectives_t *c) {
     const size_t count = p->nodes.count;
     size_t i = first;
-    if (holds_collectives(c)) return count;
-    while (i < count && is_collective(p, i) == is_collective(p, first)) i++;
+    if (capture_holds_collectives(c)) return count;
+    while (i < count && capture_is_collective(p, i) == capture_is_collective(p, first)) i++;
     return i;
 }
 
@@ -147,7 +148,7 @@ static tr_status_t replay_run_stretches(tr_graph_t *g, tr_program_t *p, tr_colle
     tr_ticket_t last = 0;
     for (size_t first = 0, end = 0, k = 0; first < p->nodes.count; first = end) {
         end = stretch_end(p, first, c);
-        if (!is_collective(p, first) || holds_collectives(c))
+        if (!capture_is_collective(p, first) || capture_holds_collectives(c))
             TR_TRY(replay_run(g, p, k++, first, end, c, &last));
         else
             TR_TRY(tr_exec_enqueue(g, p, first, end, c, &last));
@@ -159,7 +160,7 @@ static tr_status_t replay_run_stretches(tr_graph_t *g, tr_program_t *p, tr_colle
 /* NULL where it runs op by op. Executables that hold other collectives are dropped. */
 static tr_replay_t *replay_of(tr_graph_t *g, tr_program_t *p, tr_collectives_t *c) {
     for (int set = 0; set < g->input_sets && p->replay && p->replay_with != c; set++)
-        drop_executables(g, &p->replay[set]);
+        capture_drop_executables(g, &p->replay[set]);
     p->replay_with = c;
     return p->replay ? &p->replay[g->input_set] : NULL;
 }
@@ -191,7 +192,7 @@ tr_status_t tr_program_run_both(tr_graph_t *g, int program, int next,
     TR_TRY(tr_copies_refresh(g));
     tr_replay_t *r = replay_of(g, p, collectives);
     if (replay_is_ready(r) && replay_is_ready(replay_of(g, q, NULL)) &&
-        holds_collectives(collectives)) {
+        capture_holds_collectives(collectives)) {
         const tr_status_t status =
             r->both.executable ? TR_OK
                                : replay_capture(g, p, 0, p->nodes.count, q, collectives, &r->both);

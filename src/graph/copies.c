@@ -7,7 +7,7 @@
 #include "graph_int.h"
 #include "graph/ops/op_int.h"
 
-static bool is_copied_as(const tr_graph_t *g, tr_dtype_t dtype) {
+static bool copies_has(const tr_graph_t *g, tr_dtype_t dtype) {
     return g->copy_dtype == dtype || (!tr_has_copies(g) && !g->laid_out);
 }
 
@@ -18,7 +18,7 @@ bool tr_has_copies(const tr_graph_t *g) {
 tr_status_t tr_param_copy(tr_graph_t *g, tr_tensor_t param, tr_dtype_t dtype, tr_tensor_t *out) {
     const tr_tensor_info_t info = *tr_tensor_info(g, param);
     tr_str_t name = {0};
-    if (info.role != TR_ROLE_PARAM || !is_copied_as(g, dtype)) return tr_cast(g, param, dtype, out);
+    if (info.role != TR_ROLE_PARAM || !copies_has(g, dtype)) return tr_cast(g, param, dtype, out);
     tr_str_printf(&name, "%s.%s", info.name, tr_dtype_name(dtype));
     TR_TRY(name.status);
     *out = tr_graph_find(g, name.text);
@@ -35,7 +35,7 @@ tr_status_t tr_param_copy(tr_graph_t *g, tr_tensor_t param, tr_dtype_t dtype, tr
 tr_status_t tr_op_bias_copy(tr_graph_t *g, tr_tensor_t x, tr_tensor_t b, tr_tensor_t *out) {
     const tr_dtype_t dtype = tr_tensor_info(g, x)->dtype;
     *out = TR_NONE;
-    if (tr_is_none(b) || !tr_dtype_is_half(dtype) || !is_copied_as(g, dtype)) return TR_OK;
+    if (tr_is_none(b) || !tr_dtype_is_half(dtype) || !copies_has(g, dtype)) return TR_OK;
     return tr_tensor_info(g, b)->role == TR_ROLE_PARAM ? tr_param_copy(g, b, dtype, out) : TR_OK;
 }
 
@@ -94,7 +94,7 @@ tr_status_t tr_copies_refresh(tr_graph_t *g) {
 
 /* -- fusion ------------------------------------------------------------------------------------ */
 
-static bool are_equal_ranges(const tr_graph_t *g, tr_tensor_t a, tr_tensor_t b) {
+static bool copies_are_equal_ranges(const tr_graph_t *g, tr_tensor_t a, tr_tensor_t b) {
     const tr_tensor_info_t *x = tr_tensor_info(g, a), *y = tr_tensor_info(g, b);
     return tr_base(g, a).id == tr_base(g, b).id && x->view_elems == y->view_elems &&
            tr_shape_elems(&x->shape) == tr_shape_elems(&y->shape);
@@ -114,7 +114,7 @@ tr_status_t tr_fuse_copies(tr_fuse_t *f, int i, bool *out_done) {
         writer--;
     if (!tr_fuse_is(f, writer, TR_K_SGD) && !tr_fuse_is(f, writer, TR_K_ADAM)) return TR_OK;
     tr_op_t *op = tr_fuse_op(f, writer);
-    if (!are_equal_ranges(f->g, op->out[0], cast->in[0])) return TR_OK;
+    if (!copies_are_equal_ranges(f->g, op->out[0], cast->in[0])) return TR_OK;
     op->out[op->n_out++] = cast->out[0];
     tr_fuse_remove(f, i);
     return *out_done = true, TR_OK;

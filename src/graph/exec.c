@@ -27,10 +27,10 @@ static void *exec_address(const tr_graph_t *g, tr_tensor_t t) {
     return (char *)base->data + inside;
 }
 
-/* A view may look at another view's base only (make_view, finish_param keep it so), except where
+/* A view may look at another view's base only (graph_make_view, autodiff_finish_param keep it so), except where
  * autodiff turned an activation with views into a view itself: those chains are resolved here,
  * once. */
-static void flatten_views(tr_graph_t *g) {
+static void exec_flatten_views(tr_graph_t *g) {
     for (size_t i = 1; i < g->tensors.count; i++) {
         tr_tensor_info_t *info = &g->tensors.data[i]->info;
         while (info->role == TR_ROLE_VIEW && tr_rec(g, info->base)->info.role == TR_ROLE_VIEW) {
@@ -52,7 +52,7 @@ static tr_status_t exec_resolve(tr_graph_t *g, tr_tensor_t t, tr_view_t *view) {
     return tr_vec_push(&g->patches, patch);
 }
 
-static tr_status_t resolve_node(tr_graph_t *g, tr_node_t *node) {
+static tr_status_t exec_resolve_node(tr_graph_t *g, tr_node_t *node) {
     for (int k = 0; k < node->op.n_in; k++)
         TR_TRY(exec_resolve(g, node->op.in[k], &node->call.in[k]));
     for (int k = 0; k < node->op.n_out; k++)
@@ -68,7 +68,7 @@ static tr_status_t resolve_node(tr_graph_t *g, tr_node_t *node) {
     return tr_inputs_resolve(g, node);
 }
 
-static size_t region_bytes(const tr_memory_plan_t *m, tr_role_t role) {
+static size_t exec_region_bytes(const tr_memory_plan_t *m, tr_role_t role) {
     switch (role) {
     case TR_ROLE_ACTIVATION: return m->arena;
     case TR_ROLE_INPUT: return m->inputs;
@@ -84,13 +84,13 @@ static size_t region_bytes(const tr_memory_plan_t *m, tr_role_t role) {
 }
 
 const void *tr_graph_region(const tr_graph_t *g, tr_role_t role, size_t *out_bytes) {
-    *out_bytes = region_bytes(&g->memory, role);
+    *out_bytes = exec_region_bytes(&g->memory, role);
     return g->region[role];
 }
 
 void *tr_graph_region_to_write(tr_graph_t *g, tr_role_t role, size_t *out_bytes) {
     if (role == TR_ROLE_PARAM) g->copies_are_old = true;
-    *out_bytes = region_bytes(&g->memory, role);
+    *out_bytes = exec_region_bytes(&g->memory, role);
     return g->region[role];
 }
 
@@ -98,13 +98,13 @@ tr_status_t tr_graph_allocate(tr_graph_t *g) {
     if (!g->planned || g->allocated)
         return TR_FAIL(TR_ERR_INTERNAL, "allocate requires a plan, and may be called once");
     for (int role = 0; role < TR_ROLE_COUNT; role++) {
-        const size_t bytes = region_bytes(&g->memory, (tr_role_t)role);
+        const size_t bytes = exec_region_bytes(&g->memory, (tr_role_t)role);
         if (bytes > 0)
             TR_TRY(g->device->ops->alloc(g->device, bytes,
                                          role == TR_ROLE_REDUCED ? TR_ALLOC_SHARED_BY_RANKS : 0,
                                          &g->region[role]));
     }
-    flatten_views(g);
+    exec_flatten_views(g);
     for (size_t i = 1; i < g->tensors.count; i++) {
         tr_tensor_info_t *info = &g->tensors.data[i]->info;
         if (info->role != TR_ROLE_VIEW && g->region[info->role])
@@ -116,7 +116,7 @@ tr_status_t tr_graph_allocate(tr_graph_t *g) {
     }
     for (size_t i = 0; i < g->programs.count; i++)
         for (size_t k = 0; k < g->programs.data[i]->nodes.count; k++)
-            TR_TRY(resolve_node(g, g->programs.data[i]->nodes.data[k]));
+            TR_TRY(exec_resolve_node(g, g->programs.data[i]->nodes.data[k]));
     TR_TRY(tr_inputs_list(g));
     for (size_t i = 0; i < g->programs.count; i++) TR_TRY(tr_replay_create(g, g->programs.data[i]));
     g->allocated = true;
@@ -140,7 +140,7 @@ tr_status_t tr_exec_zero_extra(tr_graph_t *g) {
     return exec_zero_from(g, g->layout.trainable_elems);
 }
 
-static tr_status_t check_memory(const tr_tensor_info_t *info) {
+static tr_status_t exec_check_memory(const tr_tensor_info_t *info) {
     if (info->data) return TR_OK;
     return TR_FAIL(TR_ERR_INTERNAL, "tensor '%s' is accessed before the graph has memory",
                    info->name);
@@ -148,7 +148,7 @@ static tr_status_t check_memory(const tr_tensor_info_t *info) {
 
 tr_status_t tr_tensor_read(tr_graph_t *g, tr_tensor_t t, void *host) {
     const tr_tensor_info_t *info = tr_tensor_info(g, t);
-    TR_TRY(check_memory(info));
+    TR_TRY(exec_check_memory(info));
     TR_TRY(
         g->device->ops->copy(g->device, g->stream, host, info->data, info->bytes, TR_COPY_TO_HOST));
     return tr_graph_sync(g);
@@ -156,7 +156,7 @@ tr_status_t tr_tensor_read(tr_graph_t *g, tr_tensor_t t, void *host) {
 
 tr_status_t tr_tensor_write(tr_graph_t *g, tr_tensor_t t, const void *host) {
     const tr_tensor_info_t *info = tr_tensor_info(g, t);
-    TR_TRY(check_memory(info));
+    TR_TRY(exec_check_memory(info));
     if (tr_rec_base(g, t)->info.role == TR_ROLE_PARAM) g->copies_are_old = true;
     TR_TRY(g->device->ops->copy(g->device, g->stream, info->data, host, info->bytes,
                                 TR_COPY_TO_DEVICE));
@@ -182,7 +182,7 @@ tr_status_t tr_exec_name_op(const tr_op_t *op, tr_status_t status) {
 }
 
 /* As a range with the op's name and layer. */
-static tr_status_t run_in_range(tr_graph_t *g, const tr_node_t *node) {
+static tr_status_t exec_run_in_range(tr_graph_t *g, const tr_node_t *node) {
     char name[128];
     snprintf(name, sizeof name, "%s %s", node->op.row->name, node->op.label);
     g->device->ops->range_begin(g->device, name);
@@ -194,7 +194,7 @@ static tr_status_t run_in_range(tr_graph_t *g, const tr_node_t *node) {
 static tr_status_t exec_run_kernel(tr_graph_t *g, const tr_node_t *node) {
     const tr_device_ops_t *ops = g->device->ops;
     const tr_status_t status = g->device->profiled
-                                   ? run_in_range(g, node)
+                                   ? exec_run_in_range(g, node)
                                    : node->kernel->run(g->device, g->stream, tr_exec_call(g, node));
     if (status != TR_OK) return tr_exec_name_op(&node->op, status);
     if (!ops->poison) return TR_OK;
@@ -276,8 +276,8 @@ tr_status_t tr_exec_enqueue(tr_graph_t *g, const tr_program_t *p, size_t first, 
 }
 
 /* event[i] is before op i: the times of the device, without a wait of the host in them. */
-static tr_status_t profile_by_events(tr_graph_t *g, const tr_program_t *p, tr_event_t **event,
-                                     double *sec) {
+static tr_status_t exec_profile_by_events(tr_graph_t *g, const tr_program_t *p, tr_event_t **event,
+                                          double *sec) {
     const tr_device_ops_t *ops = g->device->ops;
     const size_t n = p->nodes.count;
     for (size_t i = 0; i <= n; i++) {
@@ -303,7 +303,7 @@ tr_status_t tr_program_profile(tr_graph_t *g, int program, double *sec) {
     if (g->device->ops->event_elapsed && !g->device->immediate) {
         tr_event_t **event = NULL;
         TR_TRY(tr_alloc((p->nodes.count + 1) * sizeof *event, "events", &event));
-        const tr_status_t status = profile_by_events(g, p, event, sec);
+        const tr_status_t status = exec_profile_by_events(g, p, event, sec);
         for (size_t i = 0; i <= p->nodes.count && event[i]; i++)
             g->device->ops->event_destroy(g->device, event[i]);
         tr_free(&event);
@@ -321,7 +321,7 @@ tr_status_t tr_program_profile(tr_graph_t *g, int program, double *sec) {
 
 /* -- the first value that is not finite -------------------------------------------------------- */
 
-static tr_status_t is_finite(tr_graph_t *g, const tr_view_t *view, bool *out) {
+static tr_status_t exec_is_finite(tr_graph_t *g, const tr_view_t *view, bool *out) {
     const tr_kernel_t *kernel = &g->device->ops->kernels[TR_K_CHECK_FINITE];
     int32_t flag = 0;
     TR_TRY(tr_tensor_write(g, g->flag, &flag));
@@ -333,7 +333,7 @@ static tr_status_t is_finite(tr_graph_t *g, const tr_view_t *view, bool *out) {
     return TR_OK;
 }
 
-static bool has_check(tr_dtype_t dtype) {
+static bool exec_has_check(tr_dtype_t dtype) {
     return dtype == TR_F32 || tr_dtype_is_half(dtype);
 }
 
@@ -347,8 +347,8 @@ tr_status_t tr_program_find_nonfinite(tr_graph_t *g, int program, int *out_op) {
         TR_TRY(node->kernel->run(g->device, g->stream, tr_exec_call(g, node)));
         for (int k = 0; k < node->op.n_out && *out_op < 0; k++) {
             bool finite = true;
-            if (tr_is_none(node->op.out[k]) || !has_check(node->call.out[k].dtype)) continue;
-            TR_TRY(is_finite(g, &node->call.out[k], &finite));
+            if (tr_is_none(node->op.out[k]) || !exec_has_check(node->call.out[k].dtype)) continue;
+            TR_TRY(exec_is_finite(g, &node->call.out[k], &finite));
             if (!finite) *out_op = (int)i;
         }
     }

@@ -39,7 +39,7 @@ tr_tensor_t tr_graph_result(const tr_graph_t *g) {
 
 /* Tensors that every graph has: the step block, what a step tells the host, and a flag for finding
  * non-finite values. */
-static tr_status_t make_fixed_tensors(tr_graph_t *g) {
+static tr_status_t graph_make_fixed_tensors(tr_graph_t *g) {
     tr_tensor_t none;
     /* id 0 */
     TR_TRY(tr_tensor_make(g, "", TR_ROLE_CONST, TR_F32, &(tr_shape_t){.ndim = -1}, &none));
@@ -58,7 +58,7 @@ tr_status_t tr_graph_create(tr_device_t *device, tr_graph_t **out) {
     tr_status_t status = TR_OK;
     TR_TRY_GOTO(device->ops->stream_create(device, "compute", TR_PRIORITY_NORMAL, &g->stream),
                 fail);
-    TR_TRY_GOTO(make_fixed_tensors(g), fail);
+    TR_TRY_GOTO(graph_make_fixed_tensors(g), fail);
     *out = g;
     return TR_OK;
 fail:
@@ -66,7 +66,7 @@ fail:
     return status;
 }
 
-static void destroy_program(tr_program_t *p) {
+static void graph_destroy_program(tr_program_t *p) {
     for (size_t i = 0; i < p->nodes.count; i++) {
         tr_node_t *node = p->nodes.data[i];
         tr_vec_free(&node->dying);
@@ -80,7 +80,7 @@ static void destroy_program(tr_program_t *p) {
 }
 
 /* For tdestroy: the list owns the records. */
-static void by_name_keep(void *rec) {
+static void graph_by_name_keep(void *rec) {
     (void)rec;
 }
 
@@ -89,10 +89,10 @@ void tr_graph_destroy(tr_graph_t **graph) {
     if (!g) return;
     tr_exec_release(g);
     for (size_t i = 0; i < g->programs.count; i++) {
-        destroy_program(g->programs.data[i]);
+        graph_destroy_program(g->programs.data[i]);
         tr_free(&g->programs.data[i]);
     }
-    tdestroy(g->by_name, by_name_keep);
+    tdestroy(g->by_name, graph_by_name_keep);
     for (size_t i = 0; i < g->tensors.count; i++) {
         tr_free(&g->tensors.data[i]->name);
         tr_free(&g->tensors.data[i]->values);
@@ -131,7 +131,8 @@ const char *tr_scope(const tr_graph_t *g) {
 /* -- tensors ----------------------------------------------------------------------------------- */
 
 /* So few that the bytes of all tensors together can be counted. */
-static tr_status_t check_elems(const tr_graph_t *g, const char *name, const tr_shape_t *shape) {
+static tr_status_t graph_check_elems(const tr_graph_t *g, const char *name,
+                                     const tr_shape_t *shape) {
     char text[96];
     double elems = 1;
     for (int d = 0; d < shape->ndim; d++) elems *= (double)shape->dim[d];
@@ -142,7 +143,7 @@ static tr_status_t check_elems(const tr_graph_t *g, const char *name, const tr_s
                    name[0] ? name : tr_scope(g), tr_shape_format(shape, text));
 }
 
-static int by_name(const void *a, const void *b) {
+static int graph_by_name(const void *a, const void *b) {
     return strcmp(((const tr_tensor_rec_t *)a)->name, ((const tr_tensor_rec_t *)b)->name);
 }
 
@@ -150,7 +151,7 @@ tr_status_t tr_tensor_make(tr_graph_t *g, const char *name, tr_role_t role, tr_d
                            const tr_shape_t *shape, tr_tensor_t *out) {
     tr_tensor_rec_t *rec = NULL;
     tr_status_t status = TR_OK;
-    TR_TRY(check_elems(g, name, shape));
+    TR_TRY(graph_check_elems(g, name, shape));
     TR_TRY(tr_alloc(sizeof *rec, "tensor record", &rec));
     TR_TRY_GOTO(tr_strdup(name, &rec->name), fail);
     const int32_t id = (int32_t)g->tensors.count;
@@ -167,7 +168,7 @@ tr_status_t tr_tensor_make(tr_graph_t *g, const char *name, tr_role_t role, tr_d
                                    .bytes = (size_t)(shape->ndim < 0 ? 0 : tr_shape_elems(shape)) *
                                             tr_dtype_bytes(dtype)};
     out->id = id;
-    if (name[0] && !tsearch(rec, &g->by_name, by_name))
+    if (name[0] && !tsearch(rec, &g->by_name, graph_by_name))
         return TR_FAIL(TR_ERR_MEMORY, "not enough memory for the name of tensor '%s'", name);
     return TR_OK;
 fail:
@@ -178,7 +179,7 @@ fail:
 
 tr_tensor_t tr_graph_find(const tr_graph_t *g, const char *name) {
     tr_tensor_rec_t *const *found =
-        tfind(&(tr_tensor_rec_t){.name = (char *)(uintptr_t)name}, &g->by_name, by_name);
+        tfind(&(tr_tensor_rec_t){.name = (char *)(uintptr_t)name}, &g->by_name, graph_by_name);
     return found ? (tr_tensor_t){(*found)->id} : TR_NONE;
 }
 
@@ -217,7 +218,7 @@ static tr_status_t tensor_persistent(tr_graph_t *g, const char *name, tr_role_t 
     return TR_OK;
 }
 
-static tr_status_t scoped_name(const tr_graph_t *g, const char *name, char **out) {
+static tr_status_t graph_scoped_name(const tr_graph_t *g, const char *name, char **out) {
     tr_str_t s = {0};
     TR_TRY(g->scope.status);
     if (g->scope.length > 0) tr_str_printf(&s, "%s.", tr_scope(g));
@@ -231,7 +232,7 @@ static tr_status_t param_declare(tr_graph_t *g, const char *name, tr_dtype_t dty
     char *full = NULL;
     bool is_new = false;
     tr_status_t status = TR_OK;
-    TR_TRY(scoped_name(g, name, &full));
+    TR_TRY(graph_scoped_name(g, name, &full));
     TR_TRY_GOTO(tensor_persistent(g, full, TR_ROLE_PARAM, dtype, shape, out, &is_new), done);
     if (is_new && g->laid_out)
         status = TR_FAIL(TR_ERR_INTERNAL,
@@ -260,7 +261,7 @@ tr_status_t tr_model_state(tr_graph_t *g, const char *name, const tr_shape_t *sh
                            tr_tensor_t *out) {
     char *full = NULL;
     bool is_new = false;
-    TR_TRY(scoped_name(g, name, &full));
+    TR_TRY(graph_scoped_name(g, name, &full));
     const tr_status_t status =
         tensor_persistent(g, full, TR_ROLE_MODEL_STATE, TR_F32, shape, out, &is_new);
     tr_free(&full);
@@ -327,8 +328,8 @@ tr_status_t tr_reduced(tr_graph_t *g, const char *name, int64_t count, tr_tensor
 
 /* -- views ------------------------------------------------------------------------------------- */
 
-static tr_status_t make_view(tr_graph_t *g, tr_tensor_t x, int64_t first, const tr_shape_t *shape,
-                             tr_tensor_t *out) {
+static tr_status_t graph_make_view(tr_graph_t *g, tr_tensor_t x, int64_t first,
+                                   const tr_shape_t *shape, tr_tensor_t *out) {
     const tr_tensor_info_t info = *tr_tensor_info(g, x);
     TR_TRY(tr_tensor_make(g, "", TR_ROLE_VIEW, info.dtype, shape, out));
     tr_tensor_info_t *view = &tr_rec(g, *out)->info;
@@ -347,7 +348,7 @@ tr_status_t tr_reshape(tr_graph_t *g, tr_tensor_t x, const tr_shape_t *shape, tr
         return TR_FAIL(
             TR_ERR_CONFIG, "%s: %s cannot be reshaped to %s: the number of elements differs",
             tr_scope(g), tr_shape_format(tr_shape_of(g, x), from), tr_shape_format(shape, to));
-    return make_view(g, x, 0, shape, out);
+    return graph_make_view(g, x, 0, shape, out);
 }
 
 tr_status_t tr_slice(tr_graph_t *g, tr_tensor_t x, int64_t first, int64_t count, tr_tensor_t *out) {
@@ -355,7 +356,7 @@ tr_status_t tr_slice(tr_graph_t *g, tr_tensor_t x, int64_t first, int64_t count,
     if (first < 0 || count < 0 || first + count > elems)
         return TR_FAIL(TR_ERR_INTERNAL, "slice [%lld, +%lld) of a tensor of %lld elements",
                        (long long)first, (long long)count, (long long)elems);
-    return make_view(g, x, first, &TR_SHAPE(count), out);
+    return graph_make_view(g, x, first, &TR_SHAPE(count), out);
 }
 
 bool tr_graph_has_kernel(const tr_graph_t *g, tr_kernel_id_t kernel) {

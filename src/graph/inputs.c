@@ -24,14 +24,14 @@ tr_status_t tr_inputs_list(tr_graph_t *g) {
     return TR_OK;
 }
 
-static bool is_input(const tr_graph_t *g, tr_tensor_t t) {
+static bool inputs_have(const tr_graph_t *g, tr_tensor_t t) {
     return !tr_is_none(t) && tr_rec_base(g, t)->info.role == TR_ROLE_INPUT;
 }
 
 tr_status_t tr_inputs_resolve(tr_graph_t *g, tr_node_t *node) {
     const tr_op_t *op = &node->op;
     bool reads = false;
-    for (int k = 0; k < op->n_in; k++) reads = reads || is_input(g, op->in[k]);
+    for (int k = 0; k < op->n_in; k++) reads = reads || inputs_have(g, op->in[k]);
     if (!reads || g->input_sets == 1) return TR_OK;
     TR_TRY(tr_alloc((size_t)g->input_sets * sizeof *node->set_calls, "calls by input set",
                     &node->set_calls));
@@ -39,7 +39,7 @@ tr_status_t tr_inputs_resolve(tr_graph_t *g, tr_node_t *node) {
         tr_kernel_call_t *call = &node->set_calls[set];
         *call = node->call;
         for (int k = 0; k < op->n_in; k++)
-            if (is_input(g, op->in[k]))
+            if (inputs_have(g, op->in[k]))
                 call->in[k].data = (char *)call->in[k].data + (size_t)set * g->input_set_bytes;
     }
     return TR_OK;

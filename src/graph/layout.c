@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-static int64_t align_elems(int64_t n) {
+static int64_t layout_align_elems(int64_t n) {
     return (n + TR_BLOCK_ALIGN_ELEMS - 1) / TR_BLOCK_ALIGN_ELEMS * TR_BLOCK_ALIGN_ELEMS;
 }
 
@@ -28,7 +28,7 @@ tr_status_t tr_layout_gradient(tr_graph_t *g, tr_tensor_t param, tr_tensor_t *ou
         if (status == TR_OK) {
             tr_rec(g, param)->info.block_elems = tr_rec(g, *out)->info.block_elems =
                 g->layout.trainable_elems;
-            g->layout.trainable_elems += align_elems(tr_shape_elems(&info.shape));
+            g->layout.trainable_elems += layout_align_elems(tr_shape_elems(&info.shape));
             status = tr_vec_push(&g->order, param.id);
         }
     }
@@ -48,7 +48,7 @@ tr_status_t tr_layout_fix(tr_graph_t *g) {
                                                            : NULL;
         if (!end) continue;
         info->block_elems = *end;
-        *end += align_elems(tr_shape_elems(&info->shape));
+        *end += layout_align_elems(tr_shape_elems(&info->shape));
     }
     g->layout.frozen_elems = params - g->layout.trainable_elems;
     g->layout.reduced_elems = reduced;
@@ -120,7 +120,7 @@ tr_status_t tr_graph_param_groups(const tr_graph_t *g, tr_param_group_t **out, s
     TR_VEC(tr_param_group_t) groups = {0};
     for (size_t i = 0; i < g->order.count; i++) {
         const tr_tensor_info_t *info = &g->tensors.data[g->order.data[i]]->info;
-        const int64_t count = align_elems(tr_shape_elems(&info->shape));
+        const int64_t count = layout_align_elems(tr_shape_elems(&info->shape));
         tr_param_group_t *last = groups.count ? &groups.data[groups.count - 1] : NULL;
         if (last && last->decay == info->param.decay && last->lr_factor == info->param.lr_factor &&
             last->before == info->updates_before) {
@@ -144,7 +144,8 @@ tr_status_t tr_graph_param_groups(const tr_graph_t *g, tr_param_group_t **out, s
 
 /* Index of the last op of `p` that writes into elements [first, end) of the reduced block, -1 where
  * none does. */
-static int last_writer(const tr_graph_t *g, const tr_program_t *p, int64_t first, int64_t end) {
+static int layout_last_writer(const tr_graph_t *g, const tr_program_t *p, int64_t first,
+                              int64_t end) {
     for (int i = (int)p->nodes.count - 1; i >= 0; i--) {
         const tr_op_t *op = &p->nodes.data[i]->op;
         for (int o = 0; o < op->n_out; o++) {
@@ -184,7 +185,7 @@ tr_status_t tr_zero_extra_reductions(tr_graph_t *g) {
 
 /* End of the bucket that begins at `first`: whole parameters until `limit` elements are reached;
  * the last takes the extra reductions. */
-static int64_t bucket_end(const tr_graph_t *g, int64_t first, int64_t limit) {
+static int64_t layout_bucket_end(const tr_graph_t *g, int64_t first, int64_t limit) {
     for (size_t i = 0; i + 1 < g->order.count; i++) {
         const int64_t end = g->tensors.data[g->order.data[i + 1]]->info.block_elems;
         if (end > first && end - first >= limit) return end;
@@ -205,8 +206,8 @@ tr_status_t tr_program_add_allreduce(tr_graph_t *g, int program, size_t first_by
      * another order than one that has a single slot. */
     size_t behind = 0;
     for (int64_t first = 0; first < g->layout.reduced_elems; bucket++) {
-        const int64_t end = bucket_end(g, first, limit);
-        size_t at = overlap ? (size_t)(last_writer(g, p, first, end) + 1) : p->nodes.count;
+        const int64_t end = layout_bucket_end(g, first, limit);
+        size_t at = overlap ? (size_t)(layout_last_writer(g, p, first, end) + 1) : p->nodes.count;
         if (at < behind) at = behind;
         const tr_op_t sum = {.kind = TR_OP_COLLECTIVE,
                              .backward = true,

@@ -8,7 +8,7 @@
 
 /* -- lifetimes --------------------------------------------------------------------------------- */
 
-static void use(const tr_graph_t *g, tr_tensor_t t, int op) {
+static void plan_use(const tr_graph_t *g, tr_tensor_t t, int op) {
     if (tr_is_none(t)) return;
     tr_tensor_info_t *info = &tr_rec_base(g, t)->info;
     if (info->role != TR_ROLE_ACTIVATION) return;
@@ -16,13 +16,13 @@ static void use(const tr_graph_t *g, tr_tensor_t t, int op) {
     info->last_op = op;
 }
 
-static void find_lifetimes(const tr_graph_t *g, int program) {
+static void plan_find_lifetimes(const tr_graph_t *g, int program) {
     const tr_program_t *p = g->programs.data[program];
     const int count = (int)p->nodes.count;
     for (int i = 0; i < count; i++) {
         const tr_op_t *op = &p->nodes.data[i]->op;
-        for (int k = 0; k < op->n_in; k++) use(g, op->in[k], i);
-        for (int k = 0; k < op->n_out; k++) use(g, op->out[k], i);
+        for (int k = 0; k < op->n_in; k++) plan_use(g, op->in[k], i);
+        for (int k = 0; k < op->n_out; k++) plan_use(g, op->out[k], i);
     }
     for (size_t i = 1; i < g->tensors.count; i++) {
         tr_tensor_info_t *info = &g->tensors.data[i]->info;
@@ -31,13 +31,13 @@ static void find_lifetimes(const tr_graph_t *g, int program) {
     }
 }
 
-static tr_tensor_rec_t *storage_of(const tr_graph_t *g, int32_t id) {
+static tr_tensor_rec_t *plan_storage_of(const tr_graph_t *g, int32_t id) {
     while (g->tensors.data[id]->storage != id) id = g->tensors.data[id]->storage;
     return g->tensors.data[id];
 }
 
 /* Output o of op i takes the memory of the input it may overwrite, if that input ends here. */
-static void try_inplace(const tr_graph_t *g, const tr_op_t *op, int i, int o) {
+static void plan_try_inplace(const tr_graph_t *g, const tr_op_t *op, int i, int o) {
     const int k = op->row->inplace[o] - 1;
     if (k < 0 || k >= op->n_in || tr_is_none(op->in[k]) || tr_is_none(op->out[o])) return;
     tr_tensor_rec_t *out = tr_rec(g, op->out[o]);
@@ -46,14 +46,14 @@ static void try_inplace(const tr_graph_t *g, const tr_op_t *op, int i, int o) {
     if (in_base->info.role != TR_ROLE_ACTIVATION ||
         tr_rec(g, op->in[k])->info.bytes != in_base->info.bytes)
         return;
-    tr_tensor_rec_t *in = storage_of(g, in_base->storage);
+    tr_tensor_rec_t *in = plan_storage_of(g, in_base->storage);
     if (in->info.kept || in->survives) return;
     if (in->info.last_op != i || in->info.bytes != out->info.bytes) return;
     int reads = 0; /* of this memory by this op */
     for (int j = 0; j < op->n_in; j++) {
         if (tr_is_none(op->in[j])) continue;
         const tr_tensor_rec_t *base = tr_rec_base(g, op->in[j]);
-        if (base->info.role == TR_ROLE_ACTIVATION) reads += storage_of(g, base->storage) == in;
+        if (base->info.role == TR_ROLE_ACTIVATION) reads += plan_storage_of(g, base->storage) == in;
     }
     if (reads != 1) return;
     out->storage = in->storage;
@@ -78,7 +78,7 @@ typedef struct {
     int first, last;
 } span_t;
 
-static tr_status_t collect(const tr_graph_t *g, int program, blocks_t *blocks) {
+static tr_status_t plan_collect(const tr_graph_t *g, int program, blocks_t *blocks) {
     for (size_t i = 1; i < g->tensors.count; i++) {
         const tr_tensor_rec_t *rec = g->tensors.data[i];
         const tr_tensor_info_t *info = &rec->info;
@@ -98,14 +98,14 @@ static tr_status_t collect(const tr_graph_t *g, int program, blocks_t *blocks) {
     return TR_OK;
 }
 
-static int larger_first(const void *a, const void *b) {
+static int plan_larger_first(const void *a, const void *b) {
     const tr_block_t *x = a, *y = b;
     if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
     return x->first != y->first ? x->first - y->first : x->storage - y->storage;
 }
 
 /* placed: [count] by begin, with room for one more. */
-static void blocks_place(tr_block_t *block, span_t *placed, size_t count) {
+static void plan_place_blocks(tr_block_t *block, span_t *placed, size_t count) {
     size_t begin = 0, at = 0;
     for (; at < count && placed[at].begin < begin + block->bytes; at++)
         if (placed[at].first <= block->last && placed[at].last >= block->first &&
@@ -122,12 +122,12 @@ static tr_status_t plan_arena(tr_graph_t *g, int program) {
     blocks_t blocks = {0};
     span_t *placed = NULL;
     tr_status_t status = TR_OK;
-    TR_TRY_GOTO(collect(g, program, &blocks), done);
+    TR_TRY_GOTO(plan_collect(g, program, &blocks), done);
     TR_TRY_GOTO(tr_alloc(blocks.count * sizeof *placed, "planner", &placed), done);
-    if (blocks.count > 0) qsort(blocks.data, blocks.count, sizeof *blocks.data, larger_first);
+    if (blocks.count > 0) qsort(blocks.data, blocks.count, sizeof *blocks.data, plan_larger_first);
     for (size_t i = 0; i < blocks.count; i++) {
         tr_block_t *block = &blocks.data[i];
-        blocks_place(block, placed, i);
+        plan_place_blocks(block, placed, i);
         p->arena_sum += block->bytes;
         if (block->offset + block->bytes > p->arena_bytes)
             p->arena_bytes = block->offset + block->bytes;
@@ -139,7 +139,7 @@ static tr_status_t plan_arena(tr_graph_t *g, int program) {
     for (size_t i = 1; i < g->tensors.count; i++) {
         tr_tensor_info_t *info = &g->tensors.data[i]->info;
         if (info->role == TR_ROLE_ACTIVATION && info->program == program)
-            info->offset_bytes = storage_of(g, (int32_t)i)->info.offset_bytes;
+            info->offset_bytes = plan_storage_of(g, (int32_t)i)->info.offset_bytes;
     }
 done:
     tr_free(&placed);
@@ -147,7 +147,7 @@ done:
     return status;
 }
 
-static tr_status_t note_deaths(const tr_graph_t *g, int program) {
+static tr_status_t plan_note_deaths(const tr_graph_t *g, int program) {
     const tr_program_t *p = g->programs.data[program];
     for (size_t i = 1; i < g->tensors.count; i++) {
         const tr_tensor_rec_t *rec = g->tensors.data[i];
@@ -161,7 +161,7 @@ static tr_status_t note_deaths(const tr_graph_t *g, int program) {
 
 /* -- kernels ----------------------------------------------------------------------------------- */
 
-static void view_of(const tr_graph_t *g, tr_tensor_t t, tr_view_t *out) {
+static void plan_view_of(const tr_graph_t *g, tr_tensor_t t, tr_view_t *out) {
     *out = (tr_view_t){.shape.ndim = -1};
     if (tr_is_none(t)) return;
     const tr_tensor_info_t *info = tr_tensor_info(g, t);
@@ -182,8 +182,8 @@ static tr_status_t node_prepare(tr_graph_t *g, tr_node_t *node) {
     call->attr = op->attr;
     call->attr_bytes = op->attr_bytes;
     call->adds = op->adds;
-    for (int k = 0; k < op->n_in; k++) view_of(g, op->in[k], &call->in[k]);
-    for (int k = 0; k < op->n_out; k++) view_of(g, op->out[k], &call->out[k]);
+    for (int k = 0; k < op->n_in; k++) plan_view_of(g, op->in[k], &call->in[k]);
+    for (int k = 0; k < op->n_out; k++) plan_view_of(g, op->out[k], &call->out[k]);
     if (!node->kernel->prepare) return TR_OK;
     return tr_plan_workspace(g->device, op->row->kernel, call, op->attr_bytes,
                              &node->scratch_bytes);
@@ -205,14 +205,14 @@ static tr_status_t plan_program(tr_graph_t *g, int program) {
     tr_program_t *p = g->programs.data[program];
     if (!p->ended) return TR_FAIL(TR_ERR_INTERNAL, "program '%s' is not complete", p->name);
     for (size_t i = 0; i < p->nodes.count; i++) TR_TRY(node_prepare(g, p->nodes.data[i]));
-    find_lifetimes(g, program);
+    plan_find_lifetimes(g, program);
     for (int i = 0; i < (int)p->nodes.count; i++) {
         const tr_op_t *op = &p->nodes.data[i]->op;
         if (op->kind != TR_OP_KERNEL) continue;
-        for (int o = 0; o < op->n_out; o++) try_inplace(g, op, i, o);
+        for (int o = 0; o < op->n_out; o++) plan_try_inplace(g, op, i, o);
     }
     TR_TRY(plan_arena(g, program));
-    return note_deaths(g, program);
+    return plan_note_deaths(g, program);
 }
 
 /* -- the whole --------------------------------------------------------------------------------- */
@@ -260,7 +260,7 @@ static void plan_regions(tr_graph_t *g) {
 
 /* What the run would need with convolutions by direct sums; 0 where that cannot be said. The graph
  * is not to be run after it. */
-static size_t total_of_direct_sums(tr_graph_t *g) {
+static size_t plan_total_of_direct_sums(tr_graph_t *g) {
     const tr_memory_plan_t planned = g->memory;
     tr_status_t status = TR_OK;
     if (!g->device->winograd) return planned.total;
@@ -281,8 +281,8 @@ static size_t total_of_direct_sums(tr_graph_t *g) {
     return total;
 }
 
-static tr_status_t too_large(tr_graph_t *g, size_t limit) {
-    const size_t direct = total_of_direct_sums(g);
+static tr_status_t plan_too_large(tr_graph_t *g, size_t limit) {
+    const size_t direct = plan_total_of_direct_sums(g);
     const tr_memory_plan_t *m = &g->memory;
     char text[8][32], remedy[96] = "";
     if (direct > 0 && direct <= limit)
@@ -313,7 +313,8 @@ tr_status_t tr_graph_plan(tr_graph_t *g, size_t limit_bytes) {
     for (int i = 0; i < (int)g->programs.count; i++) TR_TRY(plan_program(g, i));
     plan_regions(g);
     g->planned = true;
-    return limit_bytes > 0 && g->memory.total > limit_bytes ? too_large(g, limit_bytes) : TR_OK;
+    return limit_bytes > 0 && g->memory.total > limit_bytes ? plan_too_large(g, limit_bytes)
+                                                            : TR_OK;
 }
 
 tr_memory_plan_t tr_graph_memory(const tr_graph_t *g) {

@@ -61,8 +61,8 @@ void tr_recompute_end(tr_graph_t *g) {
 
 /* -- appending --------------------------------------------------------------------------------- */
 
-static tr_status_t check_inputs(const tr_graph_t *g, const char *name, const tr_tensor_t *in,
-                                int n_in) {
+static tr_status_t program_check_inputs(const tr_graph_t *g, const char *name,
+                                        const tr_tensor_t *in, int n_in) {
     if (g->open < 0)
         return TR_FAIL(TR_ERR_INTERNAL, "op '%s' is appended while no program is open", name);
     if (n_in > TR_KERNEL_MAX_IN)
@@ -87,8 +87,9 @@ void tr_node_destroy(tr_node_t **node) {
     tr_free(node);
 }
 
-static tr_status_t make_node(const tr_graph_t *g, const tr_op_row_t *row, const tr_tensor_t *in,
-                             int n_in, const void *attr, size_t attr_bytes, tr_node_t **out) {
+static tr_status_t program_make_node(const tr_graph_t *g, const tr_op_row_t *row,
+                                     const tr_tensor_t *in, int n_in, const void *attr,
+                                     size_t attr_bytes, tr_node_t **out) {
     tr_node_t *node = NULL;
     tr_status_t status = TR_OK;
     TR_TRY(g->scope.status);
@@ -119,9 +120,9 @@ static tr_status_t program_append(tr_graph_t *g, const tr_op_row_t *row, const t
                                   const tr_tensor_t *given, int n_out, tr_node_t **out) {
     tr_node_t *node = NULL;
     tr_status_t status = TR_OK;
-    TR_TRY(check_inputs(g, row->name, in, n_in));
-    if (given) TR_TRY(check_inputs(g, row->name, given, n_out));
-    TR_TRY(make_node(g, row, in, n_in, attr, attr_bytes, &node));
+    TR_TRY(program_check_inputs(g, row->name, in, n_in));
+    if (given) TR_TRY(program_check_inputs(g, row->name, given, n_out));
+    TR_TRY(program_make_node(g, row, in, n_in, attr, attr_bytes, &node));
     node->op.n_out = n_out;
     for (int i = 0; i < n_out; i++) {
         node->want[i] = !want || want[i];
@@ -141,8 +142,8 @@ static tr_status_t program_compose(tr_graph_t *g, const tr_op_row_t *row, const 
                                    int n_in, const void *attr, size_t attr_bytes, const bool *want,
                                    tr_tensor_t *out, int n_out) {
     tr_node_t *node = NULL;
-    TR_TRY(check_inputs(g, row->name, in, n_in));
-    TR_TRY(make_node(g, row, in, n_in, attr, attr_bytes, &node));
+    TR_TRY(program_check_inputs(g, row->name, in, n_in));
+    TR_TRY(program_make_node(g, row, in, n_in, attr, attr_bytes, &node));
     node->op.n_out = n_out;
     for (int i = 0; i < n_out; i++) {
         node->want[i] = !want || want[i];
@@ -209,7 +210,7 @@ double tr_op_flops(const tr_graph_t *g, const tr_op_t *op) {
                : 0;
 }
 
-static bool reads_output(const tr_op_t *op, int i) {
+static bool program_reads_output(const tr_op_t *op, int i) {
     return (i == 0 && (op->row->flags & TR_OP_READS_OUTPUT)) || op->adds >> i & 1;
 }
 
@@ -219,6 +220,6 @@ double tr_op_bytes(const tr_graph_t *g, const tr_op_t *op) {
     double sum = 0;
     for (int i = 0; i < op->n_in; i++) sum += program_bytes_of(g, op->in[i]);
     for (int i = 0; i < op->n_out; i++)
-        sum += program_bytes_of(g, op->out[i]) * (reads_output(op, i) ? 2 : 1);
+        sum += program_bytes_of(g, op->out[i]) * (program_reads_output(op, i) ? 2 : 1);
     return sum;
 }

@@ -19,7 +19,7 @@ static const struct {
 
 /* -- how tensors are used ---------------------------------------------------------------------- */
 
-static void count_use(tr_fuse_t *f, tr_tensor_t t, int i, bool writes) {
+static void fuse_count_use(tr_fuse_t *f, tr_tensor_t t, int i, bool writes) {
     if (tr_is_none(t)) return;
     tr_fuse_use_t *use = &f->use[tr_base(f->g, t).id];
     if (writes) {
@@ -37,8 +37,8 @@ static void fuse_count_uses(tr_fuse_t *f) {
     for (int i = 0; i < f->first_free; i++) {
         const tr_op_t *op = tr_fuse_op(f, i);
         if (!op->row) continue;
-        for (int k = 0; k < op->n_in; k++) count_use(f, op->in[k], i, false);
-        for (int k = 0; k < op->n_out; k++) count_use(f, op->out[k], i, true);
+        for (int k = 0; k < op->n_in; k++) fuse_count_use(f, op->in[k], i, false);
+        for (int k = 0; k < op->n_out; k++) fuse_count_use(f, op->out[k], i, true);
     }
 }
 
@@ -107,7 +107,7 @@ tr_status_t tr_fuse_replace(tr_fuse_t *f, int i, int merged, const tr_op_row_t *
 
 /* -- the pass ---------------------------------------------------------------------------------- */
 
-static void drop_merged(tr_program_t *p) {
+static void fuse_drop_merged(tr_program_t *p) {
     size_t kept = 0;
     for (size_t i = 0; i < p->nodes.count; i++) {
         tr_node_t *node = p->nodes.data[i];
@@ -132,7 +132,7 @@ tr_status_t tr_fuse(tr_graph_t *g, tr_program_t *p) {
             p->fused[pattern] += done;
         }
     }
-    drop_merged(p);
+    fuse_drop_merged(p);
     tr_free(&f.use);
     return status;
 }

@@ -6,7 +6,7 @@
 
 /* Whether input k of the add at record i is what a batch normalisation without an activation wrote,
  * whose other outputs nothing reads before. *out_norm: that record. */
-static bool adds_norm(const tr_fuse_t *f, int i, int k, int *out_norm) {
+static bool fuse_adds_norm(const tr_fuse_t *f, int i, int k, int *out_norm) {
     const tr_tensor_t t = tr_fuse_op(f, i)->in[k];
     if (!tr_fuse_is_private(f, t)) return false;
     *out_norm = tr_fuse_use(f, t)->writer;
@@ -29,7 +29,7 @@ tr_status_t tr_fuse_batchnorm_add(tr_fuse_t *f, int i, bool *out_done) {
     int norm = -1, k = 0;
     if (!tr_fuse_is(f, i, TR_K_ADD) || !tr_graph_has_kernel(f->g, TR_K_BATCHNORM_ADD_TRAIN))
         return TR_OK;
-    while (k < 2 && !adds_norm(f, i, k, &norm)) k++;
+    while (k < 2 && !fuse_adds_norm(f, i, k, &norm)) k++;
     if (k == 2) return TR_OK;
     const tr_op_t *add = tr_fuse_op(f, i), *bn = tr_fuse_op(f, norm);
     const tr_tensor_t in[] = {bn->in[0], bn->in[1], bn->in[2], add->in[1 - k]},

@@ -3,7 +3,7 @@
 #include "graph/ops/op_int.h"
 
 /* The batch normalisation that first reads what record i writes; -1: none. */
-static int norm_after(const tr_fuse_t *f, int i) {
+static int fuse_norm_after(const tr_fuse_t *f, int i) {
     const tr_tensor_t y = tr_fuse_op(f, i)->out[0];
     const tr_fuse_use_t *use = tr_fuse_use(f, y);
     if (!use || use->writes != 1 || use->reader < 0) return -1;
@@ -12,7 +12,7 @@ static int norm_after(const tr_fuse_t *f, int i) {
     return is_norm && tr_fuse_op(f, use->reader)->in[0].id == y.id ? use->reader : -1;
 }
 
-static bool can_give_sums(const tr_fuse_t *f, int i) {
+static bool fuse_can_give_sums(const tr_fuse_t *f, int i) {
     if (!f->g->device->conv_stats || !tr_fuse_is(f, i, TR_K_CONV_FWD) ||
         !tr_graph_has_kernel(f->g, TR_K_CONV_STATS_FWD) ||
         !tr_graph_has_kernel(f->g, TR_K_BATCHNORM_SUMS_TRAIN))
@@ -31,7 +31,7 @@ static bool can_give_sums(const tr_fuse_t *f, int i) {
  * mean is large: the results differ by rounding. The last pattern: it makes a tensor.
  */
 tr_status_t tr_fuse_conv_stats(tr_fuse_t *f, int i, bool *out_done) {
-    const int at = can_give_sums(f, i) ? norm_after(f, i) : -1;
+    const int at = fuse_can_give_sums(f, i) ? fuse_norm_after(f, i) : -1;
     tr_tensor_t sums;
     if (at < 0) return TR_OK;
     const tr_op_t *conv = tr_fuse_op(f, i), *norm = tr_fuse_op(f, at);

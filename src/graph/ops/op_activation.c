@@ -1,7 +1,7 @@
 /* Activations: act_fwd, act_bwd; leaky_relu, leaky_relu_bwd. */
 #include "op_int.h"
 
-static tr_status_t act_bwd_shape(tr_graph_t *g, tr_op_t *op) {
+static tr_status_t activation_bwd_shape(tr_graph_t *g, tr_op_t *op) {
     tr_shape_t shape = *tr_shape_of(g, op->in[0]);
     TR_TRY(tr_op_check_shape(g, op, 1, &shape, "the activation's value"));
     TR_TRY(tr_op_check_type(g, op, 1, tr_dtype_of(g, op->in[0]), "the activation's value"));
@@ -9,27 +9,27 @@ static tr_status_t act_bwd_shape(tr_graph_t *g, tr_op_t *op) {
 }
 
 static const tr_op_row_t act_bwd_row = {
-    .name = "act_bwd", .kernel = TR_K_ACT_BWD, .shape = act_bwd_shape, .inplace = {1}};
+    .name = "act_bwd", .kernel = TR_K_ACT_BWD, .shape = activation_bwd_shape, .inplace = {1}};
 
-static tr_status_t append_act_bwd(tr_graph_t *g, tr_act_t act, tr_tensor_t dy, tr_tensor_t saved,
-                                  tr_tensor_t *out) {
+static tr_status_t activation_append_bwd(tr_graph_t *g, tr_act_t act, tr_tensor_t dy,
+                                         tr_tensor_t saved, tr_tensor_t *out) {
     tr_act_attr_t attr = {act};
     return tr_op_append(g, &act_bwd_row, (tr_tensor_t[]){dy, saved}, 2, &attr, sizeof attr, NULL,
                         out, 1);
 }
 
-static tr_status_t act_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t *dout,
-                            const bool *need, tr_tensor_t *din) {
+static tr_status_t activation_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t *dout,
+                                   const bool *need, tr_tensor_t *din) {
     tr_act_t act = ((const tr_act_attr_t *)op->attr)->act;
     if (tr_is_none(dout[0]) || !need[0]) return TR_OK;
-    return append_act_bwd(g, act, dout[0], tr_act_keeps_input(act) ? op->in[0] : op->out[0],
-                          &din[0]);
+    return activation_append_bwd(g, act, dout[0], tr_act_keeps_input(act) ? op->in[0] : op->out[0],
+                                 &din[0]);
 }
 
 static const tr_op_row_t act_fwd_row = {.name = "act_fwd",
                                         .kernel = TR_K_ACT_FWD,
                                         .shape = tr_op_shape_like_in0,
-                                        .grad = act_grad,
+                                        .grad = activation_grad,
                                         .inplace = {1}};
 
 tr_status_t tr_activation(tr_graph_t *g, tr_tensor_t x, tr_act_t act, tr_tensor_t *out) {
@@ -76,5 +76,5 @@ tr_status_t tr_op_unfuse_act(tr_graph_t *g, tr_act_t act, tr_tensor_t dy, tr_ten
                        "%s: a fused GELU or SiLU has no gradient (its input is not kept); append "
                        "it as a separate op",
                        tr_scope(g));
-    return append_act_bwd(g, act, dy, y, out);
+    return activation_append_bwd(g, act, dy, y, out);
 }

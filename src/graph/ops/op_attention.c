@@ -4,7 +4,8 @@
 enum { QKV, SAMPLE_ID, STEP };
 enum { Y, LSE, PROBABILITIES };
 
-static tr_status_t check_dropout(const tr_graph_t *g, const tr_op_t *op, int64_t samples) {
+static tr_status_t attention_check_dropout(const tr_graph_t *g, const tr_op_t *op,
+                                           int64_t samples) {
     const tr_attention_attr_t *attr = op->attr;
     if (!(attr->p >= 0 && attr->p < 1))
         return TR_FAIL(TR_ERR_CONFIG,
@@ -29,7 +30,7 @@ static tr_status_t attention_forward_shape(tr_graph_t *g, tr_op_t *op) {
                        "tokens, 3 x channels), "
                        "the channels a multiple of the heads; found %s",
                        tr_op_where(op), attr->heads, tr_shape_format(&x, text));
-    TR_TRY(check_dropout(g, op, x.dim[0]));
+    TR_TRY(attention_check_dropout(g, op, x.dim[0]));
     const int64_t b = x.dim[0], t = x.dim[1], h = attr->heads;
     TR_TRY(tr_op_output(g, op, Y, tr_dtype_of(g, op->in[QKV]), &TR_SHAPE(b, t, x.dim[2] / 3)));
     TR_TRY(tr_op_output(g, op, LSE, TR_F32, &TR_SHAPE(b, h, t)));
@@ -37,18 +38,19 @@ static tr_status_t attention_forward_shape(tr_graph_t *g, tr_op_t *op) {
 }
 
 /* Of one product of queries and keys; half of the scores are of later tokens. */
-static double product_flops(const tr_graph_t *g, tr_tensor_t qkv) {
+static double attention_product_flops(const tr_graph_t *g, tr_tensor_t qkv) {
     const tr_shape_t *x = tr_shape_of(g, qkv);
     return tr_op_elems(g, qkv) / 3 * (double)(x->dim[1] + 1);
 }
 static double attention_forward_flops(const tr_graph_t *g, const tr_op_t *op) {
-    return 2 * product_flops(g, op->in[QKV]);
+    return 2 * attention_product_flops(g, op->in[QKV]);
 }
 
 enum { B_DY, B_QKV, B_Y, B_LSE, B_PROBABILITIES, B_SAMPLE_ID, B_STEP };
 
 static double attention_backward_flops(const tr_graph_t *g, const tr_op_t *op) {
-    return (tr_is_none(op->in[B_PROBABILITIES]) ? 5 : 4) * product_flops(g, op->in[B_QKV]);
+    return (tr_is_none(op->in[B_PROBABILITIES]) ? 5 : 4) *
+           attention_product_flops(g, op->in[B_QKV]);
 }
 
 static tr_status_t attention_backward_shape(tr_graph_t *g, tr_op_t *op) {

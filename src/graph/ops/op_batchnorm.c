@@ -8,7 +8,7 @@ enum { X, GAMMA, BETA, MEAN, VAR };
 enum { MOMENTS = 3 }; /* an output of training */
 
 /* Of the first `count` inputs. */
-static tr_status_t norm_check(tr_graph_t *g, const tr_op_t *op, int count) {
+static tr_status_t batchnorm_check(tr_graph_t *g, const tr_op_t *op, int count) {
     const tr_norm_attr_t *attr = op->attr;
     const char *const what[] = {"its input", "its scale (gamma)", "its shift (beta)",
                                 "the running mean", "the running variance"};
@@ -37,7 +37,7 @@ typedef struct {
 } train_attr_t;
 
 static tr_status_t train_shape(tr_graph_t *g, tr_op_t *op) {
-    TR_TRY(norm_check(g, op, MEAN));
+    TR_TRY(batchnorm_check(g, op, MEAN));
     tr_shape_t x = *tr_shape_of(g, op->in[X]);
     int64_t channels = x.dim[x.ndim - 1];
     TR_TRY(tr_op_output(g, op, 0, tr_dtype_of(g, op->in[0]), &x));
@@ -46,8 +46,8 @@ static tr_status_t train_shape(tr_graph_t *g, tr_op_t *op) {
     return tr_op_output(g, op, MOMENTS, TR_F32, &TR_SHAPE(2, channels));
 }
 
-static tr_status_t eval_shape(tr_graph_t *g, tr_op_t *op) {
-    TR_TRY(norm_check(g, op, op->n_in));
+static tr_status_t batchnorm_eval_shape(tr_graph_t *g, tr_op_t *op) {
+    TR_TRY(batchnorm_check(g, op, op->n_in));
     return tr_op_shape_like_in0(g, op);
 }
 
@@ -55,15 +55,15 @@ static tr_status_t eval_shape(tr_graph_t *g, tr_op_t *op) {
 static double train_flops(const tr_graph_t *g, const tr_op_t *op) {
     return 6 * tr_op_elems(g, op->in[0]);
 }
-static double eval_flops(const tr_graph_t *g, const tr_op_t *op) {
+static double batchnorm_eval_flops(const tr_graph_t *g, const tr_op_t *op) {
     return 2 * tr_op_elems(g, op->in[0]);
 }
 /* Per element: two sums with one product (4 with the normalised value), and dx from three terms. */
-static double bwd_flops(const tr_graph_t *g, const tr_op_t *op) {
+static double batchnorm_bwd_flops(const tr_graph_t *g, const tr_op_t *op) {
     return 9 * tr_op_elems(g, op->in[0]);
 }
 
-static tr_status_t bwd_shape(tr_graph_t *g, tr_op_t *op) {
+static tr_status_t batchnorm_bwd_shape(tr_graph_t *g, tr_op_t *op) {
     tr_shape_t x = *tr_shape_of(g, op->in[0]);
     int64_t channels = x.dim[x.ndim - 1];
     TR_TRY(tr_op_output(g, op, 0, tr_dtype_of(g, op->in[0]), &x));
@@ -73,8 +73,8 @@ static tr_status_t bwd_shape(tr_graph_t *g, tr_op_t *op) {
 
 static const tr_op_row_t bwd_row = {.name = "batchnorm_bwd",
                                     .kernel = TR_K_BATCHNORM_BWD,
-                                    .shape = bwd_shape,
-                                    .flops = bwd_flops,
+                                    .shape = batchnorm_bwd_shape,
+                                    .flops = batchnorm_bwd_flops,
                                     .inplace = {1}};
 
 static tr_status_t train_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t *dout,
@@ -96,34 +96,34 @@ static const tr_op_row_t train_row = {.name = "batchnorm_train",
                                       .flops = train_flops};
 static const tr_op_row_t eval_row = {.name = "batchnorm_eval",
                                      .kernel = TR_K_BATCHNORM_EVAL,
-                                     .shape = eval_shape,
-                                     .flops = eval_flops};
+                                     .shape = batchnorm_eval_shape,
+                                     .flops = batchnorm_eval_flops};
 
 /* -- fused with the sum of a residual block ------------------------------------------------------
  */
 
 /* in3: what is added. */
-static tr_status_t add_train_shape(tr_graph_t *g, tr_op_t *op) {
+static tr_status_t batchnorm_add_train_shape(tr_graph_t *g, tr_op_t *op) {
     const tr_shape_t x = *tr_shape_of(g, op->in[X]);
     TR_TRY(tr_op_check_shape(g, op, 3, &x, "what is added"));
     return train_shape(g, op);
 }
 
-static double add_train_flops(const tr_graph_t *g, const tr_op_t *op) {
+static double batchnorm_add_train_flops(const tr_graph_t *g, const tr_op_t *op) {
     return train_flops(g, op) + tr_op_elems(g, op->in[0]);
 }
 
 const tr_op_row_t tr_batchnorm_add_train_row = {.name = "batchnorm_add",
                                                 .kernel = TR_K_BATCHNORM_ADD_TRAIN,
-                                                .shape = add_train_shape,
-                                                .flops = add_train_flops,
+                                                .shape = batchnorm_add_train_shape,
+                                                .flops = batchnorm_add_train_flops,
                                                 .inplace = {4}};
 
 /* -- with the sums that a convolution gave -------------------------------------------------------
  */
 
 /* in3: the sums (2, channels); in4: what is added, or none. */
-static tr_status_t sums_shape(tr_graph_t *g, tr_op_t *op) {
+static tr_status_t batchnorm_sums_shape(tr_graph_t *g, tr_op_t *op) {
     const tr_shape_t x = *tr_shape_of(g, op->in[X]);
     TR_TRY(tr_op_check_shape(g, op, 3, &TR_SHAPE(2, x.dim[x.ndim - 1]), "the sums"));
     if (!tr_is_none(op->in[4])) TR_TRY(tr_op_check_shape(g, op, 4, &x, "what is added"));
@@ -131,38 +131,38 @@ static tr_status_t sums_shape(tr_graph_t *g, tr_op_t *op) {
 }
 
 /* Without the sums over the input. */
-static double sums_flops(const tr_graph_t *g, const tr_op_t *op) {
+static double batchnorm_sums_flops(const tr_graph_t *g, const tr_op_t *op) {
     return (tr_is_none(op->in[4]) ? 2 : 3) * tr_op_elems(g, op->in[0]);
 }
 
 const tr_op_row_t tr_batchnorm_sums_row = {.name = "batchnorm_sums",
                                            .kernel = TR_K_BATCHNORM_SUMS_TRAIN,
-                                           .shape = sums_shape,
-                                           .flops = sums_flops,
+                                           .shape = batchnorm_sums_shape,
+                                           .flops = batchnorm_sums_flops,
                                            .inplace = {5}};
 
 /* in6: the sum after the relu; out3: the gradient of what was added. */
-static tr_status_t add_bwd_shape(tr_graph_t *g, tr_op_t *op) {
+static tr_status_t batchnorm_add_bwd_shape(tr_graph_t *g, tr_op_t *op) {
     const tr_shape_t x = *tr_shape_of(g, op->in[0]);
-    TR_TRY(bwd_shape(g, op));
+    TR_TRY(batchnorm_bwd_shape(g, op));
     return tr_op_output(g, op, 3, tr_dtype_of(g, op->in[0]), &x);
 }
 
-static double add_bwd_flops(const tr_graph_t *g, const tr_op_t *op) {
-    return bwd_flops(g, op) + tr_op_elems(g, op->in[0]);
+static double batchnorm_add_bwd_flops(const tr_graph_t *g, const tr_op_t *op) {
+    return batchnorm_bwd_flops(g, op) + tr_op_elems(g, op->in[0]);
 }
 
 const tr_op_row_t tr_batchnorm_add_bwd_row = {.name = "batchnorm_add_bwd",
                                               .kernel = TR_K_BATCHNORM_ADD_BWD,
-                                              .shape = add_bwd_shape,
-                                              .flops = add_bwd_flops,
+                                              .shape = batchnorm_add_bwd_shape,
+                                              .flops = batchnorm_add_bwd_flops,
                                               .inplace = {0, 0, 0, 1}};
 
 /* -- running moments --------------------------------------------------------------------------- */
 
 /* The sums are named after the running mean that they go to: one scope may have several. */
-static tr_status_t reduced_moments(tr_graph_t *g, tr_tensor_t running_mean, int64_t count,
-                                   tr_tensor_t *out) {
+static tr_status_t batchnorm_reduced_moments(tr_graph_t *g, tr_tensor_t running_mean, int64_t count,
+                                             tr_tensor_t *out) {
     tr_str_t text = {0};
     char *name = NULL;
     tr_str_printf(&text, "%s.moments", tr_tensor_info(g, running_mean)->name);
@@ -172,11 +172,11 @@ static tr_status_t reduced_moments(tr_graph_t *g, tr_tensor_t running_mean, int6
     return status;
 }
 
-static tr_status_t append_training(tr_graph_t *g, const tr_tensor_t *in, const train_attr_t *attr,
-                                   tr_tensor_t *out) {
+static tr_status_t batchnorm_append_training(tr_graph_t *g, const tr_tensor_t *in,
+                                             const train_attr_t *attr, tr_tensor_t *out) {
     tr_tensor_t made[4] = {{0}};
     const int64_t channels = tr_shape_elems(tr_shape_of(g, attr->running_mean));
-    TR_TRY(reduced_moments(g, attr->running_mean, 2 * channels, &made[MOMENTS]));
+    TR_TRY(batchnorm_reduced_moments(g, attr->running_mean, 2 * channels, &made[MOMENTS]));
     TR_TRY(tr_op_append_given(g, &train_row, in, 3, attr, sizeof *attr, NULL, made, 4));
     *out = made[0];
     return TR_OK;
@@ -189,8 +189,8 @@ tr_status_t tr_batchnorm(tr_graph_t *g, tr_tensor_t x, tr_tensor_t gamma, tr_ten
     tr_norm_attr_t attr = {.eps = eps, .act = fused ? act : TR_ACT_NONE};
     tr_tensor_t in[] = {x, gamma, beta, running_mean, running_var}, y;
     if (tr_graph_mode(g) == TR_TRAIN)
-        TR_TRY(
-            append_training(g, in, &(train_attr_t){attr, running_mean, running_var, momentum}, &y));
+        TR_TRY(batchnorm_append_training(
+            g, in, &(train_attr_t){attr, running_mean, running_var, momentum}, &y));
     else
         TR_TRY(tr_op_append(g, &eval_row, in, 5, &attr, sizeof attr, NULL, &y, 1));
     return tr_activation(g, y, fused ? TR_ACT_NONE : act, out);
@@ -215,7 +215,7 @@ static const tr_op_row_t update_row = {.name = "moments_update",
 typedef TR_VEC(tr_moments_range_t) ranges_t;
 
 /* The op of a training program that leaves moments in the reduced block, or NULL. */
-static const train_attr_t *leaves_moments(const tr_op_t *op) {
+static const train_attr_t *batchnorm_leaves_moments(const tr_op_t *op) {
     const bool is_training = op->row == &train_row || op->row == &tr_batchnorm_add_train_row ||
                              op->row == &tr_batchnorm_sums_row;
     return is_training && !tr_is_none(op->out[MOMENTS]) ? op->attr : NULL;
@@ -224,7 +224,7 @@ static const train_attr_t *leaves_moments(const tr_op_t *op) {
 tr_tensor_t tr_lone_moments(const tr_graph_t *g, int program) {
     for (int i = 0; i < tr_program_op_count(g, program); i++) {
         const tr_op_t *op = tr_program_op(g, program, i);
-        const train_attr_t *a = leaves_moments(op);
+        const train_attr_t *a = batchnorm_leaves_moments(op);
         if (a && tr_shape_elems(tr_shape_of(g, op->in[X])) ==
                      tr_shape_elems(tr_shape_of(g, a->running_mean)))
             return a->running_mean;
@@ -234,17 +234,18 @@ tr_tensor_t tr_lone_moments(const tr_graph_t *g, int program) {
 
 /* How often `program` leaves moments there: a layer that is used twice leaves those of both its
  * inputs. */
-static int uses_of(const tr_graph_t *g, int program, tr_tensor_t reduced) {
+static int batchnorm_uses_of(const tr_graph_t *g, int program, tr_tensor_t reduced) {
     int uses = 0;
     for (int i = 0; i < tr_program_op_count(g, program); i++) {
         const tr_op_t *op = tr_program_op(g, program, i);
-        uses += leaves_moments(op) && op->out[MOMENTS].id == reduced.id;
+        uses += batchnorm_leaves_moments(op) && op->out[MOMENTS].id == reduced.id;
     }
     return uses;
 }
 
-static tr_status_t add_range(const tr_graph_t *g, tr_tensor_t reduced, int half,
-                             tr_tensor_t running, float momentum, int sums, ranges_t *ranges) {
+static tr_status_t batchnorm_add_range(const tr_graph_t *g, tr_tensor_t reduced, int half,
+                                       tr_tensor_t running, float momentum, int sums,
+                                       ranges_t *ranges) {
     const tr_tensor_info_t *to = tr_tensor_info(g, running);
     const int64_t channels = tr_shape_elems(&to->shape);
     const int64_t first = tr_tensor_info(g, reduced)->block_elems + half * channels;
@@ -260,22 +261,22 @@ static tr_status_t add_range(const tr_graph_t *g, tr_tensor_t reduced, int half,
 }
 
 /* Several programs leave the moments of one layer ("micro", "last"); they are updated once. */
-static bool is_listed(const tr_graph_t *g, const ranges_t *ranges, tr_tensor_t running) {
+static bool batchnorm_is_listed(const tr_graph_t *g, const ranges_t *ranges, tr_tensor_t running) {
     for (size_t i = 0; i < ranges->count; i++)
         if (ranges->data[i].running == tr_tensor_info(g, running)->block_elems) return true;
     return false;
 }
 
-static tr_status_t list_ranges(const tr_graph_t *g, int slots, ranges_t *ranges) {
+static tr_status_t batchnorm_list_ranges(const tr_graph_t *g, int slots, ranges_t *ranges) {
     for (int program = 0; program < tr_graph_program_count(g); program++)
         for (int i = 0; i < tr_program_op_count(g, program); i++) {
             const tr_op_t *op = tr_program_op(g, program, i);
-            const train_attr_t *a = leaves_moments(op);
-            if (!a || is_listed(g, ranges, a->running_mean)) continue;
+            const train_attr_t *a = batchnorm_leaves_moments(op);
+            if (!a || batchnorm_is_listed(g, ranges, a->running_mean)) continue;
             const tr_tensor_t sum = op->out[MOMENTS];
-            const int sums = slots * uses_of(g, program, sum);
-            TR_TRY(add_range(g, sum, 0, a->running_mean, a->momentum, sums, ranges));
-            TR_TRY(add_range(g, sum, 1, a->running_var, a->momentum, sums, ranges));
+            const int sums = slots * batchnorm_uses_of(g, program, sum);
+            TR_TRY(batchnorm_add_range(g, sum, 0, a->running_mean, a->momentum, sums, ranges));
+            TR_TRY(batchnorm_add_range(g, sum, 1, a->running_var, a->momentum, sums, ranges));
         }
     return TR_OK;
 }
@@ -288,7 +289,7 @@ tr_status_t tr_update_moments(tr_graph_t *g, int slots) {
                        "running moments of %d micro-batches per step; expected at least 1", slots);
     TR_TRY(tr_model_state_block(g, &running));
     const tr_layout_t layout = tr_graph_layout(g);
-    tr_status_t status = list_ranges(g, slots, &ranges);
+    tr_status_t status = batchnorm_list_ranges(g, slots, &ranges);
     if (status == TR_OK && ranges.count > 0)
         status = tr_const_bytes(g, "moments.ranges", ranges.data,
                                 ranges.count * sizeof *ranges.data, &table);

@@ -29,13 +29,13 @@ tr_status_t tr_op_check_present(const tr_op_t *op, int input, const char *what) 
                    op->row->name, what);
 }
 
-static bool is_absent(const tr_op_t *op, int input) {
+static bool op_is_absent(const tr_op_t *op, int input) {
     return input >= op->n_in || tr_is_none(op->in[input]);
 }
 
 tr_status_t tr_op_check_type(const tr_graph_t *g, const tr_op_t *op, int input, tr_dtype_t dtype,
                              const char *what) {
-    if (is_absent(op, input)) return TR_OK;
+    if (op_is_absent(op, input)) return TR_OK;
     tr_dtype_t found = tr_dtype_of(g, op->in[input]);
     if (found == dtype) return TR_OK;
     return TR_FAIL(
@@ -44,14 +44,14 @@ tr_status_t tr_op_check_type(const tr_graph_t *g, const tr_op_t *op, int input, 
 }
 
 tr_status_t tr_op_check_float(const tr_graph_t *g, const tr_op_t *op, int input, const char *what) {
-    if (is_absent(op, input) || tr_dtype_is_half(tr_dtype_of(g, op->in[input]))) return TR_OK;
+    if (op_is_absent(op, input) || tr_dtype_is_half(tr_dtype_of(g, op->in[input]))) return TR_OK;
     return tr_op_check_type(g, op, input, TR_F32, what);
 }
 
 tr_status_t tr_op_check_shape(const tr_graph_t *g, const tr_op_t *op, int input,
                               const tr_shape_t *shape, const char *what) {
     char expected[96], found[96];
-    if (is_absent(op, input)) return TR_OK;
+    if (op_is_absent(op, input)) return TR_OK;
     const tr_shape_t *actual = tr_shape_of(g, op->in[input]);
     if (tr_shape_equal(actual, shape)) return TR_OK;
     return TR_FAIL(TR_ERR_CONFIG, "%s: %s requires %s of shape %s, found %s", tr_op_where(op),

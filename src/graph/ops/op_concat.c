@@ -25,7 +25,7 @@ static tr_status_t concat_shape(tr_graph_t *g, tr_op_t *op) {
     return tr_op_output(g, op, 0, tr_dtype_of(g, op->in[0]), &shape);
 }
 
-static tr_status_t columns_shape(tr_graph_t *g, tr_op_t *op) {
+static tr_status_t concat_columns_shape(tr_graph_t *g, tr_op_t *op) {
     const tr_columns_attr_t *attr = op->attr;
     tr_shape_t shape = *tr_shape_of(g, op->in[0]);
     int64_t *channels = &shape.dim[shape.ndim - 1];
@@ -37,7 +37,7 @@ static tr_status_t columns_shape(tr_graph_t *g, tr_op_t *op) {
 }
 
 static const tr_op_row_t columns_row = {
-    .name = "columns", .kernel = TR_K_COLUMNS, .shape = columns_shape};
+    .name = "columns", .kernel = TR_K_COLUMNS, .shape = concat_columns_shape};
 
 static tr_status_t concat_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t *dout,
                                const bool *need, tr_tensor_t *din) {

@@ -108,7 +108,7 @@ static tr_status_t conv_stats_shape(tr_graph_t *g, tr_op_t *op) {
     return tr_op_output(g, op, 1, TR_F32, &TR_SHAPE(2, outputs));
 }
 
-static double kernel_volume(const tr_conv_attr_t *attr) {
+static double conv_kernel_volume(const tr_conv_attr_t *attr) {
     double volume = 1;
     for (int d = 0; d < attr->spatial; d++) volume *= attr->kernel[d];
     return volume;
@@ -118,7 +118,8 @@ static double kernel_volume(const tr_conv_attr_t *attr) {
 static double conv_flops_of(const tr_graph_t *g, const tr_conv_attr_t *attr, tr_tensor_t y,
                             tr_tensor_t with_channels, int64_t divide) {
     const tr_shape_t *x = tr_shape_of(g, with_channels);
-    return 2 * tr_op_elems(g, y) * kernel_volume(attr) * (double)(x->dim[x->ndim - 1] / divide);
+    return 2 * tr_op_elems(g, y) * conv_kernel_volume(attr) *
+           (double)(x->dim[x->ndim - 1] / divide);
 }
 
 static double conv_flops(const tr_graph_t *g, const tr_op_t *op) {
@@ -178,8 +179,8 @@ static const tr_op_row_t bwd_weights_row = {.name = "conv_bwd_weights",
                                             .shape = bwd_weights_shape,
                                             .flops = bwd_weights_flops};
 
-static tr_status_t grad_weights(tr_graph_t *g, const tr_conv_attr_t *attr, tr_tensor_t x,
-                                tr_tensor_t dy, const bool *need, tr_tensor_t *din) {
+static tr_status_t conv_grad_weights(tr_graph_t *g, const tr_conv_attr_t *attr, tr_tensor_t x,
+                                     tr_tensor_t dy, const bool *need, tr_tensor_t *din) {
     tr_tensor_t rows, dw[2];
     if (!need[1]) {
         TR_TRY(tr_fold_rows(g, dy, &rows));
@@ -200,7 +201,7 @@ static tr_status_t conv_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t
     TR_TRY(tr_op_unfuse_act(g, attr.conv.act, dout[0], op->out[0], &dy));
     attr.conv.act = TR_ACT_NONE;
     for (int d = 0; d < attr.conv.spatial; d++) attr.in_spatial[d] = tr_shape_of(g, x)->dim[d + 1];
-    if (need[1] || need[2]) TR_TRY(grad_weights(g, &attr.conv, x, dy, need, din));
+    if (need[1] || need[2]) TR_TRY(conv_grad_weights(g, &attr.conv, x, dy, need, din));
     if (need[0])
         TR_TRY(tr_op_append(g, &bwd_data_row, (tr_tensor_t[]){dy, w}, 2, &attr, sizeof attr, NULL,
                             &din[0], 1));

@@ -29,7 +29,7 @@ static const tr_op_row_t dropout_row = {.name = "dropout",
                                         .grad = dropout_grad,
                                         .inplace = {1}};
 
-static tr_status_t append_dropout(tr_graph_t *g, tr_tensor_t x, tr_tensor_t sample_id,
+static tr_status_t dropout_append(tr_graph_t *g, tr_tensor_t x, tr_tensor_t sample_id,
                                   const tr_dropout_attr_t *attr, tr_tensor_t *out) {
     return tr_op_append(g, &dropout_row, (tr_tensor_t[]){x, sample_id, tr_graph_step(g)}, 3, attr,
                         sizeof *attr, NULL, out, 1);
@@ -38,10 +38,10 @@ static tr_status_t append_dropout(tr_graph_t *g, tr_tensor_t x, tr_tensor_t samp
 static tr_status_t dropout_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t *dout,
                                 const bool *need, tr_tensor_t *din) {
     if (tr_is_none(dout[0]) || !need[0]) return TR_OK;
-    return append_dropout(g, dout[0], op->in[1], op->attr, &din[0]);
+    return dropout_append(g, dout[0], op->in[1], op->attr, &din[0]);
 }
 
-static bool draws(const tr_op_t *op) {
+static bool dropout_draws(const tr_op_t *op) {
     return op->kind == TR_OP_KERNEL &&
            (op->row->kernel == TR_K_DROPOUT || op->row->kernel == TR_K_ATTENTION_FWD);
 }
@@ -50,7 +50,7 @@ uint32_t tr_op_dropout_stream(const tr_graph_t *g) {
     int open = tr_graph_program_count(g) - 1;
     uint64_t before = 0;
     for (int i = 0; i < tr_program_op_count(g, open); i++)
-        before += draws(tr_program_op(g, open, i));
+        before += dropout_draws(tr_program_op(g, open, i));
     uint64_t hash = (tr_hash_name(tr_scope(g)) ^ before) * 0x9E3779B97F4A7C15u;
     return (uint32_t)(hash >> 32);
 }
@@ -59,5 +59,5 @@ tr_status_t tr_dropout(tr_graph_t *g, tr_tensor_t x, tr_tensor_t sample_id, floa
                        tr_tensor_t *out) {
     if (p == 0 || tr_graph_mode(g) == TR_EVAL) return *out = x, TR_OK;
     tr_dropout_attr_t attr = {p, tr_op_dropout_stream(g)};
-    return append_dropout(g, x, sample_id, &attr, out);
+    return dropout_append(g, x, sample_id, &attr, out);
 }

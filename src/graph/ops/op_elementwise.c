@@ -1,7 +1,7 @@
 /* add, bias, scale, and the ops that write into tensors that exist: copy, accumulate. */
 #include "op_int.h"
 
-static tr_status_t add_shape(tr_graph_t *g, tr_op_t *op) {
+static tr_status_t elementwise_add_shape(tr_graph_t *g, tr_op_t *op) {
     char a[96], b[96];
     TR_TRY(tr_op_check_present(op, 1, "two inputs"));
     TR_TRY(tr_op_check_type(g, op, 1, tr_dtype_of(g, op->in[0]), "its second input"));
@@ -15,8 +15,8 @@ static tr_status_t add_shape(tr_graph_t *g, tr_op_t *op) {
     return tr_op_shape_like_in0(g, op);
 }
 
-static tr_status_t add_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t *dout,
-                            const bool *need, tr_tensor_t *din) {
+static tr_status_t elementwise_add_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t *dout,
+                                        const bool *need, tr_tensor_t *din) {
     tr_tensor_t d;
     if (tr_is_none(dout[0])) return TR_OK;
     TR_TRY(tr_op_unfuse_act(g, ((const tr_add_attr_t *)op->attr)->act, dout[0], op->out[0], &d));
@@ -25,8 +25,11 @@ static tr_status_t add_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t 
     return TR_OK;
 }
 
-static const tr_op_row_t add_row = {
-    .name = "add", .kernel = TR_K_ADD, .shape = add_shape, .grad = add_grad, .inplace = {1}};
+static const tr_op_row_t add_row = {.name = "add",
+                                    .kernel = TR_K_ADD,
+                                    .shape = elementwise_add_shape,
+                                    .grad = elementwise_add_grad,
+                                    .inplace = {1}};
 
 tr_status_t tr_add(tr_graph_t *g, tr_tensor_t a, tr_tensor_t b, tr_act_t act, tr_tensor_t *out) {
     bool fused = act == TR_ACT_NONE || act == TR_ACT_RELU;
@@ -82,7 +85,7 @@ tr_status_t tr_scale(tr_graph_t *g, tr_tensor_t x, float factor, tr_tensor_t *ou
 
 /* Copies and accumulations compare elements, not shapes: a gradient (K, C) goes into a range of a
  * block. */
-static tr_status_t into_shape(tr_graph_t *g, tr_op_t *op) {
+static tr_status_t elementwise_into_shape(tr_graph_t *g, tr_op_t *op) {
     char from[96], to[96];
     const tr_shape_t *x = tr_shape_of(g, op->in[0]), *y = tr_shape_of(g, op->out[0]);
     if (tr_shape_elems(x) != tr_shape_elems(y) ||
@@ -96,10 +99,10 @@ static tr_status_t into_shape(tr_graph_t *g, tr_op_t *op) {
 }
 
 static const tr_op_row_t copy_row = {
-    .name = "copy", .kernel = TR_K_COPY, .shape = into_shape, .flags = TR_OP_ONCE};
+    .name = "copy", .kernel = TR_K_COPY, .shape = elementwise_into_shape, .flags = TR_OP_ONCE};
 static const tr_op_row_t accumulate_row = {.name = "accumulate",
                                            .kernel = TR_K_ACCUMULATE,
-                                           .shape = into_shape,
+                                           .shape = elementwise_into_shape,
                                            .flags = TR_OP_ONCE | TR_OP_READS_OUTPUT};
 
 tr_status_t tr_copy(tr_graph_t *g, tr_tensor_t x, tr_tensor_t into) {

@@ -3,14 +3,14 @@
 
 enum { ID, WTE, WPE };
 
-static bool is_id(tr_dtype_t dtype) {
+static bool embedding_is_id(tr_dtype_t dtype) {
     return dtype == TR_U16 || dtype == TR_U32 || dtype == TR_I32;
 }
 
-static tr_status_t check_ids(const tr_graph_t *g, const tr_op_t *op, int input) {
+static tr_status_t embedding_check_ids(const tr_graph_t *g, const tr_op_t *op, int input) {
     char text[96];
     const tr_tensor_info_t *id = tr_tensor_info(g, op->in[input]);
-    if (is_id(id->dtype) && id->shape.ndim == 2) return TR_OK;
+    if (embedding_is_id(id->dtype) && id->shape.ndim == 2) return TR_OK;
     return TR_FAIL(
         TR_ERR_CONFIG,
         "%s: an embedding expects token ids u16, u32 or i32 of (samples, tokens), found %s %s",
@@ -31,7 +31,7 @@ static tr_status_t embedding_check_table(const tr_graph_t *g, const tr_op_t *op,
 static tr_status_t embedding_forward_shape(tr_graph_t *g, tr_op_t *op) {
     TR_TRY(tr_op_check_present(op, ID, "token ids"));
     TR_TRY(tr_op_check_present(op, WTE, "a table of tokens"));
-    TR_TRY(check_ids(g, op, ID));
+    TR_TRY(embedding_check_ids(g, op, ID));
     TR_TRY(embedding_check_table(g, op, WTE, 0, "a table of tokens"));
     const int64_t steps = tr_shape_of(g, op->in[ID])->dim[1],
                   width = tr_shape_of(g, op->in[WTE])->dim[1];
@@ -49,7 +49,7 @@ static tr_status_t embedding_forward_shape(tr_graph_t *g, tr_op_t *op) {
 }
 
 /* What a lookup moves: its rows, not the table. */
-static double forward_bytes(const tr_graph_t *g, const tr_op_t *op) {
+static double embedding_forward_bytes(const tr_graph_t *g, const tr_op_t *op) {
     return (double)tr_tensor_info(g, op->in[ID])->bytes +
            (double)tr_tensor_info(g, op->out[0])->bytes +
            (tr_is_none(op->in[WPE]) ? 1 : 2) * tr_op_elems(g, op->out[0]) *
@@ -58,7 +58,7 @@ static double forward_bytes(const tr_graph_t *g, const tr_op_t *op) {
 
 /* The tables' shapes are not among the inputs: outputs are made by the grad below, and given. */
 static tr_status_t embedding_backward_shape(tr_graph_t *g, tr_op_t *op) {
-    return check_ids(g, op, 1);
+    return embedding_check_ids(g, op, 1);
 }
 
 static double embedding_backward_flops(const tr_graph_t *g, const tr_op_t *op) {
@@ -71,16 +71,16 @@ typedef struct {
     tr_shape_t wte, wpe;
 } backward_attr_t;
 
-static tr_status_t made_shape(tr_graph_t *g, tr_op_t *op) {
+static tr_status_t embedding_made_shape(tr_graph_t *g, tr_op_t *op) {
     const backward_attr_t *attr = op->attr;
-    TR_TRY(check_ids(g, op, 1));
+    TR_TRY(embedding_check_ids(g, op, 1));
     TR_TRY(tr_op_output(g, op, 0, TR_F32, &attr->wte));
     return tr_op_output(g, op, 1, TR_F32, &attr->wpe);
 }
 
 static const tr_op_row_t backward_row = {.name = "embedding_bwd",
                                          .kernel = TR_K_EMBEDDING_BWD,
-                                         .shape = made_shape,
+                                         .shape = embedding_made_shape,
                                          .flops = embedding_backward_flops};
 static const tr_op_row_t adding_row = {.name = "embedding_bwd",
                                        .kernel = TR_K_EMBEDDING_BWD,
@@ -114,7 +114,7 @@ static const tr_op_row_t forward_row = {.name = "embedding",
                                         .kernel = TR_K_EMBEDDING_FWD,
                                         .shape = embedding_forward_shape,
                                         .grad = embedding_grad,
-                                        .bytes = forward_bytes};
+                                        .bytes = embedding_forward_bytes};
 
 tr_status_t tr_embedding(tr_graph_t *g, tr_tensor_t id, tr_tensor_t wte, tr_tensor_t wpe,
                          tr_dtype_t dtype, tr_tensor_t *out) {

@@ -3,7 +3,7 @@
 
 /* -- products of few rows ---------------------------------------------------------------------- */
 
-static tr_status_t rows_shape(tr_graph_t *g, tr_op_t *op) {
+static tr_status_t generate_rows_shape(tr_graph_t *g, tr_op_t *op) {
     const tr_matmul_attr_t *attr = op->attr;
     char tx[96], tw[96];
     TR_TRY(tr_op_check_type(g, op, 0, TR_F32, "the left side"));
@@ -19,13 +19,13 @@ static tr_status_t rows_shape(tr_graph_t *g, tr_op_t *op) {
     return tr_op_output(g, op, 0, TR_F32, &y);
 }
 
-static double rows_flops(const tr_graph_t *g, const tr_op_t *op) {
+static double generate_rows_flops(const tr_graph_t *g, const tr_op_t *op) {
     const tr_shape_t *x = tr_shape_of(g, op->in[0]);
     return 2 * tr_op_elems(g, op->out[0]) * (double)x->dim[x->ndim - 1];
 }
 
-static tr_status_t rows_compose(tr_graph_t *g, const tr_op_t *op, const bool *want,
-                                tr_tensor_t *out) {
+static tr_status_t generate_rows_compose(tr_graph_t *g, const tr_op_t *op, const bool *want,
+                                         tr_tensor_t *out) {
     const tr_matmul_attr_t *attr = op->attr;
     tr_tensor_t w;
     TR_TRY(tr_cast(g, op->in[1], TR_F32, &w));
@@ -35,9 +35,9 @@ static tr_status_t rows_compose(tr_graph_t *g, const tr_op_t *op, const bool *wa
 
 static const tr_op_row_t rows_row = {.name = "matmul_rows",
                                      .kernel = TR_K_MATMUL_ROWS,
-                                     .shape = rows_shape,
-                                     .flops = rows_flops,
-                                     .compose = rows_compose};
+                                     .shape = generate_rows_shape,
+                                     .flops = generate_rows_flops,
+                                     .compose = generate_rows_compose};
 
 tr_status_t tr_linear_rows(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tensor_t b, bool trans_w,
                            tr_act_t act, tr_tensor_t *out) {
@@ -51,7 +51,7 @@ tr_status_t tr_linear_rows(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tenso
 
 enum { QKV, PLACE, KEYS, VALUES };
 
-static tr_status_t check_qkv(const tr_graph_t *g, const tr_op_t *op) {
+static tr_status_t generate_check_qkv(const tr_graph_t *g, const tr_op_t *op) {
     char text[96];
     const tr_shape_t *x = tr_shape_of(g, op->in[QKV]);
     TR_TRY(tr_op_check_type(g, op, QKV, TR_F32, "queries, keys and values"));
@@ -64,18 +64,18 @@ static tr_status_t check_qkv(const tr_graph_t *g, const tr_op_t *op) {
         tr_op_where(op), tr_shape_format(x, text));
 }
 
-static tr_status_t append_shape(tr_graph_t *g, tr_op_t *op) {
-    return check_qkv(g, op);
+static tr_status_t generate_append_shape(tr_graph_t *g, tr_op_t *op) {
+    return generate_check_qkv(g, op);
 }
 
 static const tr_op_row_t append_row = {.name = "cache_append",
                                        .kernel = TR_K_CACHE_APPEND,
-                                       .shape = append_shape,
+                                       .shape = generate_append_shape,
                                        .flags = TR_OP_ONCE | TR_OP_READS_OUTPUT};
 
-static tr_status_t cached_shape(tr_graph_t *g, tr_op_t *op) {
+static tr_status_t generate_cached_shape(tr_graph_t *g, tr_op_t *op) {
     const tr_attention_attr_t *attr = op->attr;
-    TR_TRY(check_qkv(g, op));
+    TR_TRY(generate_check_qkv(g, op));
     const tr_shape_t x = *tr_shape_of(g, op->in[QKV]), keys = *tr_shape_of(g, op->in[KEYS]);
     const int64_t channels = x.dim[2] / 3;
     TR_TRY(tr_op_check_shape(g, op, VALUES, &keys, "cached values"));
@@ -87,14 +87,14 @@ static tr_status_t cached_shape(tr_graph_t *g, tr_op_t *op) {
 }
 
 /* With full caches. */
-static double cached_flops(const tr_graph_t *g, const tr_op_t *op) {
+static double generate_cached_flops(const tr_graph_t *g, const tr_op_t *op) {
     return 4 * tr_op_elems(g, op->out[0]) * (double)tr_shape_of(g, op->in[KEYS])->dim[1];
 }
 
 static const tr_op_row_t cached_row = {.name = "attention_cached",
                                        .kernel = TR_K_ATTENTION_CACHED,
-                                       .shape = cached_shape,
-                                       .flops = cached_flops};
+                                       .shape = generate_cached_shape,
+                                       .flops = generate_cached_flops};
 
 tr_status_t tr_attention_cached(tr_graph_t *g, tr_tensor_t qkv, tr_tensor_t place, tr_tensor_t keys,
                                 tr_tensor_t values, int heads, tr_tensor_t *out) {

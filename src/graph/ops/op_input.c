@@ -2,7 +2,7 @@
  * gradient. */
 #include "op_int.h"
 
-static tr_status_t normalize_shape(tr_graph_t *g, tr_op_t *op) {
+static tr_status_t input_normalize_shape(tr_graph_t *g, tr_op_t *op) {
     TR_TRY(tr_op_check_present(op, 0, "an input"));
     tr_shape_t x = *tr_shape_of(g, op->in[0]);
     int64_t channels = x.ndim ? x.dim[x.ndim - 1] : 1;
@@ -11,14 +11,14 @@ static tr_status_t normalize_shape(tr_graph_t *g, tr_op_t *op) {
     return tr_op_output(g, op, 0, TR_F32, &x);
 }
 
-static double normalize_flops(const tr_graph_t *g, const tr_op_t *op) {
+static double input_normalize_flops(const tr_graph_t *g, const tr_op_t *op) {
     return 2 * tr_op_elems(g, op->out[0]);
 }
 
 static const tr_op_row_t normalize_row = {.name = "cast_normalize",
                                           .kernel = TR_K_CAST_NORMALIZE,
-                                          .shape = normalize_shape,
-                                          .flops = normalize_flops};
+                                          .shape = input_normalize_shape,
+                                          .flops = input_normalize_flops};
 
 tr_status_t tr_cast_normalize(tr_graph_t *g, tr_tensor_t x, tr_tensor_t scale, tr_tensor_t shift,
                               tr_tensor_t *out) {
@@ -54,14 +54,14 @@ static double augment_flops(const tr_graph_t *g, const tr_op_t *op) {
 static const tr_op_row_t augment_row = {
     .name = "augment", .kernel = TR_K_AUGMENT, .shape = augment_shape, .flops = augment_flops};
 
-static bool is_identity(const tr_augment_attr_t *a) {
+static bool input_is_identity(const tr_augment_attr_t *a) {
     return a->rotate_deg == 0 && a->translate == 0 && a->zoom == 0 && a->shear_deg == 0 &&
            a->crop_pad == 0 && !a->flip;
 }
 
 tr_status_t tr_augment(tr_graph_t *g, tr_tensor_t x, tr_tensor_t sample_id,
                        const tr_augment_attr_t *attr, tr_tensor_t *out) {
-    if (is_identity(attr) || tr_graph_mode(g) == TR_EVAL) return *out = x, TR_OK;
+    if (input_is_identity(attr) || tr_graph_mode(g) == TR_EVAL) return *out = x, TR_OK;
     return tr_op_append(g, &augment_row, (tr_tensor_t[]){x, sample_id, tr_graph_step(g)}, 3, attr,
                         sizeof *attr, NULL, out, 1);
 }

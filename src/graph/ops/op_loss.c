@@ -6,7 +6,7 @@
 
 enum { LOGITS, LABEL, WEIGHT, LSE, DLOSS };
 
-static tr_status_t xent_shape(tr_graph_t *g, tr_op_t *op) {
+static tr_status_t loss_xent_shape(tr_graph_t *g, tr_op_t *op) {
     const char *const what[] = {"the class scores", "class numbers", "a weight per sample"};
     for (int i = 0; i < 3; i++) TR_TRY(tr_op_check_present(op, i, what[i]));
     TR_TRY(tr_op_check_type(g, op, LOGITS, TR_F32, what[LOGITS]));
@@ -25,18 +25,18 @@ static tr_status_t xent_shape(tr_graph_t *g, tr_op_t *op) {
 
 /* Per score: compare, subtract, exponential, add; backward: subtract, exponential, subtract the
  * target, scale. */
-static double xent_flops(const tr_graph_t *g, const tr_op_t *op) {
+static double loss_xent_flops(const tr_graph_t *g, const tr_op_t *op) {
     return 4 * tr_op_elems(g, op->in[LOGITS]);
 }
 
 static const tr_op_row_t xent_bwd_row = {.name = "xent_bwd",
                                          .kernel = TR_K_XENT_BWD,
                                          .shape = tr_op_shape_like_in0,
-                                         .flops = xent_flops,
+                                         .flops = loss_xent_flops,
                                          .inplace = {1}};
 
-static tr_status_t xent_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t *dout,
-                             const bool *need, tr_tensor_t *din) {
+static tr_status_t loss_xent_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t *dout,
+                                  const bool *need, tr_tensor_t *din) {
     if (tr_is_none(dout[0]) || !need[LOGITS]) return TR_OK;
     tr_tensor_t in[] = {op->in[LOGITS], op->in[LABEL], op->in[WEIGHT], op->out[1], dout[0]};
     return tr_op_append(g, &xent_bwd_row, in, 5, op->attr, sizeof(tr_xent_attr_t), NULL,
@@ -45,9 +45,9 @@ static tr_status_t xent_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t
 
 static const tr_op_row_t xent_row = {.name = "xent",
                                      .kernel = TR_K_XENT_FWD,
-                                     .shape = xent_shape,
-                                     .grad = xent_grad,
-                                     .flops = xent_flops};
+                                     .shape = loss_xent_shape,
+                                     .grad = loss_xent_grad,
+                                     .flops = loss_xent_flops};
 
 /* Scores (..., V), one label and weight for each of the leading elements. */
 tr_status_t tr_cross_entropy(tr_graph_t *g, tr_tensor_t logits, tr_tensor_t label,
@@ -88,7 +88,7 @@ tr_status_t tr_class_weight(tr_graph_t *g, tr_tensor_t weight, tr_tensor_t label
 
 /* -- losses of numbers ------------------------------------------------------------------------- */
 
-static tr_status_t numbers_shape(tr_graph_t *g, tr_op_t *op) {
+static tr_status_t loss_numbers_shape(tr_graph_t *g, tr_op_t *op) {
     const char *const what[] = {"a prediction", "a target", "a weight per sample"};
     for (int i = 0; i < 3; i++) {
         TR_TRY(tr_op_check_present(op, i, what[i]));
@@ -100,7 +100,7 @@ static tr_status_t numbers_shape(tr_graph_t *g, tr_op_t *op) {
     return tr_op_output(g, op, 0, TR_F32, &TR_SHAPE(y.dim[0]));
 }
 
-static double numbers_flops(const tr_graph_t *g, const tr_op_t *op) {
+static double loss_numbers_flops(const tr_graph_t *g, const tr_op_t *op) {
     return 3 * tr_op_elems(g, op->in[0]);
 }
 
@@ -108,13 +108,13 @@ static double numbers_flops(const tr_graph_t *g, const tr_op_t *op) {
     static const tr_op_row_t op##_bwd_row = {.name = #op "_bwd",                                   \
                                              .kernel = slot,                                       \
                                              .shape = tr_op_shape_like_in0,                        \
-                                             .flops = numbers_flops};
+                                             .flops = loss_numbers_flops};
 BWD_ROW(mse, TR_K_MSE_BWD)
 BWD_ROW(huber, TR_K_HUBER_BWD)
 BWD_ROW(bce, TR_K_BCE_BWD)
 
-static tr_status_t numbers_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t *dout,
-                                const bool *need, tr_tensor_t *din) {
+static tr_status_t loss_numbers_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t *dout,
+                                     const bool *need, tr_tensor_t *din) {
     const bool is_huber = op->row->kernel == TR_K_HUBER_FWD;
     const tr_op_row_t *row = is_huber                          ? &huber_bwd_row
                              : op->row->kernel == TR_K_BCE_FWD ? &bce_bwd_row
@@ -128,15 +128,15 @@ static tr_status_t numbers_grad(tr_graph_t *g, const tr_op_t *op, const tr_tenso
 #define FWD_ROW(op, slot)                                                                          \
     static const tr_op_row_t op##_row = {.name = #op,                                              \
                                          .kernel = slot,                                           \
-                                         .shape = numbers_shape,                                   \
-                                         .grad = numbers_grad,                                     \
-                                         .flops = numbers_flops};
+                                         .shape = loss_numbers_shape,                              \
+                                         .grad = loss_numbers_grad,                                \
+                                         .flops = loss_numbers_flops};
 FWD_ROW(mse, TR_K_MSE_FWD)
 FWD_ROW(huber, TR_K_HUBER_FWD)
 FWD_ROW(bce, TR_K_BCE_FWD)
 
 /* (B, ...) -> (B, F) */
-static tr_status_t per_sample(tr_graph_t *g, tr_tensor_t x, tr_tensor_t *out) {
+static tr_status_t loss_per_sample(tr_graph_t *g, tr_tensor_t x, tr_tensor_t *out) {
     const tr_shape_t *shape = tr_shape_of(g, x);
     if (shape->ndim < 1)
         return TR_FAIL(TR_ERR_CONFIG, "%s: a loss requires (samples, ...), found a scalar",
@@ -144,27 +144,27 @@ static tr_status_t per_sample(tr_graph_t *g, tr_tensor_t x, tr_tensor_t *out) {
     return tr_reshape(g, x, &TR_SHAPE(shape->dim[0], tr_shape_product(shape, 1, shape->ndim)), out);
 }
 
-static tr_status_t append_numbers(tr_graph_t *g, const tr_op_row_t *row, tr_tensor_t y,
-                                  tr_tensor_t target, tr_tensor_t weight, const void *attr,
-                                  size_t attr_bytes, tr_tensor_t *out) {
+static tr_status_t loss_append_numbers(tr_graph_t *g, const tr_op_row_t *row, tr_tensor_t y,
+                                       tr_tensor_t target, tr_tensor_t weight, const void *attr,
+                                       size_t attr_bytes, tr_tensor_t *out) {
     tr_tensor_t in[3] = {[2] = weight};
-    TR_TRY(per_sample(g, y, &in[0]));
-    TR_TRY(per_sample(g, target, &in[1]));
+    TR_TRY(loss_per_sample(g, y, &in[0]));
+    TR_TRY(loss_per_sample(g, target, &in[1]));
     return tr_op_append(g, row, in, 3, attr, attr_bytes, NULL, out, 1);
 }
 
 tr_status_t tr_mse(tr_graph_t *g, tr_tensor_t y, tr_tensor_t target, tr_tensor_t weight,
                    tr_tensor_t *out) {
-    return append_numbers(g, &mse_row, y, target, weight, NULL, 0, out);
+    return loss_append_numbers(g, &mse_row, y, target, weight, NULL, 0, out);
 }
 
 tr_status_t tr_huber(tr_graph_t *g, tr_tensor_t y, tr_tensor_t target, tr_tensor_t weight,
                      float delta, tr_tensor_t *out) {
     const tr_huber_attr_t attr = {delta};
-    return append_numbers(g, &huber_row, y, target, weight, &attr, sizeof attr, out);
+    return loss_append_numbers(g, &huber_row, y, target, weight, &attr, sizeof attr, out);
 }
 
 tr_status_t tr_binary_cross_entropy(tr_graph_t *g, tr_tensor_t logits, tr_tensor_t target,
                                     tr_tensor_t weight, tr_tensor_t *out) {
-    return append_numbers(g, &bce_row, logits, target, weight, NULL, 0, out);
+    return loss_append_numbers(g, &bce_row, logits, target, weight, NULL, 0, out);
 }

@@ -1,7 +1,7 @@
 /* matmul, column_sum; the builders tr_matmul and tr_linear. */
 #include "op_int.h"
 
-static int64_t dim_from_end(const tr_shape_t *shape, int from_end) {
+static int64_t matmul_dim_from_end(const tr_shape_t *shape, int from_end) {
     return shape->dim[shape->ndim - from_end];
 }
 
@@ -30,7 +30,7 @@ static tr_status_t matmul_check_ranks(const tr_op_t *op, const tr_shape_t *a, co
     return TR_OK;
 }
 
-static tr_status_t product_shape(tr_graph_t *g, tr_op_t *op, tr_dtype_t dtype) {
+static tr_status_t matmul_product_shape(tr_graph_t *g, tr_op_t *op, tr_dtype_t dtype) {
     char ta[96], tb[96];
     const tr_matmul_attr_t *attr = op->attr;
     const char *const what[] = {"the left side", "the right side", "the bias"};
@@ -40,8 +40,8 @@ static tr_status_t product_shape(tr_graph_t *g, tr_op_t *op, tr_dtype_t dtype) {
     TR_TRY(tr_op_check_type(g, op, 1, tr_dtype_of(g, op->in[0]), what[1]));
     tr_shape_t a = *tr_shape_of(g, op->in[0]), b = *tr_shape_of(g, op->in[1]);
     TR_TRY(matmul_check_ranks(op, &a, &b));
-    int64_t inner_a = dim_from_end(&a, attr->trans_a ? 2 : 1),
-            inner_b = dim_from_end(&b, attr->trans_b ? 1 : 2);
+    int64_t inner_a = matmul_dim_from_end(&a, attr->trans_a ? 2 : 1),
+            inner_b = matmul_dim_from_end(&b, attr->trans_b ? 1 : 2);
     if (inner_a != inner_b)
         return TR_FAIL(TR_ERR_CONFIG,
                        "%s: matrix product of %s%s and %s%s: inner sizes %lld and %lld differ; the "
@@ -51,34 +51,34 @@ static tr_status_t product_shape(tr_graph_t *g, tr_op_t *op, tr_dtype_t dtype) {
                        tr_shape_format(&b, tb), attr->trans_b ? " transposed" : "",
                        (long long)inner_a, (long long)inner_b);
     tr_shape_t c = a;
-    c.dim[c.ndim - 2] = dim_from_end(&a, attr->trans_a ? 1 : 2);
-    c.dim[c.ndim - 1] = dim_from_end(&b, attr->trans_b ? 2 : 1);
+    c.dim[c.ndim - 2] = matmul_dim_from_end(&a, attr->trans_a ? 1 : 2);
+    c.dim[c.ndim - 1] = matmul_dim_from_end(&b, attr->trans_b ? 2 : 1);
     TR_TRY(tr_op_check_vector(g, op, 2, c.dim[c.ndim - 1], what[2]));
     TR_TRY(tr_op_check_bias_copy(g, op, c.dim[c.ndim - 1]));
     return tr_op_output(g, op, 0, dtype, &c);
 }
 
 static tr_status_t matmul_shape(tr_graph_t *g, tr_op_t *op) {
-    return product_shape(g, op, tr_dtype_of(g, op->in[0]));
+    return matmul_product_shape(g, op, tr_dtype_of(g, op->in[0]));
 }
 
 /* The gradient of a weight goes to the reduced block, which is f32. */
-static tr_status_t weight_gradient_shape(tr_graph_t *g, tr_op_t *op) {
-    return product_shape(g, op, TR_F32);
+static tr_status_t matmul_weight_gradient_shape(tr_graph_t *g, tr_op_t *op) {
+    return matmul_product_shape(g, op, TR_F32);
 }
 
 static double matmul_flops(const tr_graph_t *g, const tr_op_t *op) {
     const tr_matmul_attr_t *attr = op->attr;
     return 2 * tr_op_elems(g, op->out[0]) *
-           (double)dim_from_end(tr_shape_of(g, op->in[0]), attr->trans_a ? 2 : 1);
+           (double)matmul_dim_from_end(tr_shape_of(g, op->in[0]), attr->trans_a ? 2 : 1);
 }
 
 /* A product of activations; one with a weight on the right; and the gradient of that weight. */
 static const tr_op_row_t matmul_row, linear_row, weight_gradient_row;
 
-static tr_status_t append_product(tr_graph_t *g, const tr_op_row_t *row, tr_tensor_t a,
-                                  tr_tensor_t b, tr_tensor_t bias, const tr_matmul_attr_t *attr,
-                                  tr_tensor_t *out) {
+static tr_status_t matmul_append_product(tr_graph_t *g, const tr_op_row_t *row, tr_tensor_t a,
+                                         tr_tensor_t b, tr_tensor_t bias,
+                                         const tr_matmul_attr_t *attr, tr_tensor_t *out) {
     tr_tensor_t copy;
     TR_TRY(tr_op_bias_copy(g, a, bias, &copy));
     return tr_op_append(g, row, (tr_tensor_t[]){a, b, bias, copy}, 4, attr, sizeof *attr, NULL, out,
@@ -89,20 +89,21 @@ static tr_status_t append_product(tr_graph_t *g, const tr_op_row_t *row, tr_tens
  * With C = alpha op(A) op(B), each side's gradient is a product of dC and the other side, the order
  * and transpositions following from the transpositions of A and B (d(AB) = dA B + A dB).
  */
-static tr_status_t grad_a(tr_graph_t *g, const tr_matmul_attr_t *attr, tr_tensor_t dc,
-                          tr_tensor_t b, tr_tensor_t *out) {
+static tr_status_t matmul_grad_a(tr_graph_t *g, const tr_matmul_attr_t *attr, tr_tensor_t dc,
+                                 tr_tensor_t b, tr_tensor_t *out) {
     tr_matmul_attr_t m = {.alpha = attr->alpha};
     if (!attr->trans_a) {
         m.trans_b = !attr->trans_b;
-        return append_product(g, &matmul_row, dc, b, TR_NONE, &m, out);
+        return matmul_append_product(g, &matmul_row, dc, b, TR_NONE, &m, out);
     }
     m.trans_a = attr->trans_b;
     m.trans_b = true;
-    return append_product(g, &matmul_row, b, dc, TR_NONE, &m, out);
+    return matmul_append_product(g, &matmul_row, b, dc, TR_NONE, &m, out);
 }
 
-static tr_status_t grad_b(tr_graph_t *g, const tr_op_row_t *row, const tr_matmul_attr_t *attr,
-                          tr_tensor_t dc, tr_tensor_t a, bool shared, tr_tensor_t *out) {
+static tr_status_t matmul_grad_b(tr_graph_t *g, const tr_op_row_t *row,
+                                 const tr_matmul_attr_t *attr, tr_tensor_t dc, tr_tensor_t a,
+                                 bool shared, tr_tensor_t *out) {
     tr_matmul_attr_t m = {.alpha = attr->alpha};
     if (shared) { /* one B for all leading dimensions: fold them, and the product sums over them */
         TR_TRY(tr_fold_rows(g, a, &a));
@@ -110,11 +111,11 @@ static tr_status_t grad_b(tr_graph_t *g, const tr_op_row_t *row, const tr_matmul
     }
     if (!attr->trans_b) {
         m.trans_a = !attr->trans_a;
-        return append_product(g, row, a, dc, TR_NONE, &m, out);
+        return matmul_append_product(g, row, a, dc, TR_NONE, &m, out);
     }
     m.trans_a = true;
     m.trans_b = attr->trans_a;
-    return append_product(g, row, dc, a, TR_NONE, &m, out);
+    return matmul_append_product(g, row, dc, a, TR_NONE, &m, out);
 }
 
 static tr_status_t matmul_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t *dout,
@@ -129,8 +130,8 @@ static tr_status_t matmul_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor
         TR_TRY(tr_column_sum(g, rows, &din[2]));
     }
     const tr_op_row_t *row_b = op->row == &linear_row ? &weight_gradient_row : &matmul_row;
-    if (need[1]) TR_TRY(grad_b(g, row_b, attr, dc, a, shared, &din[1]));
-    if (need[0]) TR_TRY(grad_a(g, attr, dc, b, &din[0]));
+    if (need[1]) TR_TRY(matmul_grad_b(g, row_b, attr, dc, a, shared, &din[1]));
+    if (need[0]) TR_TRY(matmul_grad_a(g, attr, dc, b, &din[0]));
     return TR_OK;
 }
 
@@ -144,21 +145,24 @@ static const tr_op_row_t linear_row = {.name = "matmul",
                                        .shape = matmul_shape,
                                        .grad = matmul_grad,
                                        .flops = matmul_flops};
-static const tr_op_row_t weight_gradient_row = {
-    .name = "matmul", .kernel = TR_K_MATMUL, .shape = weight_gradient_shape, .flops = matmul_flops};
+static const tr_op_row_t weight_gradient_row = {.name = "matmul",
+                                                .kernel = TR_K_MATMUL,
+                                                .shape = matmul_weight_gradient_shape,
+                                                .flops = matmul_flops};
 
 /* An activation that cannot be fused is appended behind. */
-static tr_status_t product_act(tr_graph_t *g, const tr_op_row_t *row, tr_tensor_t a, tr_tensor_t b,
-                               tr_tensor_t bias, tr_matmul_attr_t attr, tr_tensor_t *out) {
+static tr_status_t matmul_product_act(tr_graph_t *g, const tr_op_row_t *row, tr_tensor_t a,
+                                      tr_tensor_t b, tr_tensor_t bias, tr_matmul_attr_t attr,
+                                      tr_tensor_t *out) {
     tr_act_t act = attr.act;
     if (attr.beta != 0)
         return TR_FAIL(
             TR_ERR_CONFIG,
             "%s: a product into a new tensor has nothing to multiply by beta = %g; use 0",
             tr_scope(g), attr.beta);
-    if (tr_op_can_fuse(g, act)) return append_product(g, row, a, b, bias, &attr, out);
+    if (tr_op_can_fuse(g, act)) return matmul_append_product(g, row, a, b, bias, &attr, out);
     attr.act = TR_ACT_NONE;
-    TR_TRY(append_product(g, row, a, b, bias, &attr, out));
+    TR_TRY(matmul_append_product(g, row, a, b, bias, &attr, out));
     return tr_activation(g, *out, act, out);
 }
 
@@ -166,14 +170,14 @@ tr_status_t tr_matmul(tr_graph_t *g, tr_tensor_t a, tr_tensor_t b, const tr_matm
                       tr_tensor_t *out) {
     tr_matmul_attr_t used = *attr;
     if (used.alpha == 0) used.alpha = 1;
-    return product_act(g, &matmul_row, a, b, TR_NONE, used, out);
+    return matmul_product_act(g, &matmul_row, a, b, TR_NONE, used, out);
 }
 
 static tr_status_t matmul_linear(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tensor_t b,
                                  bool trans_w, tr_act_t act, tr_tensor_t *out) {
     tr_matmul_attr_t attr = {.trans_b = trans_w, .alpha = 1, .act = act};
     TR_TRY(tr_op_weight(g, x, w, &w));
-    return product_act(g, &linear_row, x, w, b, attr, out);
+    return matmul_product_act(g, &linear_row, x, w, b, attr, out);
 }
 
 tr_status_t tr_linear(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tensor_t b, tr_act_t act,

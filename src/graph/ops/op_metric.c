@@ -34,20 +34,20 @@ tr_status_t tr_topk_correct(tr_graph_t *g, tr_tensor_t logits, tr_tensor_t label
     return tr_op_append(g, &topk_row, in, 3, &attr, sizeof attr, NULL, out, 1);
 }
 
-static tr_status_t sum_shape(tr_graph_t *g, tr_op_t *op) {
+static tr_status_t metric_sum_shape(tr_graph_t *g, tr_op_t *op) {
     TR_TRY(tr_op_check_type(g, op, 0, TR_F32, "its input"));
     return tr_op_check_vector(g, op, 1, tr_shape_elems(tr_shape_of(g, op->in[0])),
                               "a weight per element");
 }
 
-static double sum_flops(const tr_graph_t *g, const tr_op_t *op) {
+static double metric_sum_flops(const tr_graph_t *g, const tr_op_t *op) {
     return tr_op_elems(g, op->in[0]) + tr_op_elems(g, op->in[1]);
 }
 
 static const tr_op_row_t sum_row = {.name = "weighted_sum",
                                     .kernel = TR_K_WEIGHTED_SUM,
-                                    .shape = sum_shape,
-                                    .flops = sum_flops,
+                                    .shape = metric_sum_shape,
+                                    .flops = metric_sum_flops,
                                     .flags = TR_OP_ONCE | TR_OP_READS_OUTPUT};
 
 tr_status_t tr_weighted_sum(tr_graph_t *g, tr_tensor_t x, tr_tensor_t weight, tr_tensor_t into) {

@@ -4,7 +4,7 @@
 #include "device/loss_scale.h"
 
 /* in1 the step block, in2 the result, in3 the ranges; outputs mirror the gradient. */
-static tr_status_t optimizer_shape(tr_graph_t *g, tr_op_t *op) {
+static tr_status_t update_optimizer_shape(tr_graph_t *g, tr_op_t *op) {
     TR_TRY(tr_op_check_type(g, op, 0, TR_F32, "the gradient"));
     TR_TRY(tr_op_check_block(g, op, 1, sizeof(tr_step_t), "the step block"));
     TR_TRY(tr_op_check_block(g, op, 2, sizeof(tr_step_result_t), "the step's result"));
@@ -22,7 +22,7 @@ static tr_status_t optimizer_shape(tr_graph_t *g, tr_op_t *op) {
 }
 
 /* Every f32 output is read as well as written. */
-static double updating_bytes(const tr_graph_t *g, const tr_op_t *op) {
+static double update_bytes(const tr_graph_t *g, const tr_op_t *op) {
     double bytes = 0;
     for (int i = 0; i < op->n_in; i++) bytes += (double)tr_tensor_info(g, op->in[i])->bytes;
     for (int i = 0; i < op->n_out; i++)
@@ -38,9 +38,9 @@ static double sgd_flops(const tr_graph_t *g, const tr_op_t *op) {
 
 static const tr_op_row_t sgd_row = {.name = "sgd",
                                     .kernel = TR_K_SGD,
-                                    .shape = optimizer_shape,
+                                    .shape = update_optimizer_shape,
                                     .flops = sgd_flops,
-                                    .bytes = updating_bytes,
+                                    .bytes = update_bytes,
                                     .flags = TR_OP_ONCE | TR_OP_READS_OUTPUT};
 
 tr_status_t tr_sgd(tr_graph_t *g, tr_tensor_t gradient, tr_tensor_t param, tr_tensor_t momentum,
@@ -60,9 +60,9 @@ static double adam_flops(const tr_graph_t *g, const tr_op_t *op) {
 
 static const tr_op_row_t adam_row = {.name = "adam",
                                      .kernel = TR_K_ADAM,
-                                     .shape = optimizer_shape,
+                                     .shape = update_optimizer_shape,
                                      .flops = adam_flops,
-                                     .bytes = updating_bytes,
+                                     .bytes = update_bytes,
                                      .flags = TR_OP_ONCE | TR_OP_READS_OUTPUT};
 
 tr_status_t tr_adam(tr_graph_t *g, tr_tensor_t gradient, tr_tensor_t param, tr_tensor_t m,
@@ -72,7 +72,7 @@ tr_status_t tr_adam(tr_graph_t *g, tr_tensor_t gradient, tr_tensor_t param, tr_t
     return tr_op_append_into(g, &adam_row, in, 4, attr, sizeof *attr, out, 3);
 }
 
-static tr_status_t norm_shape(tr_graph_t *g, tr_op_t *op) {
+static tr_status_t update_norm_shape(tr_graph_t *g, tr_op_t *op) {
     TR_TRY(tr_op_check_type(g, op, 0, TR_F32, "the gradient"));
     TR_TRY(tr_op_check_vector(g, op, 1, 2, "counts (samples, loss sum)"));
     TR_TRY(tr_op_check_block(g, op, 2, sizeof(tr_step_t), "the step block"));
@@ -82,14 +82,14 @@ static tr_status_t norm_shape(tr_graph_t *g, tr_op_t *op) {
                    tr_op_where(op), sizeof(tr_loss_scale_t), tr_tensor_info(g, op->out[1])->bytes);
 }
 
-static double norm_flops(const tr_graph_t *g, const tr_op_t *op) {
+static double update_norm_flops(const tr_graph_t *g, const tr_op_t *op) {
     return 2 * tr_op_elems(g, op->in[0]);
 }
 
 static const tr_op_row_t norm_row = {.name = "grad_norm",
                                      .kernel = TR_K_GRAD_NORM,
-                                     .shape = norm_shape,
-                                     .flops = norm_flops,
+                                     .shape = update_norm_shape,
+                                     .flops = update_norm_flops,
                                      .flags = TR_OP_ONCE | TR_OP_READS_OUTPUT};
 
 tr_status_t tr_loss_scale(tr_graph_t *g, tr_tensor_t *out) {
