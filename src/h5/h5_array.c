@@ -11,7 +11,7 @@
 
 /* -- type -------------------------------------------------------------------------------------- */
 
-static bool type_is_integer(hid_t type, H5T_class_t class, tr_dtype_t *out) {
+static bool h5_type_is_integer(hid_t type, H5T_class_t class, tr_dtype_t *out) {
     static const tr_dtype_t types[2][4] = {{TR_U8, TR_U16, TR_U32, TR_U64},
                                            {TR_I8, TR_I16, TR_I32, TR_I64}};
     size_t bytes = H5Tget_size(type);
@@ -22,7 +22,7 @@ static bool type_is_integer(hid_t type, H5T_class_t class, tr_dtype_t *out) {
     return true;
 }
 
-static bool type_is_float(hid_t type, tr_dtype_t *out) {
+static bool h5_type_is_float(hid_t type, tr_dtype_t *out) {
     static const struct {
         size_t bytes, exponent, mantissa, bias;
         tr_dtype_t dtype;
@@ -47,8 +47,8 @@ static tr_status_t array_find_type(h5_array_t *a) {
     H5T_class_t class = H5Tget_class(type);
     if (class == H5T_ENUM) base = H5Tget_super(type); /* h5py's booleans */
     H5T_order_t order = H5Tget_order(base), native = H5Tget_order(H5T_NATIVE_INT);
-    bool known = class == H5T_FLOAT ? type_is_float(base, &a->dtype)
-                                    : type_is_integer(base, class, &a->dtype);
+    bool known = class == H5T_FLOAT ? h5_type_is_float(base, &a->dtype)
+                                    : h5_type_is_integer(base, class, &a->dtype);
     if (H5Tget_size(base) > 1 && order != H5T_ORDER_LE && order != H5T_ORDER_BE) known = false;
     a->swap = known && H5Tget_size(base) > 1 && order != native;
     if (known) { /* what H5Tget_native_type gives for a half float has four bytes */

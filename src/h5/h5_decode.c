@@ -74,7 +74,7 @@ static size_t decode_lzf(const uint8_t *in, size_t in_bytes, uint8_t *out, size_
     return made;
 }
 
-static bool checksum_good(const char *data, size_t bytes) {
+static bool decode_checksum_good(const char *data, size_t bytes) {
     const uint8_t *s = (const uint8_t *)data + bytes;
     uint32_t stored =
                  (uint32_t)s[0] | (uint32_t)s[1] << 8 | (uint32_t)s[2] << 16 | (uint32_t)s[3] << 24,
@@ -89,7 +89,7 @@ static bool decode_filter(const h5_array_t *a, H5Z_filter_t filter, char **data,
     if (filter == H5Z_FILTER_FLETCHER32) {
         if (*bytes < 4) return false;
         *bytes -= 4;
-        return checksum_good(*data, *bytes);
+        return decode_checksum_good(*data, *bytes);
     }
     if (filter == H5_FILTER_LZF) {
         *bytes = decode_lzf((const uint8_t *)*data, *bytes, (uint8_t *)*other, room);

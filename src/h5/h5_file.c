@@ -190,7 +190,7 @@ typedef struct {
     tr_status_t status;
 } visit_t;
 
-static tr_status_t list_add_dataset(visit_t *visit, hid_t id, const char *path) {
+static tr_status_t h5_list_add_dataset(visit_t *visit, hid_t id, const char *path) {
     h5_entry_t entry = {0};
     hid_t space = H5Dget_space(id), type = H5Dget_type(id);
     if (space >= 0 && type >= 0) {
@@ -217,7 +217,7 @@ static tr_status_t list_add_dataset(visit_t *visit, hid_t id, const char *path) 
 }
 
 /* It exists but cannot be read here: the message says why. */
-static tr_status_t list_add_unusable(visit_t *visit, const char *path, const char *why) {
+static tr_status_t h5_list_add_unusable(visit_t *visit, const char *path, const char *why) {
     h5_entry_t entry = {.ndim = -1, .type = H5T_NO_CLASS};
     tr_status_t status = tr_strdup(path, &entry.path);
     snprintf(entry.text, sizeof entry.text, "%.*s (%.*s)", (int)tr_utf8_bytes(path, 60), path,
@@ -227,8 +227,8 @@ static tr_status_t list_add_unusable(visit_t *visit, const char *path, const cha
     return visit->status = status;
 }
 
-static tr_status_t list_add_external(visit_t *visit, hid_t group, const char *name,
-                                     const char *path) {
+static tr_status_t h5_list_add_external(visit_t *visit, hid_t group, const char *name,
+                                        const char *path) {
     char link[4096], why[96];
     const char *file = "another file", *object;
     H5L_info_t info;
@@ -237,59 +237,61 @@ static tr_status_t list_add_external(visit_t *visit, hid_t group, const char *na
         H5Lunpack_elink_val(link, info.u.val_size, NULL, &file, &object);
     snprintf(why, sizeof why, "an external link: use %.*s directly", (int)tr_utf8_bytes(file, 50),
              file);
-    return list_add_unusable(visit, path, why);
+    return h5_list_add_unusable(visit, path, why);
 }
 
-static tr_status_t list_add_unreadable(visit_t *visit, const char *path) {
+static tr_status_t h5_list_add_unreadable(visit_t *visit, const char *path) {
     unsigned major, minor, release;
     char why[96];
     H5get_libversion(&major, &minor, &release);
     snprintf(why, sizeof why, "damaged, or newer than HDF5 %u.%u.%u, which cannot open it", major,
              minor, release);
-    return list_add_unusable(visit, path, why);
+    return h5_list_add_unusable(visit, path, why);
 }
 
 /* A link may lead into another file with other bytes. */
-static bool is_in_file_of(hid_t group, hid_t id) {
+static bool h5_is_in_file_of(hid_t group, hid_t id) {
     char here[4096] = "", there[4096] = "";
     H5Fget_name(group, here, sizeof here);
     H5Fget_name(id, there, sizeof there);
     return strcmp(here, there) == 0;
 }
 
-static herr_t list_visit_link(hid_t group, const char *name, const H5L_info_t *info, void *self);
+static herr_t h5_list_visit_link(hid_t group, const char *name, const H5L_info_t *info, void *self);
 
 /* `path` has space for a slash. */
-static tr_status_t list_visit_group(visit_t *visit, hid_t id, char *path) {
+static tr_status_t h5_list_visit_group(visit_t *visit, hid_t id, char *path) {
     if (visit->depth == MAX_DEPTH)
-        return list_add_unusable(visit, path, "groups are nested too deeply");
+        return h5_list_add_unusable(visit, path, "groups are nested too deeply");
     char *end = strchr(path, '\0');
     strcpy(end, "/");
     visit_t inner = {visit->list, path, visit->depth + 1, TR_OK};
     const herr_t result =
-        H5Literate(id, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, list_visit_link, &inner);
+        H5Literate(id, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, h5_list_visit_link, &inner);
     *end = '\0';
-    return inner.status == TR_OK && result < 0 ? list_add_unusable(visit, path, "a damaged group")
-                                               : inner.status;
+    return inner.status == TR_OK && result < 0
+               ? h5_list_add_unusable(visit, path, "a damaged group")
+               : inner.status;
 }
 
-static herr_t list_visit_link(hid_t group, const char *name, const H5L_info_t *info, void *self) {
+static herr_t h5_list_visit_link(hid_t group, const char *name, const H5L_info_t *info,
+                                 void *self) {
     visit_t *visit = self;
     char path[512];
     const bool hard = info->type == H5L_TYPE_HARD, soft = info->type == H5L_TYPE_SOFT;
     if (visit->list->count >= H5_LIST_MAX) return 0;
     if ((size_t)snprintf(path, sizeof path, "%s%s", visit->prefix, name) >= sizeof path - 1)
-        return list_add_unusable(visit, path, "its name is too long") == TR_OK ? 0 : -1;
+        return h5_list_add_unusable(visit, path, "its name is too long") == TR_OK ? 0 : -1;
     if (info->type == H5L_TYPE_EXTERNAL)
-        return list_add_external(visit, group, name, path) == TR_OK ? 0 : -1;
+        return h5_list_add_external(visit, group, name, path) == TR_OK ? 0 : -1;
     hid_t id = H5Oopen(group, name, H5P_DEFAULT);
-    if (id < 0) return soft || list_add_unreadable(visit, path) == TR_OK ? 0 : -1;
+    if (id < 0) return soft || h5_list_add_unreadable(visit, path) == TR_OK ? 0 : -1;
     if (H5Iget_type(id) == H5I_DATASET)
         visit->status =
-            hard || is_in_file_of(group, id)
-                ? list_add_dataset(visit, id, path)
-                : list_add_unusable(visit, path, "a link into another file: name that file");
-    if (hard && H5Iget_type(id) == H5I_GROUP) visit->status = list_visit_group(visit, id, path);
+            hard || h5_is_in_file_of(group, id)
+                ? h5_list_add_dataset(visit, id, path)
+                : h5_list_add_unusable(visit, path, "a link into another file: name that file");
+    if (hard && H5Iget_type(id) == H5I_GROUP) visit->status = h5_list_visit_group(visit, id, path);
     H5Oclose(id);
     return visit->status == TR_OK ? 0 : -1;
 }
@@ -302,7 +304,7 @@ tr_status_t tr_h5_list(const h5_file_t *file, h5_list_t *out) {
     visit_t visit = {out, "", 0, TR_OK};
     *out = (h5_list_t){0};
     herr_t result =
-        H5Literate(file->id, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, list_visit_link, &visit);
+        H5Literate(file->id, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, h5_list_visit_link, &visit);
     if (visit.status == TR_OK && result < 0)
         visit.status =
             H5_FAIL(TR_ERR_DATA, "'%s': cannot list its contents; the file is damaged", file->path);

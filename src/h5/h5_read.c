@@ -193,7 +193,7 @@ tr_status_t tr_h5_read_rows(const h5_array_t *a, h5_scratch_t *scratch, int64_t 
     return TR_OK;
 }
 
-static void expect_bytes(const h5_file_t *file, uint64_t offset, uint64_t bytes) {
+static void h5_expect_bytes(const h5_file_t *file, uint64_t offset, uint64_t bytes) {
     char byte;
     struct iovec one = {&byte, 1};
     if (file->direct && tr_h5_direct_expect(file->direct, file->direct_fd, offset, bytes)) return;
@@ -204,8 +204,8 @@ static void expect_bytes(const h5_file_t *file, uint64_t offset, uint64_t bytes)
 
 void tr_h5_expect_rows(const h5_array_t *a, int64_t first, int64_t count) {
     if (a->way == H5_STRAIGHT)
-        expect_bytes(a->file, a->address + (uint64_t)(first * a->row_bytes),
-                     (uint64_t)(count * a->row_bytes));
+        h5_expect_bytes(a->file, a->address + (uint64_t)(first * a->row_bytes),
+                        (uint64_t)(count * a->row_bytes));
     for (int64_t row = first; a->table && row < first + count;) {
         int64_t chunk_row = row / a->chunk_rows, skip = row % a->chunk_rows;
         int64_t rows = tr_h5_rows_together(a, row, first + count - row);
@@ -214,7 +214,8 @@ void tr_h5_expect_rows(const h5_array_t *a, int64_t first, int64_t count) {
             bool by_rows = a->way == H5_CHUNKS || array_is_verified(a, chunk_row);
             uint64_t from = by_rows ? (uint64_t)(skip * a->chunk_row_bytes) : 0;
             uint64_t bytes = by_rows ? (uint64_t)(rows * a->chunk_row_bytes) : chunk->bytes;
-            if (chunk->address != H5_NOWHERE) expect_bytes(a->file, chunk->address + from, bytes);
+            if (chunk->address != H5_NOWHERE)
+                h5_expect_bytes(a->file, chunk->address + from, bytes);
         }
         row += rows;
     }

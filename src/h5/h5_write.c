@@ -134,7 +134,7 @@ void tr_writer_destroy(tr_writer_t **writer) {
 
 /* -- arrays ------------------------------------------------------------------------------------ */
 
-static hid_t type_half(void) {
+static hid_t h5_type_half(void) {
     hid_t type = H5Tcopy(H5T_IEEE_F32LE);
     H5Tset_fields(type, 15, 10, 5, 0, 10);
     H5Tset_size(type, 2);
@@ -153,7 +153,7 @@ static hid_t h5_write_type_of(tr_dtype_t dtype) {
     case TR_I32: return H5Tcopy(H5T_STD_I32LE);
     case TR_U64: return H5Tcopy(H5T_STD_U64LE);
     case TR_I64: return H5Tcopy(H5T_STD_I64LE);
-    case TR_F16: return type_half();
+    case TR_F16: return h5_type_half();
     case TR_F64: return H5Tcopy(H5T_IEEE_F64LE);
     default: return H5Tcopy(H5T_IEEE_F32LE);
     }
