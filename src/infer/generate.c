@@ -72,8 +72,8 @@ const char *tr_stop_name(tr_stop_t stop) {
 
 /* -- programs ---------------------------------------------------------------------------------- */
 
-static tr_status_t input(tr_graph_t *g, const char *program, const char *name,
-                         const tr_shape_t *shape, tr_tensor_t *out) {
+static tr_status_t generator_input(tr_graph_t *g, const char *program, const char *name,
+                                   const tr_shape_t *shape, tr_tensor_t *out) {
     tr_str_t full = {0};
     tr_str_printf(&full, "%s.%s", program, name);
     const tr_status_t status =
@@ -82,14 +82,14 @@ static tr_status_t input(tr_graph_t *g, const char *program, const char *name,
     return status;
 }
 
-static tr_status_t generate_build(tr_generator_t *n, const char *name, program_t *p) {
+static tr_status_t generator_build(tr_generator_t *n, const char *name, program_t *p) {
     tr_graph_t *g = n->s->g;
     const tr_shape_t tokens = TR_SHAPE(p->samples, p->steps);
     TR_TRY(tr_program_begin(g, name, TR_EVAL, &p->index));
-    TR_TRY(input(g, name, "id", &tokens, &p->id));
-    TR_TRY(input(g, name, "position", &tokens, &p->position));
-    TR_TRY(input(g, name, "place", &TR_SHAPE(p->samples, 3), &p->place));
-    TR_TRY(input(g, name, "last", &TR_SHAPE(p->samples, 1), &p->last));
+    TR_TRY(generator_input(g, name, "id", &tokens, &p->id));
+    TR_TRY(generator_input(g, name, "position", &tokens, &p->position));
+    TR_TRY(generator_input(g, name, "place", &TR_SHAPE(p->samples, 3), &p->place));
+    TR_TRY(generator_input(g, name, "last", &TR_SHAPE(p->samples, 1), &p->last));
     const tr_model_texts_t texts = {.id = p->id,
                                     .position = p->position,
                                     .place = p->place,
@@ -123,13 +123,13 @@ tr_status_t tr_generator_build(tr_session_t *s, void *generator) {
         const program_t *p = &n->prefill[i];
         tr_snprintf(name, sizeof name, "prefill%lldx%lld", (long long)p->samples,
                     (long long)p->steps);
-        TR_TRY(generate_build(n, name, &n->prefill[i]));
+        TR_TRY(generator_build(n, name, &n->prefill[i]));
     }
     for (int64_t i = 0, rows = 0; rows < n->params.rows; i++) {
         rows = min64((int64_t)1 << i, n->params.rows);
         n->decode[i] = (program_t){.samples = rows, .steps = 1};
         tr_snprintf(name, sizeof name, "decode%lld", (long long)rows);
-        TR_TRY(generate_build(n, name, &n->decode[i]));
+        TR_TRY(generator_build(n, name, &n->decode[i]));
     }
     return TR_OK;
 }
@@ -190,12 +190,12 @@ void tr_generator_destroy(tr_generator_t **generator) {
 
 /* -- running ----------------------------------------------------------------------------------- */
 
-static tr_status_t generate_run(tr_generator_t *n, const program_t *p) {
+static tr_status_t generator_run(tr_generator_t *n, const program_t *p) {
     TR_TRY(tr_program_run(n->s->g, p->index, NULL));
     return tr_tensor_read(n->s->g, p->logits, n->logits);
 }
 
-static bool are_finite(const float *scores, int64_t count) {
+static bool generator_are_finite(const float *scores, int64_t count) {
     int wrong = 0;
 #pragma omp simd reduction(| : wrong)
     for (int64_t i = 0; i < count; i++) wrong |= !(fabsf(scores[i]) <= FLT_MAX);
@@ -216,7 +216,7 @@ static choice_t row_choose(const tr_generator_t *n, const row_t *row, const floa
     const int64_t count = n->params.vocab_size;
     const uint64_t position = (uint64_t)(row->start + row->length);
     const float *drawn = scores;
-    choice_t c = {.finite = are_finite(scores, count)};
+    choice_t c = {.finite = generator_are_finite(scores, count)};
     if (!c.finite) return c;
     if (n->with_text) {
         float *with_text = n->with_text + thread * count;
@@ -301,7 +301,8 @@ static int64_t generator_next_prompts(const tr_generator_t *n, row_t *out[TOGETH
 }
 
 /* The tokens of a piece that are left in the prompt of place `i`; 0: it has no text. */
-static int64_t piece_tokens(const program_t *p, row_t *const *rows, int64_t count, int64_t i) {
+static int64_t generator_piece_tokens(const program_t *p, row_t *const *rows, int64_t count,
+                                      int64_t i) {
     return i < count ? min64(rows[i]->prompt - rows[i]->length, p->steps) : 0;
 }
 
@@ -312,11 +313,11 @@ static tr_status_t generator_write_pieces(tr_generator_t *n, const program_t *p,
     int32_t place[3 * TOGETHER] = {0}, last[TOGETHER];
     memset(n->input, 0, (size_t)(p->samples * p->steps) * sizeof *n->input);
     for (int64_t i = 0; i < p->samples; i++)
-        for (int64_t t = 0; t < piece_tokens(p, rows, count, i); t++)
+        for (int64_t t = 0; t < generator_piece_tokens(p, rows, count, i); t++)
             n->input[i * p->steps + t] = row_token(rows[i], rows[i]->length + t);
     TR_TRY(tr_tensor_write(g, p->id, n->input));
     for (int64_t i = 0; i < p->samples; i++) {
-        const int64_t tokens = piece_tokens(p, rows, count, i);
+        const int64_t tokens = generator_piece_tokens(p, rows, count, i);
         for (int64_t t = 0; t < p->steps; t++)
             n->input[i * p->steps + t] = t < tokens ? (int32_t)(rows[i]->length + t) : 0;
         last[i] = (int32_t)(i * p->steps + (tokens > 0 ? tokens - 1 : 0));
@@ -340,10 +341,10 @@ static tr_status_t generator_prefill(tr_generator_t *n, row_t *const *rows, int6
                                                 : LONG_PIECE];
     *out_tokens = p->samples * p->steps;
     TR_TRY(generator_write_pieces(n, p, rows, count));
-    TR_TRY(generate_run(n, p));
+    TR_TRY(generator_run(n, p));
     for (int64_t i = 0; i < count; i++) {
         row_t *row = rows[i];
-        row->length += piece_tokens(p, rows, count, i);
+        row->length += generator_piece_tokens(p, rows, count, i);
         if (!row->text || row_has_prompt(row))
             continue; /* dropped by `each`, or not the last piece */
         const choice_t choice = row_choose(n, row, n->logits + i * n->params.vocab_size, 0);
@@ -382,7 +383,7 @@ static tr_status_t generator_decode(tr_generator_t *n, tr_generator_text_fn each
     if (count == 0) return TR_OK;
     const program_t *p = generator_smallest(n, count);
     TR_TRY(generator_write_rows(n, p, count));
-    TR_TRY(generate_run(n, p));
+    TR_TRY(generator_run(n, p));
     const int64_t vocab = n->params.vocab_size;
 #pragma omp parallel for num_threads(n->threads)                                                   \
     schedule(dynamic) if (count > 1 && count * vocab >= PARALLEL_SCORES)

@@ -39,7 +39,7 @@ struct tr_predictor {
     float *output;    /* (batch, outputs) */
 };
 
-static tr_status_t allocate_batch(tr_predictor_t *p) {
+static tr_status_t predictor_allocate_batch(tr_predictor_t *p) {
     tr_device_t *device = p->trained.s->device;
     const size_t samples = (size_t)p->info.batch;
     void *weight = NULL, *sample_id = NULL;
@@ -78,7 +78,7 @@ static tr_status_t predictor_prepare(tr_predictor_t *p) {
                                     .weights = p->trained.weights_path};
     if (p->is_classifier && names->count == p->info.classes)
         p->info.class_names = (const char *const *)names->name;
-    return allocate_batch(p);
+    return predictor_allocate_batch(p);
 }
 
 tr_status_t tr_predictor_open(const tr_config_t *config, tr_world_t *world, const char *weights,
@@ -122,7 +122,7 @@ const tr_device_t *tr_predictor_device(const tr_predictor_t *predictor) {
 }
 
 /* Computes the samples in the batch; those after `count` are padding. */
-static tr_status_t run_batch(tr_predictor_t *p, int64_t count) {
+static tr_status_t predictor_run_batch(tr_predictor_t *p, int64_t count) {
     tr_session_t *s = p->trained.s;
     const tr_small_eval_t *small = s->small, *end = small + s->small_count;
     while (small < end && small->samples < count) small++;
@@ -155,7 +155,7 @@ tr_status_t tr_predictor_run_fields(tr_predictor_t *p, const void *const *fields
             const int64_t bytes = p->info.field[f].sample_bytes;
             memcpy(p->batch.field[f], (const char *)fields[f] + first * bytes, (size_t)(n * bytes));
         }
-        TR_TRY(run_batch(p, n));
+        TR_TRY(predictor_run_batch(p, n));
         float *rows = out + first * width;
         memcpy(rows, p->output, (size_t)(n * width) * sizeof *rows);
         for (int64_t i = 0; i < n && p->is_classifier; i++)

@@ -71,14 +71,14 @@ tr_status_t tr_class_counts_reduce(tr_class_counts_t *c, tr_world_t *world) {
     return tr_world_allreduce_int(world, c->support, (int)class_block(c), TR_REDUCE_SUM);
 }
 
-static double ratio(int64_t part, int64_t whole) {
+static double score_ratio(int64_t part, int64_t whole) {
     return whole > 0 ? (double)part / (double)whole : 0;
 }
 
 tr_class_score_t tr_class_score(const tr_class_counts_t *c, int64_t i) {
-    return (tr_class_score_t){.precision = ratio(c->hits[i], c->predicted[i]),
-                              .recall = ratio(c->hits[i], c->support[i]),
-                              .f1 = ratio(2 * c->hits[i], c->predicted[i] + c->support[i])};
+    return (tr_class_score_t){.precision = score_ratio(c->hits[i], c->predicted[i]),
+                              .recall = score_ratio(c->hits[i], c->support[i]),
+                              .f1 = score_ratio(2 * c->hits[i], c->predicted[i] + c->support[i])};
 }
 
 tr_class_score_t tr_class_mean(const tr_class_counts_t *c, bool weighted) {

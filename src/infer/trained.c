@@ -8,8 +8,8 @@
 #include <string.h>
 
 /* Rank 0 reads the checkpoint and shares its preprocessing with every rank. */
-static tr_status_t find_weights(tr_trained_t *t, const tr_trained_params_t *params,
-                                tr_weights_t **weights) {
+static tr_status_t trained_find_weights(tr_trained_t *t, const tr_trained_params_t *params,
+                                        tr_weights_t **weights) {
     tr_status_t status = TR_OK;
     char *text = NULL;
     const bool is_root = t->info->rank == 0;
@@ -38,7 +38,7 @@ done:
     return status;
 }
 
-static tr_status_t fill_root(tr_session_t *s, const tr_weights_t *weights) {
+static tr_status_t trained_fill_root(tr_session_t *s, const tr_weights_t *weights) {
     tr_snapshot_t *snapshot = NULL;
     TR_TRY(tr_snapshot_create(s, &snapshot));
     const tr_status_t status = tr_snapshot_load(snapshot, weights);
@@ -47,7 +47,7 @@ static tr_status_t fill_root(tr_session_t *s, const tr_weights_t *weights) {
 }
 
 /* For weights without a record of their run: keys that are set are used. */
-static void warn_not_known(const tr_trained_t *t) {
+static void trained_warn_not_known(const tr_trained_t *t) {
     const tr_session_t *s = t->s;
     const tr_normalize_t *input = &s->preprocess->input;
     char used[192] = "they are not normalised";
@@ -65,7 +65,7 @@ static void warn_not_known(const tr_trained_t *t) {
 }
 
 /* The fields of samples in host memory are those of the training. */
-static tr_status_t describe_inputs(const tr_trained_t *t, tr_dataset_info_t *out) {
+static tr_status_t trained_describe_inputs(const tr_trained_t *t, tr_dataset_info_t *out) {
     const tr_field_t *x = t->preprocess ? tr_preprocess_field(t->preprocess, "x") : NULL;
     if (!t->preprocess || (x && x->shape.ndim == 0))
         return TR_FAIL(TR_ERR_CONFIG,
@@ -81,10 +81,10 @@ static tr_status_t describe_inputs(const tr_trained_t *t, tr_dataset_info_t *out
     return TR_OK;
 }
 
-static tr_status_t open_session(tr_trained_t *t, const tr_trained_params_t *params,
-                                const tr_weights_t *weights) {
+static tr_status_t trained_open_session(tr_trained_t *t, const tr_trained_params_t *params,
+                                        const tr_weights_t *weights) {
     tr_dataset_info_t inputs;
-    if (params->from_memory) TR_TRY(describe_inputs(t, &inputs));
+    if (params->from_memory) TR_TRY(trained_describe_inputs(t, &inputs));
     /* Each rank predicts its own samples in memory. */
     const tr_session_params_t session = {.evaluation = true,
                                          .loaded = true,
@@ -100,9 +100,9 @@ static tr_status_t open_session(tr_trained_t *t, const tr_trained_params_t *para
                                          .rank = params->from_memory ? 0 : t->info->rank,
                                          .size = params->from_memory ? 1 : t->info->size};
     TR_TRY(tr_session_create(t->config, t->world, &session, &t->s));
-    if (!t->preprocess && !params->build && t->info->rank == 0) warn_not_known(t);
+    if (!t->preprocess && !params->build && t->info->rank == 0) trained_warn_not_known(t);
     tr_status_t status = tr_session_start(t->s, NULL);
-    if (status == TR_OK && weights) status = fill_root(t->s, weights);
+    if (status == TR_OK && weights) status = trained_fill_root(t->s, weights);
     TR_TRY(tr_world_agree(t->world, status));
     if (weights && t->model_difference.length > 0)
         TR_WARN("checkpoint %s was trained with a different [model]:%s\n"
@@ -113,7 +113,7 @@ static tr_status_t open_session(tr_trained_t *t, const tr_trained_params_t *para
 }
 
 /* TR_ERR_DATA if the shape of samples differs from the training. */
-static tr_status_t check_shape(const tr_trained_t *t, const tr_trained_params_t *params) {
+static tr_status_t trained_check_shape(const tr_trained_t *t, const tr_trained_params_t *params) {
     tr_data_settings_t settings;
     tr_dataset_t *data = NULL;
     char was[96], is[96];
@@ -138,11 +138,11 @@ static tr_status_t check_shape(const tr_trained_t *t, const tr_trained_params_t 
 }
 
 /* The cause of a mismatch may be the data, or a model that differs from the checkpoint's. */
-static tr_status_t explain(const tr_trained_t *t, const tr_trained_params_t *params) {
+static tr_status_t trained_explain(const tr_trained_t *t, const tr_trained_params_t *params) {
     tr_error_t error = *tr_error_last();
     char text[TR_ERROR_MESSAGE_BYTES];
     if (t->model_difference.length == 0) {
-        const tr_status_t status = check_shape(t, params);
+        const tr_status_t status = trained_check_shape(t, params);
         return status == TR_ERR_DATA ? status : tr_error_set(&error);
     }
     snprintf(text, sizeof text,
@@ -158,10 +158,10 @@ tr_status_t tr_trained_open(const tr_trained_params_t *params, tr_trained_t *t) 
     tr_weights_t *weights = NULL;
     t->info = tr_world_info(t->world);
     t->step = -1;
-    tr_status_t status = find_weights(t, params, &weights);
+    tr_status_t status = trained_find_weights(t, params, &weights);
     if (status == TR_OK) {
-        status = open_session(t, params, weights);
-        if (status == TR_ERR_CONFIG && !params->from_memory) status = explain(t, params);
+        status = trained_open_session(t, params, weights);
+        if (status == TR_ERR_CONFIG && !params->from_memory) status = trained_explain(t, params);
     }
     tr_weights_close(&weights);
     return status;
@@ -207,7 +207,7 @@ typedef struct {
     float *output; /* (micro_batch, width) */
 } pass_t;
 
-static tr_status_t add_batch(void *self, tr_session_t *s, const tr_batch_t *batch) {
+static tr_status_t trained_add_batch(void *self, tr_session_t *s, const tr_batch_t *batch) {
     pass_t *p = self;
     TR_TRY(tr_tensor_read(s->g, s->result.output, p->output));
     tr_class_counts_add(p->scores->classes, p->output, batch->field[p->y], batch->weight,
@@ -240,7 +240,7 @@ tr_status_t tr_trained_evaluate(tr_trained_t *t, tr_split_t split, tr_trained_sc
     }
     tr_status_t status = trained_prepare(t->s, &p);
     if (status == TR_OK)
-        status = tr_session_evaluate(t->s, split, add_batch, &p, NULL, &out->outcome);
+        status = tr_session_evaluate(t->s, split, trained_add_batch, &p, NULL, &out->outcome);
     tr_free(&p.output);
     TR_TRY(status);
     return tr_class_counts_reduce(out->classes, t->world);
