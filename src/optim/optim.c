@@ -90,8 +90,8 @@ tr_status_t tr_optim_blocks(tr_graph_t *g, tr_tensor_t *out_gradient, tr_tensor_
 
 /* The table of ranges with equal weight decay, learning-rate factor and age of the optimizer state.
  * It has room for a range per parameter; those after the last are empty. */
-static tr_status_t make_ranges(tr_graph_t *g, const tr_optim_settings_t *settings,
-                               tr_tensor_t *out) {
+static tr_status_t optim_make_ranges(tr_graph_t *g, const tr_optim_settings_t *settings,
+                                     tr_tensor_t *out) {
     tr_param_group_t *groups = NULL;
     tr_update_range_t *ranges = NULL;
     size_t count, room = 0;
@@ -118,11 +118,11 @@ done:
 static tr_status_t optim_build_update(tr_graph_t *g, const tr_optim_settings_t *settings) {
     const tr_optimizer_t *optimizer = tr_registry_find(&optimizers, settings->type);
     tr_tensor_t ranges;
-    TR_TRY(make_ranges(g, settings, &ranges));
+    TR_TRY(optim_make_ranges(g, settings, &ranges));
     return optimizer->build(g, settings, ranges);
 }
 
-static tr_status_t build_average(tr_graph_t *g, double decay) {
+static tr_status_t optim_build_average(tr_graph_t *g, double decay) {
     tr_tensor_t gradient, param, average;
     TR_TRY(tr_optim_blocks(g, &gradient, &param));
     TR_TRY(tr_optim_param_state(g, TR_EMA_STATE, &average));
@@ -147,14 +147,14 @@ tr_status_t tr_optimizer_build(tr_graph_t *g, const tr_optim_settings_t *setting
     if (status == TR_OK)
         status = tr_grad_norm(g, gradient, counts, tr_graph_find(g, TR_LOSS_SCALE_STATE), &norm);
     if (status == TR_OK) status = optim_build_update(g, settings);
-    if (status == TR_OK && settings->ema > 0) status = build_average(g, settings->ema);
+    if (status == TR_OK && settings->ema > 0) status = optim_build_average(g, settings->ema);
     tr_scope_pop(g);
     TR_TRY(status);
     return TR_OK;
 }
 
 /* The parameters that have a gradient: without those that the loss does not depend on. */
-static tr_status_t read_trainable(tr_graph_t *g, float *values) {
+static tr_status_t optim_read_trainable(tr_graph_t *g, float *values) {
     for (int32_t id = 1; id <= tr_graph_tensor_count(g); id++) {
         const tr_tensor_t t = {id};
         if (tr_is_trained(g, t))
@@ -165,7 +165,7 @@ static tr_status_t read_trainable(tr_graph_t *g, float *values) {
 
 tr_status_t tr_optimizer_resume(tr_graph_t *g, const tr_optim_settings_t *settings) {
     tr_tensor_t ranges;
-    return make_ranges(g, settings, &ranges);
+    return optim_make_ranges(g, settings, &ranges);
 }
 
 tr_status_t tr_optimizer_start(tr_graph_t *g) {
@@ -174,7 +174,7 @@ tr_status_t tr_optimizer_start(tr_graph_t *g) {
     if (tr_is_none(average)) return TR_OK;
     TR_TRY(tr_alloc((size_t)tr_graph_layout(g).trainable_elems * sizeof *values,
                     "the start of the weights' average", &values));
-    tr_status_t status = read_trainable(g, values);
+    tr_status_t status = optim_read_trainable(g, values);
     if (status == TR_OK) status = tr_tensor_write(g, average, values);
     tr_free(&values);
     TR_TRY(status);
