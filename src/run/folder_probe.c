@@ -16,7 +16,7 @@
 #define PROBE_BYTES ((size_t)1 << 20)
 
 /* The run creates missing folders, so the nearest existing parent is tested. */
-static tr_status_t find_folder(const char *dir, char out[4096]) {
+static tr_status_t folder_probe_find_folder(const char *dir, char out[4096]) {
     char path[4096], found[PATH_MAX];
     snprintf(path, sizeof path, "%s", dir);
     while (!realpath(path, found)) {
@@ -34,7 +34,7 @@ static tr_status_t find_folder(const char *dir, char out[4096]) {
 }
 
 /* What a checkpoint does. */
-static tr_status_t commit(tr_folder_probe_t *p) {
+static tr_status_t folder_probe_commit(tr_folder_probe_t *p) {
     char last[4096], *bytes = NULL;
     TR_TRY(tr_alloc(PROBE_BYTES, "folder probe", &bytes));
     const double begin_sec = tr_clock_sec();
@@ -64,7 +64,7 @@ tr_lock_state_t tr_folder_probe_try(const char *file) {
 tr_status_t tr_folder_probe_open(const char *dir, tr_folder_probe_t *out) {
     char host[64] = "", name[128];
     *out = (tr_folder_probe_t){.fd = -1, .free_bytes = INT64_MAX};
-    TR_TRY(find_folder(dir, out->folder));
+    TR_TRY(folder_probe_find_folder(dir, out->folder));
     out->free_bytes = tr_free_bytes(out->folder);
     gethostname(host, sizeof host - 1);
     snprintf(name, sizeof name, ".doctor-%s-%ld", host, (long)getpid());
@@ -75,7 +75,7 @@ tr_status_t tr_folder_probe_open(const char *dir, tr_folder_probe_t *out) {
         out->file[0] = '\0';
         return tr_io_fail("create a file in", out->folder, reason);
     }
-    TR_TRY(commit(out));
+    TR_TRY(folder_probe_commit(out));
     out->lock = flock(out->fd, LOCK_EX | LOCK_NB) == 0 ? tr_folder_probe_try(out->file)
                                                        : TR_LOCK_UNSUPPORTED;
     return TR_OK;

@@ -62,20 +62,20 @@ static void progress_put(out_t *out, const char *format, ...) {
     if (out->used >= out->bytes) out->used = out->bytes - 1;
 }
 
-static int digits(int64_t value) {
+static int progress_digits(int64_t value) {
     int n = 1;
     for (; value >= 10; value /= 10) n++;
     return n;
 }
 
-static void format_loss(double loss, char *text) {
+static void progress_format_loss(double loss, char *text) {
     double size = fabs(loss);
     tr_snprintf(text, FIELD_BYTES,
                 isfinite(loss) && size != 0 && (size < 1e-3 || size >= 1e4) ? "%7.1e" : "%7.4f",
                 loss);
 }
 
-static void format_rate(double rate, char *text) {
+static void progress_format_rate(double rate, char *text) {
     if (!isfinite(rate) || rate < 0) rate = 0;
     if (rate < 1000)
         tr_snprintf(text, FIELD_BYTES, "%5.1f/s", rate);
@@ -87,14 +87,14 @@ static void format_rate(double rate, char *text) {
         tr_snprintf(text, FIELD_BYTES, "%4.0fM/s", rate / 1e6);
 }
 
-static void format_percent(double fraction, char *text) {
+static void progress_format_percent(double fraction, char *text) {
     if (isfinite(fraction))
         tr_snprintf(text, FIELD_BYTES, "%4.1f%%", 100 * fraction);
     else
         tr_snprintf(text, FIELD_BYTES, "%5s", "-"); /* not measured */
 }
 
-static void format_eta(double sec, char *text) {
+static void progress_format_eta(double sec, char *text) {
     if (!isfinite(sec) || sec < 0 || sec > 1e9) {
         tr_snprintf(text, FIELD_BYTES, "%7s", "-:--");
         return;
@@ -110,7 +110,7 @@ static void format_eta(double sec, char *text) {
     tr_snprintf(text, FIELD_BYTES, "%7s", clock);
 }
 
-static void fill_fields(const tr_progress_t *s, bool bar, field_t *f) {
+static void progress_fill_fields(const tr_progress_t *s, bool bar, field_t *f) {
     static const char *const labels[FIELD_COUNT] = {"epoch ", "",     "",        "loss ", "acc ",
                                                     "lr ",    "",     "tflops ", "mfu ",  "data ",
                                                     "comm ",  "mem ", "ETA "};
@@ -120,16 +120,16 @@ static void fill_fields(const tr_progress_t *s, bool bar, field_t *f) {
     if (s->phase && strcmp(s->phase, "valid") == 0) f[EPOCH].label = "valid ";
     if (s->phase && strcmp(s->phase, "test") == 0) f[EPOCH].label = "test  ";
     if (s->epochs > 0)
-        tr_snprintf(f[EPOCH].value, FIELD_BYTES, "%*lld/%lld", digits(s->epochs),
+        tr_snprintf(f[EPOCH].value, FIELD_BYTES, "%*lld/%lld", progress_digits(s->epochs),
                     (long long)s->epoch, (long long)s->epochs);
     else
         tr_snprintf(f[EPOCH].value, FIELD_BYTES, "%lld", (long long)s->epoch);
     if (s->steps > 0)
-        tr_snprintf(f[STEP].value, FIELD_BYTES, "%*lld/%lld", digits(s->steps), (long long)s->step,
-                    (long long)s->steps);
+        tr_snprintf(f[STEP].value, FIELD_BYTES, "%*lld/%lld", progress_digits(s->steps),
+                    (long long)s->step, (long long)s->steps);
     else
         tr_snprintf(f[STEP].value, FIELD_BYTES, "%lld", (long long)s->step);
-    format_loss(s->loss, f[LOSS].value);
+    progress_format_loss(s->loss, f[LOSS].value);
     tr_snprintf(f[ACCURACY].value, FIELD_BYTES, s->accuracy < 0.99995 ? "%5.2f%%" : "%5.1f%%",
                 100 * s->accuracy);
     tr_snprintf(f[LR].value, FIELD_BYTES, "%.1e", s->lr);
@@ -138,16 +138,17 @@ static void fill_fields(const tr_progress_t *s, bool bar, field_t *f) {
         tr_snprintf(f[ACCURACY].value, FIELD_BYTES, "%7.4g", exp(s->loss));
         f[RATE].label = "tok ";
     }
-    format_rate(s->tokens_per_sec > 0 ? s->tokens_per_sec : s->samples_per_sec, f[RATE].value);
+    progress_format_rate(s->tokens_per_sec > 0 ? s->tokens_per_sec : s->samples_per_sec,
+                         f[RATE].value);
     tr_snprintf(f[TFLOPS].value, FIELD_BYTES, s->tflops < 10 ? "%5.3f" : "%5.1f", s->tflops);
     if (!(s->tflops >= 1e-3)) f[TFLOPS].rank = -1;
-    format_percent(s->mfu, f[MFU].value);
+    progress_format_percent(s->mfu, f[MFU].value);
     if (!(s->mfu > 0)) f[MFU].rank = -1;
-    format_percent(s->data_stall, f[STALL].value);
-    format_percent(s->comm_exposed, f[COMM].value);
+    progress_format_percent(s->data_stall, f[STALL].value);
+    progress_format_percent(s->comm_exposed, f[COMM].value);
     tr_snprintf(f[MEM].value, FIELD_BYTES, "%9s", tr_format_bytes(s->memory_bytes, memory));
     if (!(s->memory_bytes > 0)) f[MEM].rank = -1;
-    format_eta(s->eta_sec, f[ETA].value);
+    progress_format_eta(s->eta_sec, f[ETA].value);
     if (!bar) f[BAR].rank = -1;
     if (isnan(s->accuracy) && s->tokens_per_sec == 0) f[ACCURACY].rank = -1;
 }
@@ -176,7 +177,7 @@ static int progress_fit(field_t *f, int width) {
     return cells > BAR_MAX ? BAR_MAX : cells;
 }
 
-static void put_bar(out_t *out, double fraction, int cells, tr_progress_style_t style) {
+static void progress_put_bar(out_t *out, double fraction, int cells, tr_progress_style_t style) {
     if (!(fraction > 0)) fraction = 0;
     if (fraction > 1) fraction = 1;
     int halves = (int)(fraction * 2 * cells), full = halves / 2;
@@ -191,7 +192,7 @@ static void put_bar(out_t *out, double fraction, int cells, tr_progress_style_t 
     if (style.color) progress_put(out, "\x1b[0m");
 }
 
-static void put_field(out_t *out, const field_t *field, bool color) {
+static void progress_put_field(out_t *out, const field_t *field, bool color) {
     if (color && *field->label)
         progress_put(out, "\x1b[2m%s\x1b[22m%s", field->label, field->value);
     else
@@ -203,7 +204,7 @@ void tr_progress_compose(const tr_progress_t *state, int width, bool bar, tr_pro
     field_t fields[FIELD_COUNT];
     out_t out = {text, bytes, 0};
     text[0] = '\0';
-    fill_fields(state, bar, fields);
+    progress_fill_fields(state, bar, fields);
     int cells = progress_fit(fields, width);
     double fraction = state->epochs > 0 || state->steps <= 0
                           ? state->epoch_fraction
@@ -212,9 +213,9 @@ void tr_progress_compose(const tr_progress_t *state, int width, bool bar, tr_pro
         if (fields[i].rank < 0) continue;
         if (out.used) progress_put(&out, "  ");
         if (i == BAR)
-            put_bar(&out, fraction, cells, style);
+            progress_put_bar(&out, fraction, cells, style);
         else
-            put_field(&out, &fields[i], style.color);
+            progress_put_field(&out, &fields[i], style.color);
     }
     /* Narrower than the last field: part of a number would mislead. */
     if (progress_columns_of(fields, cells) > width) text[0] = '\0';
@@ -239,7 +240,7 @@ struct tr_progress_line {
 
 /* The log's sink on a terminal: the log line replaces the bar, and the bar is drawn below it, in
  * one write. */
-static void write_above(void *self, tr_log_level_t level, const char *text) {
+static void progress_write_above(void *self, tr_log_level_t level, const char *text) {
     static const char *const colors[] = {"\x1b[31m", "\x1b[33m", "", "\x1b[2m"};
     tr_progress_line_t *line = self;
     char bytes[12288];
@@ -260,7 +261,7 @@ tr_status_t tr_progress_create(int fd, tr_progress_line_t **out) {
     line->terminal = line->taken ? -1 : tr_terminal_open(fd);
     line->style = tr_terminal_style();
     line->logged_sec = tr_clock_sec();
-    if (line->terminal >= 0) tr_log_set_sink(write_above, line);
+    if (line->terminal >= 0) tr_log_set_sink(progress_write_above, line);
     *out = line;
     return TR_OK;
 }

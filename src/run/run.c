@@ -34,7 +34,7 @@ static tr_status_t run_join(const char *dir, const char *name, char **out) {
 }
 
 /* The n-th of the same second: "runs/NAME-DATE-TIME", "runs/NAME-DATE-TIME-2", ... */
-static tr_status_t own_dir(const tr_run_settings_t *settings, const char *config_path, int n,
+static tr_status_t run_own_dir(const tr_run_settings_t *settings, const char *config_path, int n,
                            char **out) {
     const char *name = tr_file_name(config_path), *dot = strrchr(name, '.');
     int length = dot && dot > name ? (int)(dot - name) : (int)strlen(name);
@@ -55,7 +55,7 @@ static tr_status_t own_dir(const tr_run_settings_t *settings, const char *config
 /* -- folder and lock --------------------------------------------------------------------------- */
 
 /* A folder survives a crash once its parent is on the disk. */
-static tr_status_t sync_parent(const char *path) {
+static tr_status_t run_sync_parent(const char *path) {
     char *parent = NULL;
     TR_TRY(tr_strdup(path, &parent));
     char *slash = strrchr(parent, '/');
@@ -69,7 +69,7 @@ static tr_status_t sync_parent(const char *path) {
 
 /* With all parents. It is not an error if one exists, or if another process creates it at the same
  * time. *out_new: dir itself was created, by this process. */
-static tr_status_t make_dirs(const char *dir, bool *out_new) {
+static tr_status_t run_make_dirs(const char *dir, bool *out_new) {
     char *path = NULL;
     tr_status_t status = TR_OK;
     *out_new = false;
@@ -85,7 +85,7 @@ static tr_status_t make_dirs(const char *dir, bool *out_new) {
         if (!made && (errno != EEXIST || stat(path, &info) != 0))
             status = tr_io_fail("create the run folder", path, errno);
         else if (made)
-            status = sync_parent(path);
+            status = run_sync_parent(path);
         else if (stat(path, &info) == 0 && !S_ISDIR(info.st_mode))
             status = TR_FAIL(
                 TR_ERR_CONFIG,
@@ -97,7 +97,7 @@ static tr_status_t make_dirs(const char *dir, bool *out_new) {
     return status;
 }
 
-static tr_status_t fail_locked(const tr_run_t *run, double waited_sec) {
+static tr_status_t run_fail_locked(const tr_run_t *run, double waited_sec) {
     char holder[256] = "";
     ssize_t length = pread(run->lock_fd, holder, sizeof holder - 1, 0);
     holder[length > 0 ? length : 0] = '\0';
@@ -116,7 +116,7 @@ static tr_status_t fail_locked(const tr_run_t *run, double waited_sec) {
 
 /* A job that SLURM restarts may arrive before a parallel file system notices that the former node
  * is dead. */
-static tr_status_t read_lock_wait(const tr_run_settings_t *settings, double *out_sec) {
+static tr_status_t run_read_lock_wait(const tr_run_settings_t *settings, double *out_sec) {
     const char *restarts = getenv("SLURM_RESTART_COUNT"), *text = settings->lock_wait;
     *out_sec = restarts && strcmp(restarts, "0") != 0 ? RESTARTED_WAIT_SEC : 0;
     if (!text || !*text || strcmp(text, "auto") == 0 || tr_parse_duration(text, out_sec))
@@ -125,7 +125,7 @@ static tr_status_t read_lock_wait(const tr_run_settings_t *settings, double *out
 }
 
 /* False: another process holds it. */
-static bool try_lock(const tr_run_t *run) {
+static bool run_try_lock(const tr_run_t *run) {
     if (flock(run->lock_fd, LOCK_EX | LOCK_NB) == 0) return true;
     if (errno == EWOULDBLOCK) return false;
     TR_WARN("the file system of %s does not support locks (%s): a second run in this folder cannot "
@@ -134,28 +134,28 @@ static bool try_lock(const tr_run_t *run) {
     return true;
 }
 
-static tr_status_t wait_for_lock(const tr_run_t *run, double wait_sec, int (*asked_to_stop)(void)) {
+static tr_status_t run_wait_for_lock(const tr_run_t *run, double wait_sec, int (*asked_to_stop)(void)) {
     const double begin = tr_clock_sec();
-    if (try_lock(run)) return TR_OK;
-    if (wait_sec <= 0) return fail_locked(run, 0);
+    if (run_try_lock(run)) return TR_OK;
+    if (wait_sec <= 0) return run_fail_locked(run, 0);
     TR_WARN("another process uses the run folder %s: waiting for up to %.0f s (run.lock_wait)",
             run->dir, wait_sec);
     while (tr_clock_sec() - begin < wait_sec && !(asked_to_stop && asked_to_stop())) {
         nanosleep(&(struct timespec){.tv_nsec = 100 * 1000 * 1000}, NULL);
-        if (try_lock(run)) return TR_OK;
+        if (run_try_lock(run)) return TR_OK;
     }
-    return fail_locked(run, tr_clock_sec() - begin);
+    return run_fail_locked(run, tr_clock_sec() - begin);
 }
 
 /* The kernel releases the lock when the process ends, in any way. */
-static tr_status_t take_lock(tr_run_t *run, double wait_sec, int (*asked_to_stop)(void)) {
+static tr_status_t run_take_lock(tr_run_t *run, double wait_sec, int (*asked_to_stop)(void)) {
     char *path = NULL, host[128] = "", date[32], text[256];
     TR_TRY(run_join(run->dir, "lock", &path));
     run->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
     tr_status_t status = run->lock_fd < 0 ? tr_io_fail("open", path, errno) : TR_OK;
     tr_free(&path);
     TR_TRY(status);
-    TR_TRY(wait_for_lock(run, wait_sec, asked_to_stop));
+    TR_TRY(run_wait_for_lock(run, wait_sec, asked_to_stop));
     gethostname(host, sizeof host - 1);
     tr_clock_iso8601(date);
     int length =
@@ -184,7 +184,7 @@ static int run_append_json(const char *bytes, size_t count, void *text) {
 
 /* Into `to`, ending in a newline. Its room is that of a usual summary, so that the number of
  * allocations does not depend on how many digits the values have. */
-static tr_status_t dump(const tr_run_t *run, const json_t *value, size_t flags, tr_str_t *to) {
+static tr_status_t run_dump_json(const tr_run_t *run, const json_t *value, size_t flags, tr_str_t *to) {
     enum { USUAL_BYTES = 4096 };
     to->length = 0;
     to->status = TR_OK;
@@ -202,7 +202,7 @@ static tr_status_t dump(const tr_run_t *run, const json_t *value, size_t flags, 
 
 tr_status_t tr_run_summary(tr_run_t *run, json_t *summary) {
     tr_str_t text = {0}; /* a thread may still write run->line */
-    tr_status_t status = dump(run, summary, JSON_INDENT(2) | JSON_REAL_PRECISION(9), &text);
+    tr_status_t status = run_dump_json(run, summary, JSON_INDENT(2) | JSON_REAL_PRECISION(9), &text);
     json_decref(summary);
     if (status == TR_OK) status = run_replace_file(run, "summary.json", text.text, text.length);
     tr_str_free(&text);
@@ -214,7 +214,7 @@ tr_status_t tr_run_summary(tr_run_t *run, json_t *summary) {
 tr_status_t tr_run_metrics(tr_run_t *run, json_t *line) {
     /* Reals read back as the same doubles, so that equal runs can be distinguished from nearly
      * equal ones. */
-    tr_status_t status = dump(run, line, JSON_COMPACT, &run->line);
+    tr_status_t status = run_dump_json(run, line, JSON_COMPACT, &run->line);
     json_decref(line);
     TR_TRY(status);
     off_t before = lseek(run->metrics_fd, 0, SEEK_END);
@@ -263,7 +263,7 @@ tr_status_t tr_run_metrics_rewind(tr_run_t *run, int64_t step, bool with_valid) 
     return TR_OK;
 }
 
-static tr_status_t open_metrics(tr_run_t *run) {
+static tr_status_t run_open_metrics(tr_run_t *run) {
     TR_TRY(run_join(run->dir, "metrics.jsonl", &run->metrics_path));
     run->metrics_fd =
         open(run->metrics_path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0666);
@@ -275,7 +275,7 @@ static tr_status_t open_metrics(tr_run_t *run) {
 
 /* -- open and close ---------------------------------------------------------------------------- */
 
-static tr_status_t add_log(const char *dir) {
+static tr_status_t run_add_log(const char *dir) {
     char *path = NULL;
     TR_TRY(run_join(dir, "log.txt", &path));
     tr_log_close_files();
@@ -291,28 +291,28 @@ typedef struct {
     int (*asked_to_stop)(void);
 } way_t;
 
-static tr_status_t open_files(tr_run_t *run, bool is_new, const way_t *way) {
-    TR_TRY(take_lock(run, way->lock_wait_sec, way->asked_to_stop));
+static tr_status_t run_open_files(tr_run_t *run, bool is_new, const way_t *way) {
+    TR_TRY(run_take_lock(run, way->lock_wait_sec, way->asked_to_stop));
     run->is_new = is_new; /* without the lock nothing is removed */
     bool made;
-    TR_TRY(make_dirs(run->checkpoint_dir, &made));
-    TR_TRY(open_metrics(run));
-    return add_log(run->dir);
+    TR_TRY(run_make_dirs(run->checkpoint_dir, &made));
+    TR_TRY(run_open_metrics(run));
+    return run_add_log(run->dir);
 }
 
 /* *out stays NULL if only a new folder is allowed and this one exists. */
-static tr_status_t open_dir(const char *dir, const way_t *way, tr_run_t **out) {
+static tr_status_t run_open_dir(const char *dir, const way_t *way, tr_run_t **out) {
     tr_run_t *run = NULL;
     tr_status_t status = TR_OK;
     bool is_new;
-    TR_TRY(make_dirs(dir, &is_new));
+    TR_TRY(run_make_dirs(dir, &is_new));
     if (way->only_new && !is_new) return TR_OK;
     TR_TRY(tr_alloc(sizeof *run, "run", &run));
     run->lock_fd = run->metrics_fd = -1;
     run->dir_fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
     TR_TRY_GOTO(tr_strdup(dir, &run->dir), fail);
     TR_TRY_GOTO(run_join(dir, "checkpoints", &run->checkpoint_dir), fail);
-    TR_TRY_GOTO(open_files(run, is_new, way), fail);
+    TR_TRY_GOTO(run_open_files(run, is_new, way), fail);
     *out = run;
     return TR_OK;
 fail:
@@ -324,12 +324,12 @@ tr_status_t tr_run_open(const tr_run_settings_t *settings, const char *config_pa
                         int (*asked_to_stop)(void), tr_run_t **out) {
     way_t way = {.only_new = !settings->dir[0], .asked_to_stop = asked_to_stop};
     *out = NULL;
-    TR_TRY(read_lock_wait(settings, &way.lock_wait_sec));
-    if (settings->dir[0]) return open_dir(settings->dir, &way, out);
+    TR_TRY(run_read_lock_wait(settings, &way.lock_wait_sec));
+    if (settings->dir[0]) return run_open_dir(settings->dir, &way, out);
     for (int n = 1; !*out; n++) {
         char *dir = NULL;
-        TR_TRY(own_dir(settings, config_path, n, &dir));
-        const tr_status_t status = open_dir(dir, &way, out);
+        TR_TRY(run_own_dir(settings, config_path, n, &dir));
+        const tr_status_t status = run_open_dir(dir, &way, out);
         tr_free(&dir);
         TR_TRY(status);
     }
@@ -343,12 +343,12 @@ tr_status_t tr_run_begin(tr_run_t *run, const char *config_text) {
 }
 
 void tr_run_join_log(const char *dir) {
-    if (access(dir, W_OK) == 0 && add_log(dir) != TR_OK)
+    if (access(dir, W_OK) == 0 && run_add_log(dir) != TR_OK)
         TR_WARN_ALL("%s", tr_error_last()->message);
 }
 
 /* Only what tr_run_open created; a folder with other contents stays. */
-static void remove_new(const tr_run_t *run) {
+static void run_remove_new(const tr_run_t *run) {
     static const char *const names[] = {"log.txt", "metrics.jsonl", "lock", "token"};
     rmdir(run->checkpoint_dir);
     for (size_t i = 0; i < TR_COUNT(names); i++) {
@@ -362,7 +362,7 @@ static void remove_new(const tr_run_t *run) {
 void tr_run_close(tr_run_t **closing) {
     tr_run_t *run = *closing;
     if (!run) return;
-    if (run->is_new && run->checkpoint_dir) remove_new(run);
+    if (run->is_new && run->checkpoint_dir) run_remove_new(run);
     if (run->metrics_fd >= 0) close(run->metrics_fd);
     if (run->lock_fd >= 0) close(run->lock_fd);
     if (run->dir_fd >= 0) close(run->dir_fd);

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 /* Name and parent of a process; false if it cannot be inspected. */
-static bool read_process(long pid, char name[32], long *out_parent) {
+static bool terminal_read_process(long pid, char name[32], long *out_parent) {
     char path[64], line[512];
     snprintf(path, sizeof path, "/proc/%ld/stat", pid);
     FILE *file = fopen(path, "r");
@@ -27,11 +27,11 @@ static bool read_process(long pid, char name[32], long *out_parent) {
 }
 
 /* The process id of the mpirun that started this rank from the same node, or 0. */
-static long find_launcher(void) {
+static long terminal_find_launcher(void) {
     static const char *const names[] = {"mpirun", "mpiexec", "orterun", "prterun", "prun"};
     char name[32];
     long parent = 0;
-    for (long pid = getppid(); pid > 1 && read_process(pid, name, &parent); pid = parent)
+    for (long pid = getppid(); pid > 1 && terminal_read_process(pid, name, &parent); pid = parent)
         for (size_t i = 0; i < TR_COUNT(names); i++)
             if (strcmp(name, names[i]) == 0) return pid;
     return 0;
@@ -42,7 +42,7 @@ int tr_terminal_open(int fd) {
     if (!term || !*term || strcmp(term, "dumb") == 0) return -1;
     if (!getenv("OMPI_COMM_WORLD_SIZE")) return isatty(fd) ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
     char path[64];
-    long launcher = find_launcher();
+    long launcher = terminal_find_launcher();
     if (launcher == 0) return -1;
     snprintf(path, sizeof path, "/proc/%ld/fd/%d", launcher, fd);
     int terminal = open(path, O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);

@@ -21,7 +21,7 @@ static char spare[PATH_BYTES];
 static char slurm_job[64] = "-", slurm_restart[32] = "-";       /* "-": outside SLURM */
 static const char provisional_lines[] = "again\nprovisional\n"; /* its first lines */
 
-static const char *environment(const char *name, const char *absent) {
+static const char *verdict_environment(const char *name, const char *absent) {
     const char *value = getenv(name);
     return value && *value ? value : absent;
 }
@@ -29,9 +29,9 @@ static const char *environment(const char *name, const char *absent) {
 void tr_verdict_open(const char *path) {
     char host[64] = "";
     gethostname(host, sizeof host - 1);
-    snprintf(slurm_job, sizeof slurm_job, "%s", environment("SLURM_JOB_ID", "-"));
+    snprintf(slurm_job, sizeof slurm_job, "%s", verdict_environment("SLURM_JOB_ID", "-"));
     snprintf(slurm_restart, sizeof slurm_restart, "%s",
-             environment("SLURM_RESTART_COUNT", *slurm_job == '-' ? "-" : "0"));
+             verdict_environment("SLURM_RESTART_COUNT", *slurm_job == '-' ? "-" : "0"));
     if (!path || snprintf(target, sizeof target, "%s", path) >= PATH_BYTES ||
         snprintf(temporary, sizeof temporary, "%s.%s.%ld", path, host, (long)getpid()) >=
             PATH_BYTES ||
@@ -59,7 +59,7 @@ static void verdict_put(text_t *text, const char *value) {
         text->bytes[text->length++] = (unsigned char)*value < ' ' ? ' ' : *value;
 }
 
-static void put_line(text_t *text, const char *name, const char *value) {
+static void verdict_put_line(text_t *text, const char *name, const char *value) {
     verdict_put(text, name);
     verdict_put(text, value);
     if (text->length < sizeof text->bytes) text->bytes[text->length++] = '\n';
@@ -68,18 +68,18 @@ static void put_line(text_t *text, const char *name, const char *value) {
 static void verdict_compose(int code, const char *reason, const char *node, bool is_provisional,
                             text_t *text) {
     if (code == TR_OK || code == TR_ERR_RETRY) { /* also in a signal handler */
-        put_line(text, code == TR_OK ? "done" : "again", "");
+        verdict_put_line(text, code == TR_OK ? "done" : "again", "");
     } else {
         char no[32];
         snprintf(no, sizeof no, "no %d ", code);
-        put_line(text, no, reason);
+        verdict_put_line(text, no, reason);
     }
-    if (is_provisional) put_line(text, "provisional", "");
+    if (is_provisional) verdict_put_line(text, "provisional", "");
     verdict_put(text, "job ");
     verdict_put(text, slurm_job);
-    put_line(text, " restart ", slurm_restart);
-    if (node && *node) put_line(text, "node ", node);
-    if (code == TR_ERR_RETRY) put_line(text, "reason ", reason);
+    verdict_put_line(text, " restart ", slurm_restart);
+    if (node && *node) verdict_put_line(text, "node ", node);
+    if (code == TR_ERR_RETRY) verdict_put_line(text, "reason ", reason);
 }
 
 static bool verdict_begins(const char *path, const char *lines) {
