@@ -5,20 +5,21 @@
 
 /* -- the batch --------------------------------------------------------------------------------- */
 
-static int64_t divide_up(int64_t a, int64_t b) {
+static int64_t forecast_divide_up(int64_t a, int64_t b) {
     return (a + b - 1) / b;
 }
 
 /* Micro-batches of the profile's size if every rank gets at least one, else one smaller micro-batch
  * per rank. */
-static tr_status_t share_batch(const tr_forecast_setup_t *s, int nodes, tr_forecast_t *out) {
+static tr_status_t forecast_share_batch(const tr_forecast_setup_t *s, int nodes,
+                                        tr_forecast_t *out) {
     const int64_t micro = s->profile->micro_batch,
                   batch = s->batch_size * (s->mode == TR_SCALING_WEAK ? nodes : 1),
                   ranks = (int64_t)nodes * s->ranks_per_node;
     *out = (tr_forecast_t){.nodes = nodes, .ranks = (int)ranks, .batch_size = batch};
     if (batch % micro == 0 && batch / micro >= ranks) {
         out->micro_batch = micro;
-        out->slots = divide_up(batch / micro, ranks);
+        out->slots = forecast_divide_up(batch / micro, ranks);
         return TR_OK;
     }
     if (batch % ranks != 0)
@@ -34,7 +35,7 @@ static tr_status_t share_batch(const tr_forecast_setup_t *s, int nodes, tr_forec
 /* -- one step ---------------------------------------------------------------------------------- */
 
 /* Quantile q of ascending values, with linear interpolation. */
-static double quantile(const double *values, size_t count, double q) {
+static double forecast_quantile(const double *values, size_t count, double q) {
     const double at = q * (double)(count - 1);
     const size_t i = (size_t)at;
     return i + 1 >= count ? values[count - 1]
@@ -42,14 +43,14 @@ static double quantile(const double *values, size_t count, double q) {
 }
 
 /* The time of the slowest of `ranks` relative to the median step, at quantile q. */
-static double slowest(const tr_profile_t *p, int ranks, double q) {
+static double forecast_slowest(const tr_profile_t *p, int ranks, double q) {
     const double *sec = p->compute_sec.data;
     const size_t n = p->compute_sec.count;
-    return quantile(sec, n, pow(q, 1.0 / ranks)) / quantile(sec, n, 0.5);
+    return forecast_quantile(sec, n, pow(q, 1.0 / ranks)) / forecast_quantile(sec, n, 0.5);
 }
 
-static double allreduce_sec(const tr_forecast_setup_t *s, int nodes, double bytes,
-                            tr_network_stat_t stat, bool *measured) {
+static double forecast_allreduce_sec(const tr_forecast_setup_t *s, int nodes, double bytes,
+                                     tr_network_stat_t stat, bool *measured) {
     bool inside_measured = true, between_measured;
     double whole;
     *measured = true;
@@ -67,15 +68,16 @@ static double allreduce_sec(const tr_forecast_setup_t *s, int nodes, double byte
     return between + inside;
 }
 
-static bool is_polled(const tr_forecast_setup_t *s, int nodes) {
+static bool forecast_is_polled(const tr_forecast_setup_t *s, int nodes) {
     return nodes > 1 ? s->between->is_polled : s->inside && s->inside->is_polled;
 }
 
 /* Seconds of a step whose compute time is `factor` times its median. */
-static tr_status_t step(const tr_forecast_setup_t *s, double factor, tr_network_stat_t stat,
-                        tr_forecast_t *row, double *out_sec, double *out_exposed_sec) {
+static tr_status_t forecast_step(const tr_forecast_setup_t *s, double factor,
+                                 tr_network_stat_t stat, tr_forecast_t *row, double *out_sec,
+                                 double *out_exposed_sec) {
     const tr_profile_t *p = s->profile;
-    const double median = quantile(p->compute_sec.data, p->compute_sec.count, 0.5),
+    const double median = forecast_quantile(p->compute_sec.data, p->compute_sec.count, 0.5),
                  resized = (double)row->micro_batch / (double)p->micro_batch,
                  micro_sec = fmax(0, median - p->update_sec) / (double)p->slots * resized * factor;
     double op_sum = 0, *bucket_sec = NULL;
@@ -83,13 +85,14 @@ static tr_status_t step(const tr_forecast_setup_t *s, double factor, tr_network_
     TR_TRY(tr_alloc(p->buckets.count * sizeof *bucket_sec, "buckets", &bucket_sec));
     for (size_t b = 0; b < p->buckets.count; b++) {
         bool measured;
-        bucket_sec[b] = allreduce_sec(s, row->nodes, p->buckets.data[b].bytes, stat, &measured);
+        bucket_sec[b] =
+            forecast_allreduce_sec(s, row->nodes, p->buckets.data[b].bytes, stat, &measured);
         all_measured &= measured;
     }
     for (size_t i = 0; i < p->op_sec.count; i++) op_sum += p->op_sec.data[i];
-    const tr_timeline_t last =
-        tr_timeline(p->op_sec.data, (int)p->op_sec.count, op_sum > 0 ? micro_sec / op_sum : 0,
-                    p->buckets.data, bucket_sec, (int)p->buckets.count, is_polled(s, row->nodes));
+    const tr_timeline_t last = tr_timeline(
+        p->op_sec.data, (int)p->op_sec.count, op_sum > 0 ? micro_sec / op_sum : 0, p->buckets.data,
+        bucket_sec, (int)p->buckets.count, forecast_is_polled(s, row->nodes));
     tr_free(&bucket_sec);
     row->network = row->ranks == 1 ? TR_ORIGIN_NONE
                    : all_measured  ? TR_ORIGIN_MEASURED
@@ -102,12 +105,12 @@ static tr_status_t step(const tr_forecast_setup_t *s, double factor, tr_network_
 /* -- rows -------------------------------------------------------------------------------------- */
 
 static tr_status_t forecast_times(const tr_forecast_setup_t *s, int nodes, tr_forecast_t *out) {
-    TR_TRY(share_batch(s, nodes, out));
-    TR_TRY(step(s, 1, TR_NETWORK_MEDIAN, out, &out->step_sec.low, &out->exposed_sec.low));
-    TR_TRY(step(s, slowest(s->profile, out->ranks, 0.5), TR_NETWORK_MEDIAN, out,
-                &out->step_sec.expected, &out->exposed_sec.expected));
-    TR_TRY(step(s, slowest(s->profile, out->ranks, 0.95), TR_NETWORK_P90, out, &out->step_sec.high,
-                &out->exposed_sec.high));
+    TR_TRY(forecast_share_batch(s, nodes, out));
+    TR_TRY(forecast_step(s, 1, TR_NETWORK_MEDIAN, out, &out->step_sec.low, &out->exposed_sec.low));
+    TR_TRY(forecast_step(s, forecast_slowest(s->profile, out->ranks, 0.5), TR_NETWORK_MEDIAN, out,
+                         &out->step_sec.expected, &out->exposed_sec.expected));
+    TR_TRY(forecast_step(s, forecast_slowest(s->profile, out->ranks, 0.95), TR_NETWORK_P90, out,
+                         &out->step_sec.high, &out->exposed_sec.high));
     tr_band_t *e = &out->exposed_sec; /* slower ops hide more communication */
     e->low = fmin(e->low, e->expected);
     e->high = fmax(e->high, e->expected);
@@ -129,7 +132,7 @@ tr_status_t tr_forecast(const tr_forecast_setup_t *s, int nodes, tr_forecast_t *
 
 /* -- assumptions ------------------------------------------------------------------------------- */
 
-static void describe_network(const char *where, const tr_network_t *n, tr_str_t *out) {
+static void forecast_describe_network(const char *where, const tr_network_t *n, tr_str_t *out) {
     const tr_link_t *link = &n->link[TR_NETWORK_MEDIAN];
     tr_str_printf(out, "network %s: measured on", where);
     for (size_t i = 0; i < n->tables.count; i++)
@@ -161,13 +164,14 @@ void tr_forecast_assumptions(const tr_forecast_setup_t *s, tr_str_t *out) {
     tr_str_printf(out,
                   "ranks: vary independently, as %zu steps of the profile do (median %.3f ms, 95th "
                   "percentile %.3f ms, slowest %.3f ms); a step ends with its slowest rank\n",
-                  n, quantile(sec, n, 0.5) * 1e3, quantile(sec, n, 0.95) * 1e3, sec[n - 1] * 1e3);
+                  n, forecast_quantile(sec, n, 0.5) * 1e3, forecast_quantile(sec, n, 0.95) * 1e3,
+                  sec[n - 1] * 1e3);
     tr_str_printf(out,
                   "overlap: %zu bucket%s, reduced in order by one stream of communication, "
                   "each as soon as its last op is done\n",
                   p->buckets.count, p->buckets.count == 1 ? "" : "s");
-    describe_network("between nodes", s->between, out);
-    if (s->ranks_per_node > 1) describe_network("inside a node", s->inside, out);
+    forecast_describe_network("between nodes", s->between, out);
+    if (s->ranks_per_node > 1) forecast_describe_network("inside a node", s->inside, out);
     tr_str_printf(out, "not included: data loading, checkpoints, validation, congestion of the "
                        "network by other jobs\n");
     tr_str_printf(out, "low: no rank waits for a slower one. high: 95 %% of the steps are faster, "

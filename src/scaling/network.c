@@ -6,8 +6,8 @@
 
 /* -- reading ----------------------------------------------------------------------------------- */
 
-static tr_status_t read_table(const tr_source_t *from, const json_t *file,
-                              tr_network_table_t *out) {
+static tr_status_t network_read_table(const tr_source_t *from, const json_t *file,
+                                      tr_network_table_t *out) {
     const json_t *sizes, *entry;
     size_t i;
     TR_TRY(tr_source_int(from, file, "ranks", 1, &out->ranks));
@@ -27,12 +27,12 @@ static tr_status_t read_table(const tr_source_t *from, const json_t *file,
     return TR_OK;
 }
 
-static tr_status_t add_file(const char *path, tr_network_t *n) {
+static tr_status_t network_add_file(const char *path, tr_network_t *n) {
     const tr_source_t from = {path, "trainer bench allreduce --json FILE"};
     tr_network_table_t table = {0};
     json_t *file = NULL;
     TR_TRY(tr_source_open(&from, &file));
-    tr_status_t status = read_table(&from, file, &table);
+    tr_status_t status = network_read_table(&from, file, &table);
     const char *engine = json_string_value(json_object_get(file, "engine"));
     n->is_polled |= engine && strstr(engine, "poll");
     if (status == TR_OK) status = tr_vec_push(&n->tables, table);
@@ -49,7 +49,7 @@ void tr_network_free(tr_network_t *n) {
 /* -- the link ---------------------------------------------------------------------------------- */
 
 /* The members of the reduction: nodes, or the ranks of one node. */
-static int members_of(const tr_network_table_t *table) {
+static int network_members_of(const tr_network_table_t *table) {
     return table->nodes > 1 ? table->nodes : table->ranks;
 }
 
@@ -58,30 +58,30 @@ typedef struct {
     double steps, bytes;
 } cost_t;
 
-static double sec_of(const tr_link_t *link, cost_t cost) {
+static double network_sec_of(const tr_link_t *link, cost_t cost) {
     return link->latency_sec * cost.steps + link->sec_per_byte * cost.bytes;
 }
 
-static cost_t better_cost(const tr_link_t *link, int ranks, double bytes) {
+static cost_t network_better_cost(const tr_link_t *link, int ranks, double bytes) {
     const double p = ranks, rounds = ceil(log2(p));
     const cost_t ring = {2 * (p - 1), 2 * (p - 1) / p * bytes}, tree = {rounds, rounds * bytes};
-    return sec_of(link, ring) < sec_of(link, tree) ? ring : tree;
+    return network_sec_of(link, ring) < network_sec_of(link, tree) ? ring : tree;
 }
 
 double tr_link_allreduce_sec(const tr_link_t *link, int ranks, double bytes) {
-    return ranks > 1 ? sec_of(link, better_cost(link, ranks, bytes)) : 0;
+    return ranks > 1 ? network_sec_of(link, network_better_cost(link, ranks, bytes)) : 0;
 }
 
 /* Least squares of the relative errors, with the algorithm that is faster with `link` for each
  * measurement. */
-static tr_link_t fit_once(const tr_network_t *n, int stat, const tr_link_t *link) {
+static tr_link_t network_fit_once(const tr_network_t *n, int stat, const tr_link_t *link) {
     double ss = 0, sb = 0, bb = 0, s1 = 0, b1 = 0;
     for (size_t t = 0; t < n->tables.count; t++) {
         const tr_network_table_t *table = &n->tables.data[t];
-        for (size_t i = 0; i < table->sizes.count && members_of(table) > 1; i++) {
+        for (size_t i = 0; i < table->sizes.count && network_members_of(table) > 1; i++) {
             const tr_network_size_t *size = &table->sizes.data[i];
             const double sec = fmax(size->sec[stat], 1e-9);
-            const cost_t cost = better_cost(link, members_of(table), size->bytes);
+            const cost_t cost = network_better_cost(link, network_members_of(table), size->bytes);
             const double s = cost.steps / sec, b = cost.bytes / sec;
             ss += s * s, sb += s * b, bb += b * b, s1 += s, b1 += b;
         }
@@ -95,15 +95,15 @@ static tr_link_t fit_once(const tr_network_t *n, int stat, const tr_link_t *link
     return fit;
 }
 
-static double relative_error(const tr_network_t *n) {
+static double network_relative_error(const tr_network_t *n) {
     double squares = 0, count = 0;
     for (size_t t = 0; t < n->tables.count; t++) {
         const tr_network_table_t *table = &n->tables.data[t];
-        for (size_t i = 0; i < table->sizes.count && members_of(table) > 1; i++, count++) {
+        for (size_t i = 0; i < table->sizes.count && network_members_of(table) > 1; i++, count++) {
             const tr_network_size_t *size = &table->sizes.data[i];
             const double sec = fmax(size->sec[TR_NETWORK_MEDIAN], 1e-9);
-            const double fitted =
-                tr_link_allreduce_sec(&n->link[TR_NETWORK_MEDIAN], members_of(table), size->bytes);
+            const double fitted = tr_link_allreduce_sec(&n->link[TR_NETWORK_MEDIAN],
+                                                        network_members_of(table), size->bytes);
             squares += (fitted / sec - 1) * (fitted / sec - 1);
         }
     }
@@ -118,9 +118,9 @@ static tr_status_t network_fit(tr_network_t *n) {
                                     "allreduce --json FILE` on two ranks or more");
     for (int stat = 0; stat < TR_NETWORK_STATS; stat++) {
         n->link[stat] = (tr_link_t){1e-6, 1e-9};
-        for (int i = 0; i < 20; i++) n->link[stat] = fit_once(n, stat, &n->link[stat]);
+        for (int i = 0; i < 20; i++) n->link[stat] = network_fit_once(n, stat, &n->link[stat]);
     }
-    n->error = relative_error(n);
+    n->error = network_relative_error(n);
     return TR_OK;
 }
 
@@ -131,7 +131,7 @@ tr_status_t tr_network_read(const char *paths, tr_network_t *out) {
     TR_TRY(tr_strdup(paths, &list));
     for (char *path = strtok_r(list, ",", &rest); path && status == TR_OK;
          path = strtok_r(NULL, ",", &rest))
-        status = add_file(path, out);
+        status = network_add_file(path, out);
     tr_free(&list);
     if (status == TR_OK) status = network_fit(out);
     if (status != TR_OK) tr_network_free(out);
@@ -142,7 +142,7 @@ tr_status_t tr_network_read(const char *paths, tr_network_t *out) {
 
 /* Linear interpolation between sizes; below the first size its time, above the last size its
  * bandwidth. */
-static double interpolate(const tr_network_table_t *table, double bytes, int stat) {
+static double network_interpolate(const tr_network_table_t *table, double bytes, int stat) {
     const tr_network_size_t *size = table->sizes.data, *last = &size[table->sizes.count - 1];
     if (bytes <= size->bytes) return size->sec[stat];
     if (bytes >= last->bytes) return last->sec[stat] * bytes / last->bytes;
@@ -155,11 +155,11 @@ double tr_network_allreduce_sec(const tr_network_t *n, int members, double bytes
                                 tr_network_stat_t stat, bool *out_measured) {
     const tr_network_table_t *found = NULL;
     for (size_t t = 0; t < n->tables.count; t++)
-        if (n->tables.data[t].ranks == members && members_of(&n->tables.data[t]) == members)
+        if (n->tables.data[t].ranks == members && network_members_of(&n->tables.data[t]) == members)
             found = &n->tables.data[t];
     *out_measured = found || members == 1;
     if (members == 1) return 0;
-    return found ? interpolate(found, bytes, stat)
+    return found ? network_interpolate(found, bytes, stat)
                  : tr_link_allreduce_sec(&n->link[stat], members, bytes);
 }
 
@@ -167,7 +167,7 @@ bool tr_network_measured_sec(const tr_network_t *n, int ranks, int nodes, double
                              tr_network_stat_t stat, double *out_sec) {
     for (size_t t = 0; t < n->tables.count; t++) {
         if (n->tables.data[t].ranks != ranks || n->tables.data[t].nodes != nodes) continue;
-        *out_sec = interpolate(&n->tables.data[t], bytes, stat);
+        *out_sec = network_interpolate(&n->tables.data[t], bytes, stat);
         return true;
     }
     return false;

@@ -1,7 +1,7 @@
 /* The measured step: the file of `bench step --json`. */
 #include "forecast_int.h"
 
-static tr_status_t read_ops(const tr_source_t *from, const json_t *file, tr_profile_t *p) {
+static tr_status_t profile_read_ops(const tr_source_t *from, const json_t *file, tr_profile_t *p) {
     const json_t *ops, *buckets, *steps, *entry;
     size_t i;
     double value;
@@ -32,7 +32,8 @@ static tr_status_t read_ops(const tr_source_t *from, const json_t *file, tr_prof
     return TR_OK;
 }
 
-static tr_status_t read_sizes(const tr_source_t *from, const json_t *file, tr_profile_t *p) {
+static tr_status_t profile_read_sizes(const tr_source_t *from, const json_t *file,
+                                      tr_profile_t *p) {
     double batch, micro, slots;
     TR_TRY(tr_source_int(from, file, "ranks", 1, &p->ranks));
     TR_TRY(tr_source_int(from, file, "threads", 0, &p->threads));
@@ -53,8 +54,8 @@ tr_status_t tr_profile_read(const char *path, tr_profile_t *out) {
     json_t *file = NULL;
     *out = (tr_profile_t){0};
     TR_TRY(tr_source_open(&from, &file));
-    tr_status_t status = read_sizes(&from, file, out);
-    if (status == TR_OK) status = read_ops(&from, file, out);
+    tr_status_t status = profile_read_sizes(&from, file, out);
+    if (status == TR_OK) status = profile_read_ops(&from, file, out);
     json_decref(file);
     if (status != TR_OK) tr_profile_free(out);
     return status;

@@ -47,7 +47,7 @@ static const struct {
     [HOP_NETWORK_SEC] = {14e-6, "and 14 us by the network", "the same"},
 };
 
-static double share(share_t which) {
+static double roofline_share(share_t which) {
     return shares[which].value;
 }
 
@@ -55,25 +55,27 @@ static double share(share_t which) {
 static double unit_rate(const tr_roofline_t *r, const tr_step_op_t *op) {
     switch (op->unit) {
     case TR_UNIT_PRODUCT:
-        return r->peak * share(SHARE_PRODUCT) * op->terms / (op->terms + share(SHARE_FILL));
-    case TR_UNIT_ATTENTION: return r->peak * share(SHARE_ATTENTION);
-    case TR_UNIT_CORES: return r->gpu->fp32 * share(SHARE_CORES);
+        return r->peak * roofline_share(SHARE_PRODUCT) * op->terms /
+               (op->terms + roofline_share(SHARE_FILL));
+    case TR_UNIT_ATTENTION: return r->peak * roofline_share(SHARE_ATTENTION);
+    case TR_UNIT_CORES: return r->gpu->fp32 * roofline_share(SHARE_CORES);
     default: return 0;
     }
 }
 
 double tr_roofline_op_sec(const tr_roofline_t *r, const tr_step_op_t *op) {
     const double rate = unit_rate(r, op), computing = rate > 0 ? op->flops / rate : 0,
-                 moving = op->bytes / (r->gpu->bandwidth * share(SHARE_COPY)),
-                 launching = op->launches * share(r->eager ? EAGER_SEC : GRAPH_SEC);
+                 moving = op->bytes / (r->gpu->bandwidth * roofline_share(SHARE_COPY)),
+                 launching = op->launches * roofline_share(r->eager ? EAGER_SEC : GRAPH_SEC);
     return launching + (computing > moving ? computing : moving);
 }
 
 double tr_roofline_allreduce_sec(const tr_roofline_t *r, int ranks, double bytes) {
     const tr_gpu_kind_t *gpu = r->gpu;
-    const tr_link_t inside = {share(HOP_SEC) * (gpu->has_nvlink ? 1 : 2),
-                              1 / (gpu->link * share(SHARE_LINK))},
-                    network = {share(HOP_NETWORK_SEC), 1 / (gpu->network * share(SHARE_LINK))};
+    const tr_link_t inside = {roofline_share(HOP_SEC) * (gpu->has_nvlink ? 1 : 2),
+                              1 / (gpu->link * roofline_share(SHARE_LINK))},
+                    network = {roofline_share(HOP_NETWORK_SEC),
+                               1 / (gpu->network * roofline_share(SHARE_LINK))};
     const int in_node = ranks < NODE_GPUS ? ranks : NODE_GPUS,
               nodes = (ranks + NODE_GPUS - 1) / NODE_GPUS;
     return tr_link_allreduce_sec(&inside, in_node, bytes) +
