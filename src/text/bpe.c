@@ -5,14 +5,14 @@
 
 /* -- the merges -------------------------------------------------------------------------------- */
 
-static size_t hash_pair(int32_t left, int32_t right) {
+static size_t bpe_hash_pair(int32_t left, int32_t right) {
     const uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
     return (size_t)(key * 0x9E3779B97F4A7C15u >> 20);
 }
 
 /* The row of the pair, or the empty row for it. */
 static inline bpe_pair_t *bpe_row_of(const bpe_merges_t *m, int32_t left, int32_t right) {
-    size_t at = hash_pair(left, right) & m->mask;
+    size_t at = bpe_hash_pair(left, right) & m->mask;
     while (m->row[at].left >= 0 && (m->row[at].left != left || m->row[at].right != right))
         at = (at + 1) & m->mask;
     return &m->row[at];
@@ -101,14 +101,14 @@ static inline bool bpe_is_before(const candidate_t *a, const candidate_t *b) {
     return a->rank != b->rank ? a->rank < b->rank : a->at < b->at;
 }
 
-static void heap_push(bpe_work_t *w, candidate_t candidate) {
+static void bpe_heap_push(bpe_work_t *w, candidate_t candidate) {
     size_t at = w->count++;
     for (; at > 0 && bpe_is_before(&candidate, &w->heap[(at - 1) / 2]); at = (at - 1) / 2)
         w->heap[at] = w->heap[(at - 1) / 2];
     w->heap[at] = candidate;
 }
 
-static candidate_t heap_pop(bpe_work_t *w) {
+static candidate_t bpe_heap_pop(bpe_work_t *w) {
     const candidate_t first = w->heap[0], last = w->heap[--w->count];
     size_t at = 0;
     for (size_t child; (child = 2 * at + 1) < w->count; at = child) {
@@ -121,15 +121,15 @@ static candidate_t heap_pop(bpe_work_t *w) {
 }
 
 /* Adds the merge of part `at` with the next part, if there is one. */
-static void consider(const bpe_merges_t *merges, bpe_work_t *w, int32_t at) {
+static void bpe_consider(const bpe_merges_t *merges, bpe_work_t *w, int32_t at) {
     if (at < 0 || w->part[at].next < 0) return;
     const bpe_pair_t *row = bpe_row_of(merges, w->part[at].id, w->part[w->part[at].next].id);
-    if (row->left >= 0) heap_push(w, (candidate_t){row->rank, at, row->right, row->id});
+    if (row->left >= 0) bpe_heap_push(w, (candidate_t){row->rank, at, row->right, row->id});
 }
 
 /* Whether the candidate's pair still exists. Tokens of a part only grow, so equal tokens mean the
  * same pair. */
-static bool is_current(const bpe_merges_t *merges, const bpe_work_t *w, const candidate_t *c) {
+static bool bpe_is_current(const bpe_merges_t *merges, const bpe_work_t *w, const candidate_t *c) {
     const part_t *left = &w->part[c->at];
     if (left->id < 0 || left->next < 0 || w->part[left->next].id != c->right) return false;
     return bpe_row_of(merges, left->id, c->right)->rank == c->rank;
@@ -141,22 +141,22 @@ static void bpe_merge(const bpe_merges_t *merges, bpe_work_t *w, const candidate
     left->next = right->next;
     right->id = -1;
     if (left->next >= 0) w->part[left->next].before = c->at;
-    consider(merges, w, left->before);
-    consider(merges, w, c->at);
+    bpe_consider(merges, w, left->before);
+    bpe_consider(merges, w, c->at);
 }
 
-static tr_status_t merge_all(const bpe_merges_t *merges, const int32_t *byte_id, bpe_work_t *w,
-                             const char *text, size_t bytes, tr_ids_t *out) {
+static tr_status_t bpe_merge_all(const bpe_merges_t *merges, const int32_t *byte_id, bpe_work_t *w,
+                                 const char *text, size_t bytes, tr_ids_t *out) {
     TR_TRY(bpe_reserve(w, bytes));
     TR_TRY(tr_ids_reserve(out, bytes));
     w->count = 0;
     for (int32_t i = 0; i < (int32_t)bytes; i++)
         w->part[i] =
             (part_t){byte_id[(unsigned char)text[i]], i - 1, i + 1 < (int32_t)bytes ? i + 1 : -1};
-    for (int32_t i = 0; i < (int32_t)bytes; i++) consider(merges, w, i);
+    for (int32_t i = 0; i < (int32_t)bytes; i++) bpe_consider(merges, w, i);
     while (w->count > 0) {
-        const candidate_t first = heap_pop(w);
-        if (is_current(merges, w, &first)) bpe_merge(merges, w, &first);
+        const candidate_t first = bpe_heap_pop(w);
+        if (bpe_is_current(merges, w, &first)) bpe_merge(merges, w, &first);
     }
     for (int32_t i = 0; i >= 0; i = w->part[i].next) out->data[out->count++] = w->part[i].id;
     return TR_OK;
@@ -164,7 +164,7 @@ static tr_status_t merge_all(const bpe_merges_t *merges, const int32_t *byte_id,
 
 tr_status_t tr_bpe_encode(const bpe_merges_t *merges, const int32_t *byte_id, bpe_work_t *work,
                           const char *text, size_t bytes, tr_ids_t *out) {
-    if (bytes > WORD_BYTES) return merge_all(merges, byte_id, work, text, bytes, out);
+    if (bytes > WORD_BYTES) return bpe_merge_all(merges, byte_id, work, text, bytes, out);
     word_t *word = &work->word[XXH3_64bits(text, bytes) % CACHE_ROWS];
     if (word->bytes == bytes && !memcmp(word->text, text, bytes)) {
         TR_TRY(tr_ids_reserve(out, WORD_IDS));
@@ -173,7 +173,7 @@ tr_status_t tr_bpe_encode(const bpe_merges_t *merges, const int32_t *byte_id, bp
         return TR_OK;
     }
     const size_t first = out->count;
-    TR_TRY(merge_all(merges, byte_id, work, text, bytes, out));
+    TR_TRY(bpe_merge_all(merges, byte_id, work, text, bytes, out));
     const size_t count = out->count - first;
     if (count > WORD_IDS) return TR_OK;
     word->bytes = (uint8_t)bytes;

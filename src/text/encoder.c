@@ -125,7 +125,7 @@ static size_t encoder_begun_special(const tr_encoder_t *e, size_t at) {
 
 /* Encodes the texts between such tokens, and the final part of the last one, or all of it if it is
  * `whole`. */
-static tr_status_t encode_held(tr_encoder_t *e, bool whole, tr_ids_t *out) {
+static tr_status_t encoder_encode_held(tr_encoder_t *e, bool whole, tr_ids_t *out) {
     size_t at = 0, used = 0;
     const tr_added_token_t *token;
     for (const char *found; (found = encoder_find_special(e, at, &token));) {
@@ -148,13 +148,13 @@ tr_status_t tr_encoder_add(tr_encoder_t *e, const char *text, size_t bytes, tr_i
         e->bytes += count;
         text += count;
         bytes -= count;
-        if (e->bytes == ROOM) TR_TRY(encode_held(e, false, out));
+        if (e->bytes == ROOM) TR_TRY(encoder_encode_held(e, false, out));
     }
     return TR_OK;
 }
 
 tr_status_t tr_encoder_finish(tr_encoder_t *e, tr_ids_t *out) {
-    return encode_held(e, true, out);
+    return encoder_encode_held(e, true, out);
 }
 
 tr_status_t tr_tokenizer_encode(const tr_tokenizer_t *tokenizer, const char *text, size_t bytes,

@@ -26,7 +26,7 @@ static inline class_t class_at(const char *text, size_t *out_bytes) {
 }
 
 /* Length of 's, 't, 're, ... at `text`; 0: none. */
-static size_t ending(const char *text) {
+static size_t gpt2_ending(const char *text) {
     static const char *const endings[] = {"'s", "'t", "'re", "'ve", "'m", "'ll", "'d"};
     for (size_t i = 0; *text == '\'' && i < sizeof endings / sizeof *endings; i++)
         if (!strncmp(text, endings[i], strlen(endings[i]))) return strlen(endings[i]);
@@ -35,8 +35,8 @@ static size_t ending(const char *text) {
 
 /* The end of the run of characters of one class from `at`; *out_last: the start of its last
  * character. */
-static size_t run_end(const char *text, size_t at, size_t bytes, size_t most, class_t class,
-                      size_t *out_last) {
+static size_t gpt2_run_end(const char *text, size_t at, size_t bytes, size_t most, class_t class,
+                           size_t *out_last) {
     size_t length;
     while (at < bytes && at < most && class_at(text + at, &length) == class) {
         *out_last = at;
@@ -46,12 +46,12 @@ static size_t run_end(const char *text, size_t at, size_t bytes, size_t most, cl
 }
 
 size_t tr_gpt2_piece(const char *text, size_t bytes, size_t most) {
-    size_t length, last = 0, found = ending(text);
+    size_t length, last = 0, found = gpt2_ending(text);
     if (found) return found;
     class_t class = class_at(text, &length);
     const size_t begin = *text == ' ' && bytes > 1 ? 1 : 0;
     if (begin) class = class_at(text + 1, &length);
-    if (class != TR_UNICODE_SPACE) return run_end(text, begin, bytes, most, class, &last);
-    const size_t end = run_end(text, 0, bytes, most, TR_UNICODE_SPACE, &last);
+    if (class != TR_UNICODE_SPACE) return gpt2_run_end(text, begin, bytes, most, class, &last);
+    const size_t end = gpt2_run_end(text, 0, bytes, most, TR_UNICODE_SPACE, &last);
     return end < bytes && end < most && last > 0 ? last : end;
 }

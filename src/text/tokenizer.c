@@ -110,7 +110,8 @@ tr_status_t tr_tokenizer_file(const tr_tokenizer_t *tokenizer, int index, const 
     return status;
 }
 
-static tr_status_t read_object(const json_t *object, const char *from, tr_tokenizer_t **out) {
+static tr_status_t tokenizer_read_object(const json_t *object, const char *from,
+                                         tr_tokenizer_t **out) {
     const char *type = json_string_value(json_object_get(object, "type"));
     const tr_tokenizer_ops_t *ops = type ? tokenizer_find(type, strlen(type)) : NULL;
     if (!ops)
@@ -130,7 +131,7 @@ tr_status_t tr_tokenizer_from_json(const char *text, const char *from, tr_tokeni
     if (!object)
         return TR_FAIL(TR_ERR_DATA, "%s: the tokenizer is not valid JSON: line %d: %s.", from,
                        error.line, error.text);
-    tr_status_t status = read_object(object, from, out);
+    tr_status_t status = tokenizer_read_object(object, from, out);
     json_decref(object);
     return status;
 }

@@ -34,7 +34,7 @@ static tr_status_t chars_create(const char *argument, tr_tokenizer_t **out) {
     return status;
 }
 
-static tr_status_t learned(tr_tokenizer_t *tokenizer) {
+static tr_status_t chars_learned(tr_tokenizer_t *tokenizer) {
     chars_t *self = (chars_t *)tokenizer;
     int32_t count = 0;
     for (int32_t code = 0; code < CODES; code++)
@@ -71,7 +71,7 @@ static tr_status_t chars_read(const json_t *object, const char *from, tr_tokeniz
         id_of[before = value] = 0;
     }
     tr_status_t status =
-        good ? learned(*out)
+        good ? chars_learned(*out)
              : TR_FAIL(
                    TR_ERR_DATA,
                    "%s: expected code points in ascending order in the member 'characters' of the "
@@ -140,7 +140,7 @@ const tr_tokenizer_ops_t tr_tokenizer_chars_ops = {
     .help = "a token is a character of the training data",
     .create = chars_create,
     .destroy = chars_destroy,
-    .learned = learned,
+    .learned = chars_learned,
     .write = chars_write,
     .read = chars_read,
     .encode = chars_encode,

@@ -27,7 +27,7 @@ typedef struct {
     int32_t merge_count;
 } gpt2_t;
 
-static void destroy(tr_tokenizer_t *tokenizer) {
+static void gpt2_destroy(tr_tokenizer_t *tokenizer) {
     gpt2_t *self = (gpt2_t *)tokenizer;
     for (int32_t i = 0; self->token && i < self->base.vocab_size; i++) tr_free(&self->token[i]);
     tr_free(&self->token);
@@ -38,7 +38,7 @@ static void destroy(tr_tokenizer_t *tokenizer) {
     tr_free(&self);
 }
 
-static void set_characters(gpt2_t *self) {
+static void gpt2_set_characters(gpt2_t *self) {
     uint32_t next = BYTES;
     memset(self->byte_of, -1, sizeof self->byte_of);
     for (uint32_t byte = 0; byte < BYTES; byte++) {
@@ -51,7 +51,7 @@ static void set_characters(gpt2_t *self) {
 /* -- the vocabulary ---------------------------------------------------------------------------- */
 
 /* Whether every character stands for a byte. */
-static bool is_bytes(const gpt2_t *self, const char *token) {
+static bool gpt2_is_bytes(const gpt2_t *self, const char *token) {
     uint32_t code;
     for (int bytes; *token; token += bytes) {
         bytes = tr_utf8_decode(token, &code);
@@ -60,7 +60,8 @@ static bool is_bytes(const gpt2_t *self, const char *token) {
     return true;
 }
 
-static tr_status_t add_token(gpt2_t *self, const char *text, const json_t *id, const char *from) {
+static tr_status_t gpt2_add_token(gpt2_t *self, const char *text, const json_t *id,
+                                  const char *from) {
     const json_int_t at = json_is_integer(id) ? json_integer_value(id) : -1;
     if (at < 0 || at >= self->listed || self->token[at])
         return TR_FAIL(TR_ERR_DATA,
@@ -68,14 +69,14 @@ static tr_status_t add_token(gpt2_t *self, const char *text, const json_t *id, c
                        from, text, (long long)at, (int)self->listed - 1);
     if (strcmp(text, TR_END_OF_TEXT) == 0)
         self->base.end = (int32_t)at;
-    else if (!is_bytes(self, text))
+    else if (!gpt2_is_bytes(self, text))
         return TR_FAIL(TR_ERR_DATA,
                        "%s: the token '%s' (%lld) has a character that represents no byte.", from,
                        text, (long long)at);
     return tr_strdup(text, &self->token[at]);
 }
 
-static tr_status_t read_bytes(gpt2_t *self, const json_t *vocab, const char *from) {
+static tr_status_t gpt2_read_bytes(gpt2_t *self, const json_t *vocab, const char *from) {
     for (int byte = 0; byte < BYTES; byte++) {
         char text[8] = "";
         tr_utf8_encode(self->char_of[byte], text);
@@ -90,7 +91,7 @@ static tr_status_t read_bytes(gpt2_t *self, const json_t *vocab, const char *fro
 }
 
 /* An added token has its text as it is. It may be in the vocabulary, too. */
-static tr_status_t add_added(gpt2_t *self, json_t *object, const char *from) {
+static tr_status_t gpt2_add_added(gpt2_t *self, json_t *object, const char *from) {
     const char *content = json_string_value(json_object_get(object, "content"));
     const json_t *id = json_object_get(object, "id");
     const json_int_t at = json_is_integer(id) ? json_integer_value(id) : -1;
@@ -122,7 +123,7 @@ static tr_status_t add_added(gpt2_t *self, json_t *object, const char *from) {
 }
 
 /* An end of a text that neither has is the id after all others. */
-static tr_status_t read_vocab(gpt2_t *self, const tr_gpt2_folder_t *files) {
+static tr_status_t gpt2_read_vocab(gpt2_t *self, const tr_gpt2_folder_t *files) {
     json_t *vocab = files->vocab, *added = files->added;
     const char *from = files->vocab_from;
     const char *text;
@@ -137,11 +138,11 @@ static tr_status_t read_vocab(gpt2_t *self, const tr_gpt2_folder_t *files) {
         if (at > most && at <= MOST_ID) most = at;
     }
     TR_TRY(tr_alloc(((size_t)most + 2) * sizeof *self->token, "tokens", &self->token));
-    json_object_foreach(vocab, text, id) TR_TRY(add_token(self, text, id, from));
-    TR_TRY(read_bytes(self, vocab, from));
+    json_object_foreach(vocab, text, id) TR_TRY(gpt2_add_token(self, text, id, from));
+    TR_TRY(gpt2_read_bytes(self, vocab, from));
     self->added = json_array();
     for (size_t i = 0; i < json_array_size(added); i++)
-        TR_TRY(add_added(self, json_array_get(added, i), files->added_from));
+        TR_TRY(gpt2_add_added(self, json_array_get(added, i), files->added_from));
     if (self->base.end < 0) self->base.end = self->base.vocab_size++;
     return TR_OK;
 }
@@ -149,8 +150,8 @@ static tr_status_t read_vocab(gpt2_t *self, const tr_gpt2_folder_t *files) {
 /* -- the merges -------------------------------------------------------------------------------- */
 
 /* "left right". Both and their concatenation are tokens. */
-static tr_status_t add_merge(gpt2_t *self, const json_t *vocab, const char *line,
-                             const char *from) {
+static tr_status_t gpt2_add_merge(gpt2_t *self, const json_t *vocab, const char *line,
+                                  const char *from) {
     const int32_t rank = self->merge_count;
     const char *space = strchr(line, ' ');
     tr_str_t left = {0}, both = {0};
@@ -178,33 +179,33 @@ static tr_status_t add_merge(gpt2_t *self, const json_t *vocab, const char *line
     return TR_OK;
 }
 
-static tr_status_t build(gpt2_t *self, const tr_gpt2_folder_t *files) {
+static tr_status_t gpt2_build(gpt2_t *self, const tr_gpt2_folder_t *files) {
     json_t *vocab = files->vocab;
     const size_t count = json_array_size(files->merges);
-    set_characters(self);
-    TR_TRY(read_vocab(self, files));
+    gpt2_set_characters(self);
+    TR_TRY(gpt2_read_vocab(self, files));
     TR_TRY(tr_alloc(count * sizeof *self->merge, "merges", &self->merge));
     TR_TRY(tr_bpe_merges_create(count, &self->merges));
     for (size_t i = 0; i < count; i++) {
         const char *line = json_string_value(json_array_get(files->merges, i));
-        TR_TRY(add_merge(self, vocab, line ? line : "", files->merges_from));
+        TR_TRY(gpt2_add_merge(self, vocab, line ? line : "", files->merges_from));
     }
     return TR_OK;
 }
 
-static tr_status_t make(const tr_gpt2_folder_t *files, tr_tokenizer_t **out) {
+static tr_status_t gpt2_make(const tr_gpt2_folder_t *files, tr_tokenizer_t **out) {
     gpt2_t *self = NULL;
     TR_TRY(tr_alloc(sizeof *self, "tokenizer", &self));
-    tr_status_t status = build(self, files);
-    if (status != TR_OK) destroy(&self->base), self = NULL;
+    tr_status_t status = gpt2_build(self, files);
+    if (status != TR_OK) gpt2_destroy(&self->base), self = NULL;
     *out = self ? &self->base : NULL;
     return status;
 }
 
-static tr_status_t create(const char *folder, tr_tokenizer_t **out) {
+static tr_status_t gpt2_create(const char *folder, tr_tokenizer_t **out) {
     tr_gpt2_folder_t files = {0};
     tr_status_t status = tr_gpt2_folder_read(folder, &files);
-    if (status == TR_OK) status = make(&files, out);
+    if (status == TR_OK) status = gpt2_make(&files, out);
     tr_gpt2_folder_free(&files);
     return status;
 }
@@ -212,7 +213,7 @@ static tr_status_t create(const char *folder, tr_tokenizer_t **out) {
 /* -- JSON -------------------------------------------------------------------------------------- */
 
 /* The end of a text always gets a name in files, because readers need its id. */
-static json_t *vocab_of(const gpt2_t *self) {
+static json_t *gpt2_vocab_of(const gpt2_t *self) {
     json_t *vocab = json_object();
     for (int32_t i = 0; i < self->listed; i++)
         json_object_set_new(vocab, self->token[i], json_integer(i));
@@ -222,7 +223,7 @@ static json_t *vocab_of(const gpt2_t *self) {
 }
 
 /* Of the ids that are not in that vocabulary, and others. */
-static json_t *added_of(const gpt2_t *self) {
+static json_t *gpt2_added_of(const gpt2_t *self) {
     json_t *added = json_copy(self->added);
     if (self->base.end > self->listed)
         json_array_append_new(added, json_pack("{s:i, s:s, s:b}", "id", (int)self->base.end,
@@ -230,13 +231,13 @@ static json_t *added_of(const gpt2_t *self) {
     return added;
 }
 
-static tr_status_t write(const tr_tokenizer_t *tokenizer, json_t *out) {
+static tr_status_t gpt2_write(const tr_tokenizer_t *tokenizer, json_t *out) {
     const gpt2_t *self = (const gpt2_t *)tokenizer;
-    json_t *merges = json_array(), *added = added_of(self);
+    json_t *merges = json_array(), *added = gpt2_added_of(self);
     for (int32_t i = 0; i < self->merge_count; i++)
         json_array_append_new(merges, json_sprintf("%s %s", self->token[self->merge[i].left],
                                                    self->token[self->merge[i].right]));
-    json_object_set_new(out, "vocab", vocab_of(self));
+    json_object_set_new(out, "vocab", gpt2_vocab_of(self));
     json_object_set_new(out, "merges", merges);
     if (json_array_size(added) > 0) json_object_set(out, TR_TOKENIZER_ADDED, added);
     json_decref(added);
@@ -244,7 +245,7 @@ static tr_status_t write(const tr_tokenizer_t *tokenizer, json_t *out) {
 }
 
 /* Steals `object`. */
-static tr_status_t dump(json_t *object, tr_str_t *out) {
+static tr_status_t gpt2_dump(json_t *object, tr_str_t *out) {
     char *text = json_dumps(object, JSON_ENSURE_ASCII);
     json_decref(object);
     if (!text) return TR_FAIL(TR_ERR_MEMORY, "Not enough memory to write a tokenizer as JSON.");
@@ -253,9 +254,9 @@ static tr_status_t dump(json_t *object, tr_str_t *out) {
     return out->status;
 }
 
-static json_t *settings_of(const gpt2_t *self) {
+static json_t *gpt2_settings_of(const gpt2_t *self) {
     const tr_ids_t *ends = &self->base.ends;
-    json_t *added = added_of(self), *by_id = json_object(), *object;
+    json_t *added = gpt2_added_of(self), *by_id = json_object(), *object;
     tr_str_t end = {0};
     size_t i;
     json_array_foreach(added, i, object) {
@@ -280,13 +281,13 @@ static json_t *settings_of(const gpt2_t *self) {
     return settings;
 }
 
-static tr_status_t file(const tr_tokenizer_t *tokenizer, int index, const char **out_name,
-                        tr_str_t *out) {
+static tr_status_t gpt2_file(const tr_tokenizer_t *tokenizer, int index, const char **out_name,
+                             tr_str_t *out) {
     static const char *const names[] = {"vocab.json", "merges.txt", "tokenizer_config.json"};
     const gpt2_t *self = (const gpt2_t *)tokenizer;
     *out_name = index < (int)(sizeof names / sizeof *names) ? names[index] : NULL;
-    if (index == 0) return dump(vocab_of(self), out);
-    if (index == 2) return dump(settings_of(self), out);
+    if (index == 0) return gpt2_dump(gpt2_vocab_of(self), out);
+    if (index == 2) return gpt2_dump(gpt2_settings_of(self), out);
     if (index == 1) {
         tr_str_append(out, "#version: 0.2\n");
         for (int32_t i = 0; i < self->merge_count; i++)
@@ -296,7 +297,7 @@ static tr_status_t file(const tr_tokenizer_t *tokenizer, int index, const char *
     return out->status;
 }
 
-static tr_status_t read(const json_t *object, const char *from, tr_tokenizer_t **out) {
+static tr_status_t gpt2_read(const json_t *object, const char *from, tr_tokenizer_t **out) {
     const tr_gpt2_folder_t files = {.vocab = json_object_get(object, "vocab"),
                                     .merges = json_object_get(object, "merges"),
                                     .added = json_object_get(object, TR_TOKENIZER_ADDED),
@@ -305,13 +306,13 @@ static tr_status_t read(const json_t *object, const char *from, tr_tokenizer_t *
                                     .merges_from = from};
     if (!json_is_array(files.merges))
         return TR_FAIL(TR_ERR_DATA, "%s: the tokenizer has no list 'merges'.", from);
-    return make(&files, out);
+    return gpt2_make(&files, out);
 }
 
 /* -- encoding and decoding --------------------------------------------------------------------- */
 
-static tr_status_t encode(const tr_tokenizer_t *tokenizer, void *state, const char *text,
-                          size_t bytes, bool whole, tr_ids_t *out, size_t *out_used) {
+static tr_status_t gpt2_encode(const tr_tokenizer_t *tokenizer, void *state, const char *text,
+                               size_t bytes, bool whole, tr_ids_t *out, size_t *out_used) {
     const gpt2_t *self = (const gpt2_t *)tokenizer;
     for (*out_used = 0; *out_used < bytes;) {
         const char *at = text + *out_used;
@@ -323,11 +324,11 @@ static tr_status_t encode(const tr_tokenizer_t *tokenizer, void *state, const ch
     return TR_OK;
 }
 
-static bool has(const tr_tokenizer_t *tokenizer, int32_t id) {
+static bool gpt2_has(const tr_tokenizer_t *tokenizer, int32_t id) {
     return id == tokenizer->end || ((const gpt2_t *)tokenizer)->token[id] != NULL;
 }
 
-static void decode(const tr_tokenizer_t *tokenizer, int32_t id, tr_str_t *out) {
+static void gpt2_decode(const tr_tokenizer_t *tokenizer, int32_t id, tr_str_t *out) {
     const gpt2_t *self = (const gpt2_t *)tokenizer;
     uint32_t code = 0;
     for (const char *at = self->token[id]; *at; at += tr_utf8_decode(at, &code)) {
@@ -342,14 +343,14 @@ const tr_tokenizer_ops_t tr_tokenizer_gpt2_ops = {
     .help = "GPT-2's byte-pair encoding, with the files vocab.json and merges.txt of DIR, or its "
             "tokenizer.json",
     .has_argument = true,
-    .create = create,
-    .destroy = destroy,
-    .write = write,
-    .read = read,
-    .file = file,
+    .create = gpt2_create,
+    .destroy = gpt2_destroy,
+    .write = gpt2_write,
+    .read = gpt2_read,
+    .file = gpt2_file,
     .state_create = tr_bpe_work_create,
     .state_destroy = tr_bpe_work_destroy,
-    .encode = encode,
-    .has = has,
-    .decode = decode,
+    .encode = gpt2_encode,
+    .has = gpt2_has,
+    .decode = gpt2_decode,
 };
