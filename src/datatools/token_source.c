@@ -35,7 +35,7 @@ static tr_status_t form_of_name(const char *ids, tr_token_form_t *out) {
 /* -- headers ----------------------------------------------------------------------------------- */
 
 /* What follows 'NAME': in the header of a .npy file, a dictionary of Python; "" if it is missing. */
-static const char *npy_value(const char *header, const char *name) {
+static const char *token_npy_value(const char *header, const char *name) {
     const char *at = strstr(header, name), *colon = at ? strchr(at, ':') : NULL;
     return colon ? colon + 1 + strspn(colon + 1, " ") : "";
 }
@@ -55,7 +55,8 @@ static tr_status_t form_of_npy(FILE *file, const char *path, tr_token_form_t *ou
                        "'%s' has a damaged or very long header of a .npy file. Save it again with "
                        "numpy.save.",
                        path);
-    const char *type = npy_value(header, "'descr'"), *shape = npy_value(header, "'shape'");
+    const char *type = token_npy_value(header, "'descr'"),
+               *shape = token_npy_value(header, "'shape'");
     if (sscanf(type, "'%c%c%c'", &order, &kind, &bytes) != 3 || !strchr("<>|", order) ||
         !strchr("iu", kind) || !strchr("1248", bytes) || type[4] != '\'' ||
         sscanf(shape, "(%lld,)%n", &count, &end) != 1 || end == 0)

@@ -51,7 +51,7 @@ static void skip(cursor_t *c, const char *set) {
     }
 }
 
-static void parse_skip_blanks(cursor_t *c) {
+static void layer_parse_skip_blanks(cursor_t *c) {
     skip(c, " \t\r\v\f");
 }
 
@@ -112,10 +112,10 @@ static tr_status_t parse_word(cursor_t *c, tr_layer_word_t *out) {
         return TR_LAYER_FAIL(c, "expected an argument or an option as key=value, found %s.",
                              found(c, text));
     TR_TRY(take_word(c, &out->value));
-    parse_skip_blanks(c);
+    layer_parse_skip_blanks(c);
     if (*c->at != '=') return TR_OK;
     parse_advance(c);
-    parse_skip_blanks(c);
+    layer_parse_skip_blanks(c);
     out->key = out->value;
     out->value = NULL;
     if (word_length(c) == 0)
@@ -127,9 +127,9 @@ static tr_status_t parse_word(cursor_t *c, tr_layer_word_t *out) {
 static tr_status_t parse_words(cursor_t *c, tr_layer_spec_t *spec) {
     word_vec_t words = {0};
     tr_status_t status = TR_OK;
-    for (parse_skip_blanks(c);
+    for (layer_parse_skip_blanks(c);
          status == TR_OK && !parse_is_one_of(*c->at, "\n,{}") && *c->at != '\0';
-         parse_skip_blanks(c)) {
+         layer_parse_skip_blanks(c)) {
         tr_layer_word_t word = {0};
         status = parse_word(c, &word);
         if (status == TR_OK) status = tr_vec_push(&words, word);
@@ -179,7 +179,7 @@ static tr_status_t parse_layer(cursor_t *c, tr_layer_spec_t *out) {
             out,
             "expected a layer name followed by its arguments, as in 'conv 16 3x3', found '%s'.",
             out->name);
-    parse_skip_blanks(c);
+    layer_parse_skip_blanks(c);
     if (*c->at == '=')
         return TR_LAYER_FAIL(
             out,

@@ -209,7 +209,7 @@ static tr_status_t stream_wait(tr_completion_t *c, parts_t *parts, bool *out_don
     return status;
 }
 
-static bool stream_read(void *self, tr_str_t *out) {
+static bool reply_stream_read(void *self, tr_str_t *out) {
     tr_completion_t *c = self;
     const tr_job_t *job = &c->generation.job;
     parts_t parts = {0};
@@ -235,7 +235,7 @@ static bool stream_read(void *self, tr_str_t *out) {
     return false;
 }
 
-static void stream_close(void *self) {
+static void reply_stream_close(void *self) {
     tr_completion_t *c = self;
     tr_job_t *job = &c->generation.job;
     char took[32];
@@ -247,5 +247,5 @@ static void stream_close(void *self) {
 }
 
 tr_http_stream_t tr_completion_stream(tr_completion_t *c) {
-    return (tr_http_stream_t){stream_read, stream_close, c};
+    return (tr_http_stream_t){reply_stream_read, reply_stream_close, c};
 }

@@ -52,8 +52,8 @@ static size_t divide(const cuda_plain_attention_t *a, void *memory, scratch_t *o
 
 /* -- plans ------------------------------------------------------------------------------------- */
 
-static tr_status_t plan_product(tr_device_t *device, cuda_plain_attention_t *a,
-                                const cuda_product_t *product, cuda_product_plan_t **out) {
+static tr_status_t plain_plan_product(tr_device_t *device, cuda_plain_attention_t *a,
+                                      const cuda_product_t *product, cuda_product_plan_t **out) {
     size_t bytes = 0;
     TR_TRY(tr_cuda_product_plan(device, product, out, &bytes));
     if (bytes > a->workspace) a->workspace = bytes;
@@ -78,9 +78,9 @@ static tr_status_t plan_products(tr_device_t *device, cuda_plain_attention_t *a)
     apply.k = s->steps;
     cuda_product_t turned = apply;
     turned.trans_a = true;
-    TR_TRY(plan_product(device, a, &scores, &a->scores));
-    TR_TRY(plan_product(device, a, &apply, &a->apply));
-    return s->backward ? plan_product(device, a, &turned, &a->turned) : TR_OK;
+    TR_TRY(plain_plan_product(device, a, &scores, &a->scores));
+    TR_TRY(plain_plan_product(device, a, &apply, &a->apply));
+    return s->backward ? plain_plan_product(device, a, &turned, &a->turned) : TR_OK;
 }
 
 tr_status_t tr_cuda_plain_attention_plan(tr_device_t *device, const cuda_dnn_attention_t *attention,
@@ -126,17 +126,17 @@ typedef struct {
     float scale;
 } group_t;
 
-static tr_status_t multiply(const group_t *s, cuda_product_plan_t *plan, const void *a,
-                            const void *b, void *c) {
+static tr_status_t plain_multiply(const group_t *s, cuda_product_plan_t *plan, const void *a,
+                                  const void *b, void *c) {
     return tr_cuda_product_run(s->device, s->stream, plan, a, b, NULL, c, s->at.workspace);
 }
 
 static tr_status_t group_forward(const group_t *s, void *y, float *lse) {
     const cuda_plain_attention_t *a = s->a;
-    TR_TRY(multiply(s, a->scores, s->q, s->k, s->at.scores));
+    TR_TRY(plain_multiply(s, a->scores, s->q, s->k, s->at.scores));
     TR_TRY(tr_cuda_causal_softmax(s->stream, &s->one, s->scale, &s->dropout, s->at.scores,
                                   s->at.shares, lse));
-    TR_TRY(multiply(s, a->apply, s->at.shares, s->v, s->at.results));
+    TR_TRY(plain_multiply(s, a->apply, s->at.shares, s->v, s->at.results));
     return tr_cuda_heads_merge(s->device, s->stream, &s->one, s->at.results, y);
 }
 
@@ -147,13 +147,13 @@ static tr_status_t group_backward(const group_t *s, const void *dy, const void *
     const size_t one = (size_t)(s->k - s->q);
     const cuda_causal_rows_t rows = {s->at.scores, s->at.dshares, lse};
     TR_TRY(tr_cuda_heads_split(s->device, s->stream, &s->one, dy, s->at.dy));
-    TR_TRY(multiply(s, a->scores, s->q, s->k, s->at.scores));
-    TR_TRY(multiply(s, a->scores, s->at.dy, s->v, s->at.dshares));
+    TR_TRY(plain_multiply(s, a->scores, s->q, s->k, s->at.scores));
+    TR_TRY(plain_multiply(s, a->scores, s->at.dy, s->v, s->at.dshares));
     TR_TRY(tr_cuda_causal_softmax_bwd(s->stream, &s->one, s->scale, &s->dropout, &rows, s->at.dy, y,
                                       s->at.shares, s->at.dscores));
-    TR_TRY(multiply(s, a->apply, s->at.dscores, s->k, s->at.results));
-    TR_TRY(multiply(s, a->turned, s->at.dscores, s->q, s->at.results + one));
-    TR_TRY(multiply(s, a->turned, s->at.shares, s->at.dy, s->at.results + 2 * one));
+    TR_TRY(plain_multiply(s, a->apply, s->at.dscores, s->k, s->at.results));
+    TR_TRY(plain_multiply(s, a->turned, s->at.dscores, s->q, s->at.results + one));
+    TR_TRY(plain_multiply(s, a->turned, s->at.shares, s->at.dy, s->at.results + 2 * one));
     return tr_cuda_heads_merge(s->device, s->stream, &s->qkv, s->at.results, dqkv);
 }
 

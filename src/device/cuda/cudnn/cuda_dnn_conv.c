@@ -147,7 +147,7 @@ static tr_status_t weights_operations(cuda_dnn_plan_t *p, const cuda_dnn_conv_t 
     return tr_cuda_dnn_pointwise(p, CUDNN_POINTWISE_IDENTITY, inside, NULL, w);
 }
 
-static tr_status_t conv_build(cuda_dnn_plan_t *p, const void *self) {
+static tr_status_t dnn_conv_build(cuda_dnn_plan_t *p, const void *self) {
     const cuda_dnn_conv_t *conv = self;
     desc_t x, w, y;
     TR_TRY(image(p, &conv->x, conv->dtype, UID_X, &x));
@@ -214,7 +214,7 @@ tr_status_t tr_cuda_dnn_plan(tr_device_t *device, const cuda_dnn_conv_t *conv,
                                                             : CUDA_DNN_F32,
                               .workspace_limit = WORKSPACE_BYTES,
                               .bound = WORKSPACE_BYTES,
-                              .build = conv_build,
+                              .build = dnn_conv_build,
                               .self = &images};
     *out = NULL, *out_workspace_bytes = 0;
     tr_status_t status = cuda_dnn_conv_key_of(&images, graph.math, &key);

@@ -7,7 +7,7 @@ enum { THREADS = 256 };
  * elements apart. Neighbouring threads copy neighbouring elements. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
-    rows_kernel(const T *x, int64_t x_stride, T *y, int64_t y_stride, int64_t columns, int64_t n) {
+    concat_rows_kernel(const T *x, int64_t x_stride, T *y, int64_t y_stride, int64_t columns, int64_t n) {
     for (int64_t i = global_thread(); i < n; i += global_threads())
         y[i / columns * y_stride + i % columns] = x[i / columns * x_stride + i % columns];
 }
@@ -19,7 +19,7 @@ static tr_status_t copy_rows(tr_device_t *device, tr_stream_t *stream, tr_dtype_
     if (n == 0) return TR_OK;
     CUDA_BY_TYPE(dtype, T, {
         const unsigned blocks = cuda_blocks(n, THREADS, tr_cuda_grid_limit(device));
-        CUDA_LAUNCH((rows_kernel<T>), blocks, THREADS, stream, (const T *)x, x_stride, (T *)y,
+        CUDA_LAUNCH((concat_rows_kernel<T>), blocks, THREADS, stream, (const T *)x, x_stride, (T *)y,
                     y_stride, columns, n);
     });
     return TR_OK;

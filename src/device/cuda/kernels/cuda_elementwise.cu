@@ -260,7 +260,7 @@ struct channels_t {
     int64_t count;
 };
 
-static __device__ __forceinline__ float normalize(const channels_t &c, int64_t channel, float x) {
+static __device__ __forceinline__ float channel_normalize(const channels_t &c, int64_t channel, float x) {
     if (!c.scale && !c.shift) return x;
     return x * (c.scale ? c.scale[channel] : 1.0f) + (c.shift ? c.shift[channel] : 0.0f);
 }
@@ -275,14 +275,14 @@ static __global__ void __launch_bounds__(THREADS)
         int64_t c = i * CAST_PACK % channels.count;
 #pragma unroll
         for (int k = 0; k < CAST_PACK; k++) {
-            v[k] = normalize(channels, c, v[k]);
+            v[k] = channel_normalize(channels, c, v[k]);
             if (++c == channels.count) c = 0;
         }
         store(y + i * CAST_PACK, wide, v);
     }
     const int64_t rest = packs * CAST_PACK + global_thread();
     if (rest < n)
-        y[rest] = from_float<To>(normalize(channels, rest % channels.count, to_float(x[rest])));
+        y[rest] = from_float<To>(channel_normalize(channels, rest % channels.count, to_float(x[rest])));
 }
 
 template <typename From>

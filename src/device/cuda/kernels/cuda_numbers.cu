@@ -51,7 +51,7 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 template <typename F>
-static tr_status_t forward(tr_stream_t *stream, const tr_kernel_call_t *call, F f) {
+static tr_status_t numbers_forward(tr_stream_t *stream, const tr_kernel_call_t *call, F f) {
     const rows_t r = rows_of(&call->in[0]);
     BY_ROW_LENGTH(r.width, THREADS,
                   CUDA_LAUNCH((numbers_kernel<THREADS, F>), (unsigned)r.rows, THREADS, stream, f,
@@ -62,7 +62,7 @@ static tr_status_t forward(tr_stream_t *stream, const tr_kernel_call_t *call, F 
 }
 
 template <typename F>
-static tr_status_t backward(tr_stream_t *stream, const tr_kernel_call_t *call, F f) {
+static tr_status_t numbers_backward(tr_stream_t *stream, const tr_kernel_call_t *call, F f) {
     const rows_t r = rows_of(&call->in[0]);
     BY_ROW_LENGTH(r.width, THREADS,
                   CUDA_LAUNCH((numbers_gradient_kernel<THREADS, F>), (unsigned)r.rows, THREADS,
@@ -79,22 +79,22 @@ static huber_t huber_of(const tr_kernel_call_t *call) {
 }
 
 CUDA_KERNEL(mse_fwd) {
-    return forward(stream, call, squared_t());
+    return numbers_forward(stream, call, squared_t());
 }
 CUDA_KERNEL(mse_bwd) {
-    return backward(stream, call, squared_t());
+    return numbers_backward(stream, call, squared_t());
 }
 CUDA_KERNEL(huber_fwd) {
-    return forward(stream, call, huber_of(call));
+    return numbers_forward(stream, call, huber_of(call));
 }
 CUDA_KERNEL(huber_bwd) {
-    return backward(stream, call, huber_of(call));
+    return numbers_backward(stream, call, huber_of(call));
 }
 CUDA_KERNEL(bce_fwd) {
-    return forward(stream, call, bce_t());
+    return numbers_forward(stream, call, bce_t());
 }
 CUDA_KERNEL(bce_bwd) {
-    return backward(stream, call, bce_t());
+    return numbers_backward(stream, call, bce_t());
 }
 
 static __global__ void __launch_bounds__(MANY)
