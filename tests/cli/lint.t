@@ -71,6 +71,17 @@ plant src/train/a.c \
 table="static const int v[] = {\n$(lines 150 '    1,')\n};\n"
 plant src/train/a.c "static int fits(int a) {\n$(lines 97 '    a++;')\n    return a;\n}\n$table" none \
     "a function of 100 lines and a long table"
+plant src/data/ring.c 'static int ring_one(int a,\n    int b) {\n}\nstatic void put_one(ring_t *r) {\n}\n' \
+    'ring.c:4 & put_one()' "a static function that does not begin with its object"
+types='typedef struct {\n    int a;\n} tr_slot_t;\n'
+plant src/data/ring.c "${types}static int slot_a(int s) {\n}\nint tr_lane(void) {\n}\nstatic int lane_b(int s) {\n}\n" \
+    none "but with a type of the file, or with the name of its function"
+plant src/data/a.c 'static int view_bytes(const tr_view_t *v) {\n}\nstatic int run(a_t *a) {\n}\n' 'a.c:3 & run()' \
+    "with the type of the first parameter, and not a word alone"
+plant src/train/a.c 'static int one_name(void) {\n}\n' none "any name in a folder where it is not yet so"
+printf 'static int b;\nstatic int one_name(int x) {\n}\n' >tree/src/train/b.c
+! "$lint" -C tree >out 2>&1 && names out 'src/train/b.c:2 & one_name() & src/train/a.c:1' && [ "$(wc -l <out)" = 1 ]
+ok $? "a static name in two files"
 fits=$(printf 'x%.0s' {1..120})
 plant tests/cli/a.t "$fits\n${fits}x\n" 'tests/cli/a.t:2 & 121 & 120' "a line of a shell test over 120 columns"
 plant tests/cli/a.c "${fits}x\n" none "but not of a test in C"
