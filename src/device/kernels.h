@@ -40,6 +40,30 @@ typedef enum {
 /* The alignment of pointers that kernels get, in bytes. */
 #define TR_KERNEL_ALIGN 64
 
+typedef enum {
+    TR_KERNEL_PRODUCT, /* products of matrices and convolutions, by matrix units where there are any */
+    TR_KERNEL_ATTENTION,  /* of training */
+    TR_KERNEL_NORM,       /* normalisation in training */
+    TR_KERNEL_ACTIVATION, /* and sums of residual branches, biases */
+    TR_KERNEL_HEAD,       /* products and softmax of the last layer of a language model */
+    TR_KERNEL_OPTIMIZER,
+    TR_KERNEL_OTHER,
+    TR_KERNEL_KINDS
+} tr_kernel_kind_t;
+
+/* What holds for a kernel on every device, and how device cuda computes it. */
+typedef struct {
+    const char *name; /* "CONV_FWD" */
+    bool is_required;
+    tr_kernel_kind_t kind;
+    int linear_inputs; /* the kernel is linear in each of its first inputs, so many */
+    uint64_t in_place; /* bit 8 o + i: output o may be the memory of input i */
+    int launches;      /* of CUDA kernels; 0: one */
+    int rereads;       /* times that device cuda reads the inputs beyond the first */
+} tr_kernel_facts_t;
+
+/* Of a kernel; not TR_K_NONE. */
+const tr_kernel_facts_t *tr_kernel_facts(tr_kernel_id_t id);
 const char *tr_kernel_name(tr_kernel_id_t id);
 
 /*

@@ -41,18 +41,8 @@ static size_t compare_operand_bytes(tr_kernel_call_t *call, int i) {
 
 /* -- kinds of calls ---------------------------------------------------------------------------- */
 
-/* Linear in its first `n` inputs. */
-static int kernel_linear_inputs(tr_kernel_id_t k) {
-    if (k == TR_K_COLUMN_SUM) return 1;
-    return k == TR_K_MATMUL || k == TR_K_CONV_FWD || k == TR_K_CONV_BWD_DATA ||
-                   k == TR_K_CONV_BWD_WEIGHTS || k == TR_K_CONV_STATS_FWD
-               ? 2
-               : 0;
-}
-
-static bool kernel_is_product(tr_kernel_id_t k) {
-    return kernel_linear_inputs(k) == 2 || k == TR_K_HEAD_LOSS || k == TR_K_ATTENTION_FWD ||
-           k == TR_K_ATTENTION_BWD;
+static int comparison_linear_inputs(const comparison_t *c) {
+    return tr_kernel_facts(c->node->op.row->kernel)->linear_inputs;
 }
 
 /* Half-precision outputs may differ by a few roundings, f32 ones of a half-precision call by those
@@ -60,7 +50,10 @@ static bool kernel_is_product(tr_kernel_id_t k) {
 static double compare_tolerance_of(const tr_device_t *device, tr_kernel_id_t k, tr_dtype_t call,
                                    tr_dtype_t output) {
     const double unit = call == TR_BF16 ? 0x1p-9 : 0x1p-12;
-    if (call == TR_F32) return device->tf32 && kernel_is_product(k) ? 2e-3 : 3e-5;
+    const tr_kernel_kind_t kind = tr_kernel_facts(k)->kind;
+    const bool is_product =
+        kind == TR_KERNEL_PRODUCT || kind == TR_KERNEL_ATTENTION || kind == TR_KERNEL_HEAD;
+    if (call == TR_F32) return device->tf32 && is_product ? 2e-3 : 3e-5;
     return tr_dtype_is_half(output) ? 8 * unit : 4 * unit;
 }
 
@@ -174,13 +167,13 @@ static tr_status_t comparison_copy(const comparison_t *c, void *dst, const void 
 
 /* What is needed again after the call: everything where it is undone, and sums that are added to. */
 static bool comparison_keeps(const comparison_t *c, int i) {
-    return kernel_linear_inputs(c->node->op.row->kernel) > 0 ||
+    return comparison_linear_inputs(c) > 0 ||
            (i >= TR_KERNEL_MAX_IN && c->there.adds >> (i - TR_KERNEL_MAX_IN) & 1);
 }
 
 /* The operands of the reference; random ones where the kernel is linear, on both devices. */
 static tr_status_t comparison_prepare(comparison_t *c) {
-    const int linear = kernel_linear_inputs(c->node->op.row->kernel);
+    const int linear = comparison_linear_inputs(c);
     for (int i = 0; i < OPERANDS; i++) {
         const size_t bytes = compare_operand_bytes(&c->there, i);
         if (bytes == 0) continue;
@@ -206,7 +199,7 @@ static tr_status_t comparison_prepare(comparison_t *c) {
 
 /* As if the call had not been compared. */
 static tr_status_t comparison_restore(comparison_t *c) {
-    if (kernel_linear_inputs(c->node->op.row->kernel) == 0) return TR_OK;
+    if (comparison_linear_inputs(c) == 0) return TR_OK;
     for (int i = 0; i < OPERANDS; i++)
         if (c->before[i])
             TR_TRY(comparison_copy(c, compare_operand(&c->there, i)->data, c->before[i],

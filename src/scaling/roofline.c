@@ -82,12 +82,12 @@ double tr_roofline_allreduce_sec(const tr_roofline_t *r, int ranks, double bytes
            tr_link_allreduce_sec(&network, nodes, bytes / in_node);
 }
 
-const char *tr_step_group_name(tr_step_group_t group) {
+const char *tr_step_group_name(int group) {
     static const char *const names[TR_STEP_GROUPS] = {
-        [TR_STEP_PRODUCT] = "products",   [TR_STEP_ATTENTION] = "attention",
-        [TR_STEP_NORM] = "normalisation", [TR_STEP_ACTIVATION] = "activations, sums",
-        [TR_STEP_HEAD] = "head",          [TR_STEP_OPTIMIZER] = "optimizer",
-        [TR_STEP_OTHER] = "other",        [TR_STEP_COMMUNICATION] = "communication, exposed"};
+        [TR_KERNEL_PRODUCT] = "products",   [TR_KERNEL_ATTENTION] = "attention",
+        [TR_KERNEL_NORM] = "normalisation", [TR_KERNEL_ACTIVATION] = "activations, sums",
+        [TR_KERNEL_HEAD] = "head",          [TR_KERNEL_OPTIMIZER] = "optimizer",
+        [TR_KERNEL_OTHER] = "other",        [TR_STEP_COMMUNICATION] = "communication, exposed"};
     return names[group];
 }
 

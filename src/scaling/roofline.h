@@ -16,18 +16,10 @@
 
 #include "base/str.h"
 #include "device/gpu_kinds.h"
+#include "device/kernels.h"
 
-typedef enum {
-    TR_STEP_PRODUCT, /* products of matrices, convolutions */
-    TR_STEP_ATTENTION,
-    TR_STEP_NORM,
-    TR_STEP_ACTIVATION, /* and sums of residual branches, biases */
-    TR_STEP_HEAD,       /* products and softmax of the last layer of a language model */
-    TR_STEP_OPTIMIZER,
-    TR_STEP_OTHER,
-    TR_STEP_COMMUNICATION, /* exposed */
-    TR_STEP_GROUPS
-} tr_step_group_t;
+/* The groups that a step is shown in: a tr_kernel_kind_t, and exposed communication. */
+enum { TR_STEP_COMMUNICATION = TR_KERNEL_KINDS, TR_STEP_GROUPS };
 
 /* What computes an op's FLOPs. */
 typedef enum {
@@ -38,7 +30,7 @@ typedef enum {
 } tr_step_unit_t;
 
 typedef struct {
-    tr_step_group_t group;
+    tr_kernel_kind_t group;
     tr_step_unit_t unit;
     double flops, terms; /* terms: of each sum of a PRODUCT */
     double bytes;        /* of device memory, read and written */
@@ -55,7 +47,7 @@ double tr_roofline_op_sec(const tr_roofline_t *r, const tr_step_op_t *op);
 /* An all-reduce of `bytes` by NCCL's rings; 0 on one rank. Up to 8 ranks are GPUs of one node; more
  * are nodes of 8, between which each GPU reduces its part. */
 double tr_roofline_allreduce_sec(const tr_roofline_t *r, int ranks, double bytes);
-const char *tr_step_group_name(tr_step_group_t group);
+const char *tr_step_group_name(int group);
 /* Appends peaks and shares with their sources, one per line. */
 void tr_roofline_assumptions(const tr_roofline_t *r, tr_str_t *out);
 

@@ -6,42 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* How the kernels of device cuda compute an op. Others: one launch, TR_STEP_OTHER. */
-static const struct {
-    tr_kernel_id_t kernel;
-    tr_step_group_t group;
-    tr_step_unit_t unit;
-    int rereads, launches; /* rereads: times that the inputs are read beyond the first */
-} rows[] = {
-    {TR_K_MATMUL, TR_STEP_PRODUCT, TR_UNIT_PRODUCT, 0, 1},
-    {TR_K_CONV_FWD, TR_STEP_PRODUCT, TR_UNIT_PRODUCT, 0, 1},
-    {TR_K_CONV_STATS_FWD, TR_STEP_PRODUCT, TR_UNIT_PRODUCT, 0, 1},
-    {TR_K_CONV_BWD_DATA, TR_STEP_PRODUCT, TR_UNIT_PRODUCT, 0, 1},
-    {TR_K_CONV_BWD_WEIGHTS, TR_STEP_PRODUCT, TR_UNIT_PRODUCT, 0, 2},
-    {TR_K_ATTENTION_FWD, TR_STEP_ATTENTION, TR_UNIT_ATTENTION, 0, 1},
-    {TR_K_ATTENTION_BWD, TR_STEP_ATTENTION, TR_UNIT_ATTENTION, 0, 3},
-    {TR_K_BATCHNORM_TRAIN, TR_STEP_NORM, TR_UNIT_NONE, 1, 3},
-    {TR_K_BATCHNORM_ADD_TRAIN, TR_STEP_NORM, TR_UNIT_NONE, 1, 3},
-    {TR_K_BATCHNORM_SUMS_TRAIN, TR_STEP_NORM, TR_UNIT_NONE, 0, 2},
-    {TR_K_BATCHNORM_BWD, TR_STEP_NORM, TR_UNIT_NONE, 1, 3},
-    {TR_K_BATCHNORM_ADD_BWD, TR_STEP_NORM, TR_UNIT_NONE, 1, 3},
-    {TR_K_LAYERNORM_FWD, TR_STEP_NORM, TR_UNIT_NONE, 0, 1},
-    {TR_K_RESIDUAL_LAYERNORM_FWD, TR_STEP_NORM, TR_UNIT_NONE, 0, 1},
-    {TR_K_LAYERNORM_BWD, TR_STEP_NORM, TR_UNIT_NONE, 1, 3},
-    {TR_K_RESIDUAL_LAYERNORM_BWD, TR_STEP_NORM, TR_UNIT_NONE, 1, 3},
-    {TR_K_ACT_FWD, TR_STEP_ACTIVATION, TR_UNIT_NONE, 0, 1},
-    {TR_K_ACT_BWD, TR_STEP_ACTIVATION, TR_UNIT_NONE, 0, 1},
-    {TR_K_ADD, TR_STEP_ACTIVATION, TR_UNIT_NONE, 0, 1},
-    {TR_K_ACCUMULATE, TR_STEP_ACTIVATION, TR_UNIT_NONE, 0, 1},
-    {TR_K_COLUMN_SUM, TR_STEP_ACTIVATION, TR_UNIT_NONE, 0, 2},
-    {TR_K_DROPOUT, TR_STEP_ACTIVATION, TR_UNIT_NONE, 0, 1},
-    {TR_K_GRAD_NORM, TR_STEP_OPTIMIZER, TR_UNIT_NONE, 0, 2},
-    {TR_K_SGD, TR_STEP_OPTIMIZER, TR_UNIT_NONE, 0, 1},
-    {TR_K_ADAM, TR_STEP_OPTIMIZER, TR_UNIT_NONE, 0, 1},
-    {TR_K_EMA_UPDATE, TR_STEP_OPTIMIZER, TR_UNIT_NONE, 0, 1},
-    {TR_K_MOMENTS_UPDATE, TR_STEP_OPTIMIZER, TR_UNIT_NONE, 0, 1},
-};
-
 static double plan_step_bytes(const tr_graph_t *g, tr_tensor_t t) {
     return tr_is_none(t) ? 0 : (double)tr_tensor_info(g, t)->bytes;
 }
@@ -69,19 +33,17 @@ static void plan_step_standard(const tr_graph_t *g, const tr_op_t *op, bool back
 }
 
 static tr_status_t plan_step_describe(const tr_graph_t *g, const tr_op_t *op, tr_step_op_t *out) {
+    const tr_kernel_facts_t *facts = tr_kernel_facts(op->row->kernel);
     char how[128];
     size_t scratch;
-    int rereads = 0;
-    *out = (tr_step_op_t){.group = TR_STEP_OTHER, .launches = 1};
-    for (size_t i = 0; i < TR_COUNT(rows); i++) {
-        if (rows[i].kernel != op->row->kernel) continue;
-        *out = (tr_step_op_t){
-            .group = rows[i].group, .unit = rows[i].unit, .launches = rows[i].launches};
-        rereads = rows[i].rereads;
-    }
+    *out = (tr_step_op_t){.group = facts->kind,
+                          .unit = facts->kind == TR_KERNEL_PRODUCT     ? TR_UNIT_PRODUCT
+                                  : facts->kind == TR_KERNEL_ATTENTION ? TR_UNIT_ATTENTION
+                                                                       : TR_UNIT_NONE,
+                          .launches = facts->launches ? facts->launches : 1};
     out->flops = tr_op_flops(g, op);
     out->bytes = tr_op_bytes(g, op);
-    for (int i = 0; i < op->n_in; i++) out->bytes += rereads * plan_step_bytes(g, op->in[i]);
+    for (int i = 0; i < op->n_in; i++) out->bytes += facts->rereads * plan_step_bytes(g, op->in[i]);
     if (out->unit == TR_UNIT_PRODUCT) /* two FLOPs for each term of each element */
         out->terms = out->flops / 2 / plan_step_elems(g, op->out[0]);
     if (out->unit != TR_UNIT_ATTENTION) return TR_OK;
@@ -102,14 +64,14 @@ static double plan_step_head_sec(const tr_roofline_t *on, const tr_graph_t *g, c
                  size = plan_step_bytes(g, op->in[X]) / (rows_of * channels),
                  logits = rows_of * words,
                  operands = plan_step_bytes(g, op->in[X]) + plan_step_bytes(g, op->in[W]);
-    tr_step_op_t product = {.group = TR_STEP_HEAD,
+    tr_step_op_t product = {.group = TR_KERNEL_HEAD,
                             .unit = TR_UNIT_PRODUCT,
                             .flops = 2 * rows_of * words * channels,
                             .terms = channels,
                             .bytes = F32 * logits + operands,
                             .launches = 1};
     const tr_step_op_t softmax = {
-        .group = TR_STEP_HEAD, .bytes = (2 * F32 + size) * logits, .launches = 1};
+        .group = TR_KERNEL_HEAD, .bytes = (2 * F32 + size) * logits, .launches = 1};
     double sec = tr_roofline_op_sec(on, &product) + tr_roofline_op_sec(on, &softmax);
     product.terms = words;
     product.bytes = size * logits + operands;
@@ -121,15 +83,12 @@ static double plan_step_head_sec(const tr_roofline_t *on, const tr_graph_t *g, c
 
 static tr_status_t plan_step_op(plan_step_t *p, const tr_graph_t *g, const tr_op_t *op,
                                 double times, double *out_sec) {
-    tr_step_op_t step = {.group = TR_STEP_HEAD, .launches = 4};
+    tr_step_op_t step;
     *out_sec = 0;
     if (op->kind != TR_OP_KERNEL) return TR_OK;
-    if (op->row->kernel == TR_K_HEAD_LOSS) {
-        *out_sec = plan_step_head_sec(&p->on, g, op);
-    } else {
-        TR_TRY(plan_step_describe(g, op, &step));
-        *out_sec = tr_roofline_op_sec(&p->on, &step);
-    }
+    TR_TRY(plan_step_describe(g, op, &step));
+    *out_sec = step.group == TR_KERNEL_HEAD ? plan_step_head_sec(&p->on, g, op)
+                                            : tr_roofline_op_sec(&p->on, &step);
     p->sec[step.group] += times * *out_sec;
     p->launches += times * step.launches;
     return TR_OK;
@@ -197,7 +156,7 @@ void plan_step_print(const plan_step_t *p) {
            p->step_sec < 0.1 ? 2 : 0, 1e3 * p->step_sec, p->per_sec, p->unit, p->launches,
            p->on.eager ? "" : " in CUDA graphs");
     for (int g = 0; g < TR_STEP_GROUPS; g++)
-        printf("  %-24s %10.3f ms %6.1f %%\n", tr_step_group_name((tr_step_group_t)g),
+        printf("  %-24s %10.3f ms %6.1f %%\n", tr_step_group_name(g),
                1e3 * p->sec[g], 100 * p->sec[g] / p->step_sec);
     tr_roofline_assumptions(&p->on, &lines);
     printf("  assumptions\n");
@@ -213,7 +172,7 @@ json_t *plan_step_json(const plan_step_t *p) {
     json_t *groups = json_object(), *lines = json_array();
     tr_str_t text = {0};
     for (int g = 0; g < TR_STEP_GROUPS; g++)
-        json_object_set_new(groups, tr_step_group_name((tr_step_group_t)g),
+        json_object_set_new(groups, tr_step_group_name(g),
                             json_real(1e3 * p->sec[g]));
     tr_roofline_assumptions(&p->on, &text);
     for (const char *line = text.text; line && *line;) {

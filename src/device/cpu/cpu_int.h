@@ -116,7 +116,7 @@ tr_status_t tr_cpu_run_adding(tr_device_t *device, tr_stream_t *stream,
 #define RUN(f)                            CPU_KERNEL(f);
 #define PREPARED(f, p, adds)              RUN(f) CPU_KERNEL_PREPARE(p);
 #define PLANNED(f, p, r, adds)            PREPARED(f, p, adds) CPU_KERNEL_RELEASE(r);
-#define KERNEL(name, required, cpu, cuda) cpu
+#define KERNEL(name, required, kind, cpu, cuda, ...) cpu
 #include "device/kernels.def"
 #undef NONE
 #undef RUN

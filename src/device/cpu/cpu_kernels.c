@@ -14,7 +14,7 @@
     }
 
 const tr_kernel_t tr_cpu_kernels[TR_K_COUNT] = {
-#define KERNEL(name, required, cpu, cuda) [TR_K_##name] = cpu,
+#define KERNEL(name, required, kind, cpu, cuda, ...) [TR_K_##name] = cpu,
 #include "device/kernels.def"
 #undef KERNEL
 };

@@ -181,7 +181,7 @@ cuda_version_t tr_cuda_version(int number);
 #define PREPARED(f, p, adds)              RUN(f) CUDA_KERNEL_PREPARE(p);
 #define PLANNED(f, p, r, adds)            PREPARED(f, p, adds) CUDA_KERNEL_RELEASE(r);
 #define DESCRIBED(f, p, r, d, adds)       PLANNED(f, p, r, adds) CUDA_KERNEL_DESCRIBE(d);
-#define KERNEL(name, required, cpu, cuda) cuda
+#define KERNEL(name, required, kind, cpu, cuda, ...) cuda
 #include "device/kernels.def"
 #undef NONE
 #undef RUN

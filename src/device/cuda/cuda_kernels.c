@@ -21,7 +21,7 @@
     }
 
 static const tr_kernel_t kernels[TR_K_COUNT] = {
-#define KERNEL(name, required, cpu, cuda) [TR_K_##name] = cuda,
+#define KERNEL(name, required, kind, cpu, cuda, ...) [TR_K_##name] = cuda,
 #include "device/kernels.def"
 #undef KERNEL
 };

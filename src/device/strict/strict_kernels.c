@@ -26,34 +26,16 @@ static bool overlap(const tr_view_t *a, const tr_view_t *b) {
     return a_bytes > 0 && b_bytes > 0 && x < y + b_bytes && y < x + a_bytes;
 }
 
-/* Of each output, bit i: it may be input i's memory (kernels.h). */
-static const unsigned in_place[TR_K_COUNT][TR_KERNEL_MAX_OUT] = {
-    [TR_K_ADD] = {3},
-    [TR_K_BIAS] = {1},
-    [TR_K_LEAKY_RELU_FWD] = {1},
-    [TR_K_LEAKY_RELU_BWD] = {1},
-    [TR_K_SCALE] = {1},
-    [TR_K_ACT_FWD] = {1},
-    [TR_K_ACT_BWD] = {1},
-    [TR_K_DROPOUT] = {1},
-    [TR_K_BATCHNORM_BWD] = {1},
-    [TR_K_BATCHNORM_ADD_TRAIN] = {8},
-    [TR_K_BATCHNORM_ADD_BWD] = {0, 0, 0, 1},
-    [TR_K_XENT_BWD] = {1},
-
-    [TR_K_RESIDUAL_LAYERNORM_FWD] = {3},
-    [TR_K_RESIDUAL_LAYERNORM_BWD] = {33},
-};
-
 /* An output must not overlap an input, or must be the same memory if the kernel works in place. */
 static tr_status_t check_overlap(tr_kernel_id_t id, const tr_kernel_call_t *call) {
+    const uint64_t in_place = tr_kernel_facts(id)->in_place;
     for (int o = 0; o < call->n_out; o++) {
         const tr_view_t *out = &call->out[o];
         for (int i = 0; i < call->n_in; i++) {
             const tr_view_t *in = &call->in[i];
             bool same = out->data == in->data &&
                         strict_kernels_view_bytes(out) == strict_kernels_view_bytes(in);
-            if ((same && in_place[id][o] >> i & 1) || !overlap(out, in)) continue;
+            if ((same && in_place >> (8 * o + i) & 1) || !overlap(out, in)) continue;
             return TR_FAIL(TR_ERR_INTERNAL, "device strict: kernel %s: output %d %s input %d",
                            tr_kernel_name(id), o,
                            same ? "must not be the memory of" : "overlaps part of", i);

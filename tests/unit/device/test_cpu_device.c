@@ -59,6 +59,25 @@ static void kernels_are_all_there_and_gaps_are_named(void **state) {
     tr_device_close(&device);
 }
 
+static void facts_are_those_of_the_rows(void **state) {
+    int linear = 0, launches = 0;
+    for (int id = 0; id < TR_K_COUNT; id++) {
+        const tr_kernel_facts_t *facts = tr_kernel_facts((tr_kernel_id_t)id);
+        assert_in_range(facts->kind, 0, TR_KERNEL_OTHER);
+        if (facts->kind == TR_KERNEL_PRODUCT) assert_int_equal(facts->linear_inputs, 2);
+        linear += facts->linear_inputs;
+        launches += facts->launches;
+    }
+    assert_int_equal(linear, 11);
+    assert_int_equal(launches, 33);
+    assert_true(tr_kernel_facts(TR_K_MATMUL)->is_required);
+    assert_false(tr_kernel_facts(TR_K_HEAD_LOSS)->is_required);
+    assert_int_equal(tr_kernel_facts(TR_K_HEAD_LOSS)->kind, TR_KERNEL_HEAD);
+    assert_int_equal(tr_kernel_facts(TR_K_LAYERNORM_BWD)->rereads, 1);
+    assert_int_equal(tr_kernel_facts(TR_K_ADD)->in_place, 3);
+    assert_int_equal(tr_kernel_facts(TR_K_BATCHNORM_ADD_BWD)->in_place, 1 << 24);
+}
+
 /* OMP_THREAD_LIMIT allows no more, and is read as the process begins. */
 static int allowed(int threads) {
     return threads < omp_get_thread_limit() ? threads : omp_get_thread_limit();
@@ -132,6 +151,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(registry_opens_by_name),
         cmocka_unit_test(kernels_are_all_there_and_gaps_are_named),
+        cmocka_unit_test(facts_are_those_of_the_rows),
         cmocka_unit_test(threads_are_what_was_asked_for_and_allowed),
         cmocka_unit_test(memory_is_aligned_counted_copied_and_zeroed),
         cmocka_unit_test(denormals_are_zero_on_every_thread),

@@ -34,12 +34,12 @@ static void add(list_t *l, double times, tr_step_op_t op) {
 }
 
 /* `passes` over `bytes`, in one kernel. */
-static void pass(list_t *l, double times, tr_step_group_t group, double bytes, double passes) {
+static void pass(list_t *l, double times, tr_kernel_kind_t group, double bytes, double passes) {
     add(l, times, (tr_step_op_t){.group = group, .bytes = bytes * passes, .launches = 1});
 }
 
 /* C (m, n) = A (m, k) B (k, n), of 2 bytes. */
-static void product(list_t *l, double times, tr_step_group_t group, double m, double n, double k) {
+static void product(list_t *l, double times, tr_kernel_kind_t group, double m, double n, double k) {
     add(l, times,
         (tr_step_op_t){.group = group,
                        .unit = TR_UNIT_PRODUCT,
@@ -54,15 +54,15 @@ static void expect(const list_t *l, const char *what, double found, double publi
                   published, 100 * (found / published - 1));
     for (int g = 0; g < TR_STEP_GROUPS; g++)
         if (l->sec[g] > 0)
-            print_message("  %-22s %8.2f ms %5.1f %%\n", tr_step_group_name((tr_step_group_t)g),
-                          1e3 * l->sec[g], 100 * l->sec[g] / l->total);
+            print_message("  %-22s %8.2f ms %5.1f %%\n", tr_step_group_name(g), 1e3 * l->sec[g],
+                          100 * l->sec[g] / l->total);
     assert_true(found > 0.85 * published && found < 1.15 * published);
 }
 
 /* -- llm.c, GPT-2 of 12 layers ------------------------------------------------------------------ */
 
 /* A product of a layer and its two gradients. */
-static void linear(list_t *l, double times, tr_step_group_t group, double rows, double from,
+static void linear(list_t *l, double times, tr_kernel_kind_t group, double rows, double from,
                    double to) {
     product(l, times, group, rows, to, from);
     product(l, times, group, rows, from, to);
@@ -75,33 +75,33 @@ static void add_llmc(list_t *l, int ranks) {
     const double layers = 12, tokens = 65536, width = 768, vocabulary = 50304, T = 1024,
                  parameters = 124475904, row = 2 * tokens * width; /* bytes of activations */
     const double scores = 2 * tokens * width * T / 2;              /* FLOPs of one causal product */
-    linear(l, layers, TR_STEP_PRODUCT, tokens, width, 3 * width);
-    linear(l, layers, TR_STEP_PRODUCT, tokens, width, width);
-    linear(l, layers, TR_STEP_PRODUCT, tokens, width, 4 * width);
-    linear(l, layers, TR_STEP_PRODUCT, tokens, 4 * width, width);
+    linear(l, layers, TR_KERNEL_PRODUCT, tokens, width, 3 * width);
+    linear(l, layers, TR_KERNEL_PRODUCT, tokens, width, width);
+    linear(l, layers, TR_KERNEL_PRODUCT, tokens, width, 4 * width);
+    linear(l, layers, TR_KERNEL_PRODUCT, tokens, 4 * width, width);
     add(l, layers,
-        (tr_step_op_t){.group = TR_STEP_ATTENTION,
+        (tr_step_op_t){.group = TR_KERNEL_ATTENTION,
                        .unit = TR_UNIT_ATTENTION,
                        .flops = 2 * scores,
                        .bytes = 4 * row,
                        .launches = 1});
     add(l, layers,
-        (tr_step_op_t){.group = TR_STEP_ATTENTION,
+        (tr_step_op_t){.group = TR_KERNEL_ATTENTION,
                        .unit = TR_UNIT_ATTENTION,
                        .flops = 5 * scores,
                        .bytes = 8 * row,
                        .launches = 3});
-    pass(l, 2 * layers + 1, TR_STEP_NORM, row, 4);   /* residual and layer norm: two in, two out */
-    pass(l, 2 * layers + 1, TR_STEP_NORM, row, 4);   /* backward: dy, x; dx is added to */
-    pass(l, 2 * layers, TR_STEP_ACTIVATION, row, 8); /* GELU, twice */
-    pass(l, layers, TR_STEP_ACTIVATION, row, 12);    /* its gradient */
-    pass(l, layers, TR_STEP_ACTIVATION, row, 9);     /* sums for 4 biases */
-    add(l, layers, (tr_step_op_t){.group = TR_STEP_ACTIVATION, .launches = 7});
-    linear(l, 1, TR_STEP_HEAD, tokens, width, vocabulary);
-    pass(l, 1, TR_STEP_HEAD, 2 * tokens * vocabulary, 3); /* softmax twice in, gradient out */
-    pass(l, 1, TR_STEP_OTHER, row, 4);                    /* embedding, both directions */
-    pass(l, 1, TR_STEP_OPTIMIZER, parameters, 2);         /* norm of the gradient, in bf16 */
-    pass(l, 1, TR_STEP_OPTIMIZER, parameters / ranks, 28);
+    pass(l, 2 * layers + 1, TR_KERNEL_NORM, row, 4); /* residual and layer norm: two in, two out */
+    pass(l, 2 * layers + 1, TR_KERNEL_NORM, row, 4); /* backward: dy, x; dx is added to */
+    pass(l, 2 * layers, TR_KERNEL_ACTIVATION, row, 8); /* GELU, twice */
+    pass(l, layers, TR_KERNEL_ACTIVATION, row, 12);    /* its gradient */
+    pass(l, layers, TR_KERNEL_ACTIVATION, row, 9);     /* sums for 4 biases */
+    add(l, layers, (tr_step_op_t){.group = TR_KERNEL_ACTIVATION, .launches = 7});
+    linear(l, 1, TR_KERNEL_HEAD, tokens, width, vocabulary);
+    pass(l, 1, TR_KERNEL_HEAD, 2 * tokens * vocabulary, 3); /* softmax twice in, gradient out */
+    pass(l, 1, TR_KERNEL_OTHER, row, 4);                    /* embedding, both directions */
+    pass(l, 1, TR_KERNEL_OPTIMIZER, parameters, 2);         /* norm of the gradient, in bf16 */
+    pass(l, 1, TR_KERNEL_OPTIMIZER, parameters / ranks, 28);
     /* the last bucket is the embedding; then the new parameters are gathered: half an all-reduce */
     const double sec = tr_roofline_allreduce_sec(&l->on, ranks, 2 * vocabulary * width) / 2 +
                        tr_roofline_allreduce_sec(&l->on, ranks, 2 * parameters) / 2;
@@ -128,7 +128,7 @@ static void conv_norm(list_t *l, double n, double size, double stride, double fr
                       double window, bool relu, bool is_first) {
     const double rows = n * size * size, x = 2 * rows * stride * stride * from, y = 2 * rows * to,
                  w = 2 * window * from * to, terms = window * from, flops = 2 * rows * to * terms;
-    const tr_step_op_t conv = {.group = TR_STEP_PRODUCT,
+    const tr_step_op_t conv = {.group = TR_KERNEL_PRODUCT,
                                .unit = TR_UNIT_PRODUCT,
                                .flops = flops,
                                .terms = terms,
@@ -140,11 +140,11 @@ static void conv_norm(list_t *l, double n, double size, double stride, double fr
     add(l, 1, conv);
     if (!is_first) add(l, 1, data);
     add(l, 1, weights);
-    pass(l, 1, TR_STEP_NORM, y, 3); /* x twice, y */
-    pass(l, 1, TR_STEP_NORM, y, 5); /* x and dy twice, dx */
+    pass(l, 1, TR_KERNEL_NORM, y, 3); /* x twice, y */
+    pass(l, 1, TR_KERNEL_NORM, y, 5); /* x and dy twice, dx */
     if (!relu) return;
-    pass(l, 1, TR_STEP_ACTIVATION, y, 2);
-    pass(l, 1, TR_STEP_ACTIVATION, y, 3);
+    pass(l, 1, TR_KERNEL_ACTIVATION, y, 2);
+    pass(l, 1, TR_KERNEL_ACTIVATION, y, 3);
 }
 
 static void bottleneck(list_t *l, double n, double size, double stride, double from, double width) {
@@ -154,10 +154,10 @@ static void bottleneck(list_t *l, double n, double size, double stride, double f
     conv_norm(l, n, size, stride, width, width, 9, true, false);
     conv_norm(l, n, size, 1, width, 4 * width, 1, false, false);
     if (from != 4 * width) conv_norm(l, n, size, stride, from, 4 * width, 1, false, false);
-    pass(l, 1, TR_STEP_ACTIVATION, y, 3); /* the sum */
-    pass(l, 1, TR_STEP_ACTIVATION, y, 2); /* relu */
-    pass(l, 1, TR_STEP_ACTIVATION, y, 3);
-    pass(l, 1, TR_STEP_ACTIVATION, x, 3); /* the gradients of both branches are added */
+    pass(l, 1, TR_KERNEL_ACTIVATION, y, 3); /* the sum */
+    pass(l, 1, TR_KERNEL_ACTIVATION, y, 2); /* relu */
+    pass(l, 1, TR_KERNEL_ACTIVATION, y, 3);
+    pass(l, 1, TR_KERNEL_ACTIVATION, x, 3); /* the gradients of both branches are added */
 }
 
 static void add_resnet50(list_t *l, double n) {
@@ -168,17 +168,17 @@ static void add_resnet50(list_t *l, double n) {
     const double stem = 2 * n * 112 * 112 * 64, parameters = 25557032;
     double from = 64;
     conv_norm(l, n, 112, 2, 8, 64, 49, true, true); /* tensor cores: 3 channels as 8 */
-    pass(l, 1, TR_STEP_OTHER, stem, 1.25);          /* pooling; its gradient */
-    pass(l, 1, TR_STEP_OTHER, stem, 1.5);
+    pass(l, 1, TR_KERNEL_OTHER, stem, 1.25);        /* pooling; its gradient */
+    pass(l, 1, TR_KERNEL_OTHER, stem, 1.5);
     for (size_t s = 0; s < TR_COUNT(stages); s++)
         for (int b = 0; b < stages[s].blocks; b++) {
             bottleneck(l, n, stages[s].size, b == 0 && s > 0 ? 2 : 1, from, stages[s].width);
             from = 4 * stages[s].width;
         }
-    product(l, 3, TR_STEP_PRODUCT, n, 1000, 2048);
+    product(l, 3, TR_KERNEL_PRODUCT, n, 1000, 2048);
     /* copies of the weights in fp16; gradients unscaled; momentum and step */
-    pass(l, 1, TR_STEP_OPTIMIZER, parameters, 6 + 8 + 20);
-    add(l, 161, (tr_step_op_t){.group = TR_STEP_OPTIMIZER, .launches = 3});
+    pass(l, 1, TR_KERNEL_OPTIMIZER, parameters, 6 + 8 + 20);
+    add(l, 161, (tr_step_op_t){.group = TR_KERNEL_OPTIMIZER, .launches = 3});
 }
 
 static void test_resnet50(void **state) {
