@@ -230,7 +230,7 @@ tr_status_t tr_each_line_back(const char *path,
     bool goes_on = true;
     int fd;
     if (access(path, F_OK) != 0 && errno == ENOENT) return TR_OK;
-    TR_TRY(open_regular(path, &fd, &at));
+    TR_TRY(file_open_regular(path, &fd, &at));
     tr_status_t status = tr_alloc(LINE_BYTES + 1, "a line", &buffer);
     for (text = buffer; status == TR_OK && goes_on && (have > 0 || at > 0);) {
         char *line = have > 0 ? memrchr(text, '\n', have - 1) : NULL; /* before it */

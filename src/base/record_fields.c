@@ -26,7 +26,7 @@ const char *const tr_when_texts[] = {
 
 const struct tr_record_field_info tr_record_fields[TR_RECORD_FIELD_COUNT] = {
 #define FIELD(record, key, type, unit, when, help)                                                 \
-    {TR_RECORD_##record, #key, TR_VALUE_##type, TR_UNIT_##unit, TR_WHEN_##when, help},
+    {TR_RECORD_##record, #key, TR_RECORD_TYPE_##type, TR_UNIT_##unit, TR_WHEN_##when, help},
 #include "record_fields.def"
 };
 
@@ -40,9 +40,9 @@ void tr_record_text(json_t *to, tr_record_field_t field, const char *value) {
 
 void tr_record_number(json_t *to, tr_record_field_t field, double value) {
     const tr_value_type_t type = tr_record_fields[field].type;
-    json_t *json = type == TR_VALUE_BOOL                     ? json_boolean(value != 0)
-                   : type == TR_VALUE_MEASURED               ? tr_json_measured(value)
-                   : type == TR_VALUE_INT && isfinite(value) ? json_integer((json_int_t)value)
+    json_t *json = type == TR_RECORD_TYPE_BOOL                     ? json_boolean(value != 0)
+                   : type == TR_RECORD_TYPE_MEASURED               ? tr_json_measured(value)
+                   : type == TR_RECORD_TYPE_INT && isfinite(value) ? json_integer((json_int_t)value)
                                                              : tr_json_finite(value);
     tr_record_json(to, field, json);
 }

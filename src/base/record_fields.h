@@ -14,7 +14,7 @@ typedef enum {
 } tr_record_kind_t;
 
 typedef enum {
-#define TYPE(name, text) TR_VALUE_##name,
+#define TYPE(name, text) TR_RECORD_TYPE_##name,
 #include "record_fields.def"
 } tr_value_type_t;
 

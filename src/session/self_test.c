@@ -1,6 +1,7 @@
 /* The self-test of a device, and the choice of device = auto. */
 #include "self_test.h"
 #include "open_device.h"
+#include "step.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/folders.h"

@@ -42,7 +42,7 @@ tr_status_t tr_activation(tr_graph_t *g, tr_tensor_t x, tr_act_t act, tr_tensor_
 
 static const tr_op_row_t leaky_relu_bwd_row = {.name = "leaky_relu_bwd",
                                                .kernel = TR_K_LEAKY_RELU_BWD,
-                                               .shape = act_bwd_shape,
+                                               .shape = activation_bwd_shape,
                                                .inplace = {1}};
 
 /* The sign of the output is that of the input. */
