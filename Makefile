@@ -112,7 +112,7 @@ libs     = $(san) -fopenmp $(mpi_libs) $(hdf5_libs) $(dnnl_libs) $(other_libs) -
 # -- sources: a new file in a known folder needs no edit here ----------------------------------------------------------
 find     = $(sort $(shell find $(1) -name '$(2)' 2>/dev/null))
 # src/device/cuda is not in libtrainer.a: libtrainer_cuda.so is built where have_cuda, and loaded by dlopen.
-cuda_src := $(strip $(if $(have_cuda),$(filter-out $(if $(have_nccl),,%/cuda_nccl.c %/cuda_nccl_load.c),$(call find,src/device/cuda,*.c)) \
+cuda_src := $(strip $(if $(have_cuda),$(filter-out $(if $(have_nccl),,%/cuda_nccl.c %/cuda_nccl_load.c %/cuda_nccl_network.c),$(call find,src/device/cuda,*.c)) \
             $(call find,src/device/cuda,*.cu)))
 cuda_lib := $(if $(cuda_src),$(O)/libtrainer_cuda.so)
 # For `trainer plan --gpu`: a libcuda without a GPU, in a folder of its own that no loader searches.

@@ -23,13 +23,12 @@ static const tr_config_field_t fields[] = {
                    TR_RESUME_FREE),
     TR_FIELD_BYTES(tr_parallel_settings_t, bucket, "25M", 1, 1 << 30,
                    "Bytes of gradients in each further bucket.", TR_RESUME_FREE),
-    TR_FIELD_ENUM(
-        tr_parallel_settings_t, windows, "auto", "auto|on|off",
-        "NCCL's symmetric windows: the gradients are registered with all ranks, which "
-        "makes all-reduces in a node faster. auto: off in NCCL 2.28 to 2.31.1, which failed or "
-        "hung with them (vllm#28901, nccl#2241), on in 2.27 and from 2.31.2. "
-        "NCCL_WIN_ENABLE=0 turns them off in NCCL itself.",
-        TR_RESUME_FREE),
+    TR_FIELD_ENUM(tr_parallel_settings_t, windows, "auto", "auto|on|off",
+                  "NCCL's symmetric windows: the gradients are registered with all ranks, which "
+                  "makes all-reduces in a node faster. auto: off, because they have not run on a "
+                  "real node with several GPUs yet. NCCL 2.28 to 2.31.1 failed or hung with them "
+                  "(vllm#28901, nccl#2241). NCCL_WIN_ENABLE=0 turns them off in NCCL itself.",
+                  TR_RESUME_FREE),
     TR_FIELD_BOOL(tr_parallel_settings_t, overlap, "yes",
                   "Reduce a bucket while the backward pass computes the next ones.",
                   TR_RESUME_FREE),

@@ -114,6 +114,9 @@ struct tr_collectives {
     const char *engine;               /* value of parallel.engine; set by tr_world_collectives */
     tr_peers_t peers;                 /* set by tr_world_collectives */
     bool capturable;                  /* start and wait only enqueue, and can be captured */
+    /* of its library, for the log: what it cannot do, and the remedy; "": nothing. The same on all
+     * ranks, but for the rank that it names */
+    char advice[512];
     const tr_progress_words_t *words; /* NULL: the engine counts by itself */
     /* statistics since the caller last set them to zero, if known */
     /* time blocked in waits: of the device, from events, if the engine settles; else of the host */
@@ -129,13 +132,12 @@ struct tr_collectives {
 
 #define TR_COLLECTIVES_ID_BYTES 128
 
-/* Whether the engine registers memory that ranks share (parallel.windows). auto: where its library
- * has no known fault in this. */
+/* Whether the engine registers memory that ranks share (parallel.windows). auto: not yet. */
 typedef enum { TR_WINDOWS_AUTO, TR_WINDOWS_ON, TR_WINDOWS_OFF } tr_windows_t;
 
 typedef struct {
     tr_device_t *device; /* borrowed; outlives the collectives */
-    int rank, size;
+    int rank, size, nodes;
     const void *id;     /* [TR_COLLECTIVES_ID_BYTES], from make_id on rank 0 */
     tr_windows_t windows;
     double timeout_sec; /* of opening; 0: no limit */

@@ -13,7 +13,7 @@
 #include "trainer/log.h"
 
 /* Version of the tables and kernels.def: the program and the library must have the same. */
-#define TR_BACKEND_ABI (14 << 16 | TR_K_COUNT)
+#define TR_BACKEND_ABI (15 << 16 | TR_K_COUNT)
 
 /* Functions of the program for a library; valid until the process ends. Messages are formatted. */
 typedef struct {

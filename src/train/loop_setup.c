@@ -250,6 +250,7 @@ tr_status_t tr_loop_set_up(loop_t *l) {
     const double resume_begin_sec = tr_clock_sec();
     if (l->info->size > 1)
         TR_TRY(tr_world_collectives(l->world, s->device, &s->parallel, &l->collectives));
+    if (l->collectives && l->collectives->advice[0]) TR_WARN("%s", l->collectives->advice);
     TR_TRY(tr_session_fit(s));
     TR_TRY(tr_loop_begin_state(l));
     l->start.resume_sec = tr_clock_sec() - resume_begin_sec;

@@ -30,8 +30,9 @@ ok $? "1 rank: the loss of cpu"
 for r in 2 4; do
     some $r many device=cuda parallel.engine=nccl && near cpu many 1e-4 4
     ok $? "$r ranks by NCCL: the loss of cpu"
-    some $r many device=cuda parallel.engine=nccl parallel.reproducible=yes && [ "$(weights many)" = "$(weights one)" ]
-    ok $? "$r ranks by NCCL, reproducible: the bits of 1 rank"
+    some $r many device=cuda parallel.engine=nccl parallel.reproducible=yes parallel.windows=on &&
+        [ "$(weights many)" = "$(weights one)" ]
+    ok $? "$r ranks by NCCL, reproducible, with windows: the bits of 1 rank"
 done
 some 2 many device=cuda parallel.engine=nccl train.steps=20 && ! grep -q ncclCommFinalize out
 ok $? "captured steps: the communicator is finalized after the graphs are gone"
@@ -83,8 +84,38 @@ times data.micro_batch=16
 ok $? "captured, two micro-batches a rank: the same"
 times data.micro_batch=32 capture=no
 ok $? "op by op: the same"
-HOSTCUDA_NCCL_WINDOWS=0 some 2 many device=cuda parallel.engine=nccl parallel.overlap=no && near cpu many 1e-4 4
+HOSTCUDA_NCCL_WINDOWS=0 some 2 many device=cuda parallel.engine=nccl parallel.overlap=no parallel.windows=on &&
+    near cpu many 1e-4 4
 ok $? "without registered memory, without overlap: the loss of cpu"
+# Graphs with collectives between nodes deadlock in NCCL below 2.30.4.
+# two_nodes VERSIONS COMMAND...: a rank on each of two nodes, with its version of NCCL
+two_nodes() {
+    HOSTCUDA_DEVICES=2 HOSTCUDA_TRACE=$PWD/calls fakes "$MPIEXEC" -np 2 -x LD_PRELOAD="$fail_lib" -x FAIL_NODES=1 \
+        bash -c 'of=($0) CUDA_VISIBLE_DEVICES=$OMPI_COMM_WORLD_RANK
+            export HOSTCUDA_NCCL_VERSION=${of[OMPI_COMM_WORLD_RANK]} CUDA_VISIBLE_DEVICES
+            exec "$@"' "$1" "$TRAINER" "${@:2}" device=cuda >out 2>&1
+}
+steps=("$TRAINER_ROOT/configs/mnist_mlp.ini" train.steps=20 threads=1 log.every=1 data.format=synthetic run.dir=many
+    data.synthetic_samples=512 data.micro_batch=32 data.batch_size=64)
+sums() { grep -c '^ncclAllReduce' calls.1; }
+if can_preload; then
+    rm -rf many
+    two_nodes "23004 22809" "${steps[@]}" && once out 'warning & NCCL 2.28.9 & 2.30.4' && near cpu20 many 1e-4 20 &&
+        [ "$(sums)" -ge 20 ]
+    ok $? "two nodes, one with NCCL 2.28: all-reduces op by op, the log asks for 2.30.4, the loss of cpu"
+    rm -rf many
+    two_nodes "23004 23004" "${steps[@]}" && ! names out 'warning & NCCL' && near cpu20 many 1e-4 20 &&
+        [ "$(sums)" -lt 20 ]
+    ok $? "two nodes with NCCL 2.30.4: all-reduces in graphs"
+    if all; then
+        two_nodes "22809 22809" doctor "${steps[@]}"
+        names out 'NCCL 2.28.9 & 2.30.4'
+        ok $? "doctor asks for it, too"
+    fi
+fi
+TRAINER_FLIP_BIT=1:6 some 2 many device=cuda parallel.engine=nccl train.steps=20 parallel.check=5
+[ $? = 75 ] && names out 'error & step 8 & rank 1' && [ "$(grep -c 'trainer: error' out)" = 1 ]
+ok $? "a bit of a weight flips on rank 1: code 75, the step and the rank"
 DEVICES=1 some 2 many device=cuda
 [ $? = 78 ] && grep -q "error:.*ranks 0 and 1.*GPU-.*cuda\.share" out
 ok $? "2 ranks on one GPU: code 78, the ranks and the key"
@@ -122,8 +153,8 @@ fault() {
 fault init_hang,rank=1 75 ncclCommInitRankConfig "[2-9]\.[0-9] s"
 ok $? "initialisation that never ends: code 75 after parallel.timeout"
 
-fault init_error,rank=1 75 "rank 1" ncclCommInitRankConfig
-ok $? "initialisation that fails: code 75, the rank"
+NCCL_SOCKET_IFNAME=^none0 fault init_error,rank=1 75 "rank 1" ncclCommInitRankConfig "NCCL_SOCKET_IFNAME.*^none0"
+ok $? "initialisation that fails: code 75, the rank, and what NCCL_SOCKET_IFNAME is"
 fault async_error,rank=1,call=6 75 "rank 1"
 ok $? "asynchronous error: code 75, the rank"
 grace

@@ -14,11 +14,11 @@ start() {
 }
 # pinned: the most bytes that a rank pins, in ascending order
 pinned() { sed -n 's/^hostcuda: at most \([0-9]*\) bytes.*/\1/p' out | sort -n; }
-HOSTCUDA_NCCL_VERSION=22809 start && mapfile -t bytes < <(pinned) && [ "${#bytes[@]}" = 2 ] &&
+HOSTCUDA_NCCL_VERSION=23102 start && mapfile -t bytes < <(pinned) && [ "${#bytes[@]}" = 2 ] &&
     [ "${bytes[0]}" -lt 1000000 ] && [ "${bytes[1]}" -gt 15000000 ] && [ "$(grep -c '^ncclBroadcast' trace.1)" = 1 ]
 ok $? "NCCL moves the weights: only rank 0 pins memory, for its checkpoints"
 ! grep -q '^ncclCommWindowRegister' trace.1
-ok $? "windows are not registered in NCCL 2.28"
+ok $? "windows are not registered unless they are asked for"
 mv run first
 start parallel.engine=poll && mapfile -t bytes < <(pinned) && [ "${bytes[0]}" -gt 5000000 ] &&
     near first run 1e-4 1 && ! grep -q '^ncclBroadcast' trace.1
@@ -34,8 +34,8 @@ ok $? "windows are registered on demand; a probe's is deregistered before its me
 # registers VERSION VALUE: a rank registers windows
 registers() { HOSTCUDA_NCCL_VERSION=$1 start parallel.windows="$2" && grep -q '^ncclCommWindowRegister' trace.1; }
 if all; then
-    registers 22703 auto && registers 23102 auto && registers 22809 on && ! registers 22703 off
-    ok $? "windows are registered where they work, and not where they are off"
+    registers 22703 on && registers 23102 on && ! registers 22703 auto && ! registers 23102 off
+    ok $? "windows are registered where they are on"
 fi
 
 # The plan is made before NCCL takes its memory.

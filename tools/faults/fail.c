@@ -18,6 +18,7 @@
  *                           FAIL_WHILE holds for it, too
  *   FAIL_PACE=US            besides, every primitive of oneDNN and every launch of a CUDA graph takes so many
  *                           microseconds longer: steps are slow, whatever they write
+ *   FAIL_NODES=1            besides, MPI says that every rank is on a node of its own
  *   FAIL_SAY=FILE           gets a line "CALL N PATH" when the N-th came
  *
  * Acts only in programs whose name begins with FAIL_PROGRAM (default "trainer"): launchers are left
@@ -335,6 +336,19 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *settings, void *(*st
     return how != OFF && FROM_PROGRAM && is_due("thread", on ? on : "") == 1
                ? error_value
                : next(thread, settings, start, arg);
+}
+
+/* -- nodes ------------------------------------------------------------------------------------- */
+
+/* Instead of the ranks that share memory, this rank alone. */
+int MPI_Comm_split_type(void *comm, int type, int key, void *info, void *out);
+int MPI_Comm_split_type(void *comm, int type, int key, void *info, void *out) {
+    const char *nodes = getenv("FAIL_NODES"), *rank = getenv("OMPI_COMM_WORLD_RANK");
+    if (!nodes || !rank)
+        return ((int (*)(void *, int, int, void *, void *))dlsym(
+            RTLD_NEXT, "MPI_Comm_split_type"))(comm, type, key, info, out);
+    return ((int (*)(void *, int, int, void *))dlsym(RTLD_NEXT, "MPI_Comm_split"))(comm, atoi(rank),
+                                                                                  key, out);
 }
 
 /* -- slow steps -------------------------------------------------------------------------------- */

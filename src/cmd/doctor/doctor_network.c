@@ -23,6 +23,7 @@ static tr_status_t doctor_network_time(doctor_t *d) {
     tr_status_t status = TR_OK;
     TR_TRY(tr_world_collectives(d->world, d->device, &d->parallel, &c));
     d->engine = c->engine;
+    if (c->advice[0]) doctor_find(d, "network", DOCTOR_WARNING, TR_OK, NULL, "%s", c->advice);
     const tr_status_t opened =
         tr_probe_open(d->world, d->device, c, TR_PROBE_LARGE_BYTES, 0, &probe);
     TR_TRY(tr_world_agree(d->world, opened));

@@ -16,6 +16,7 @@
 #include "trainer/log.h"
 #include "base/mem.h"
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -27,10 +28,9 @@ enum { GROUPS = 16, DONE_EVENTS = 64 };
 /* A collective may take this many times the time limit: the watchdog, where it runs, is first, and
  * names the rank that is missing. */
 #define HANG_FACTOR 1.5
-/* Versions whose symmetric windows have failed: an error from 2.28 on (vllm#28901), and a deadlock
- * in 2.29, which 2.31.2 mends (nccl#2241). */
-#define FAULTY_FROM 22800
-#define MENDED_IN   23102
+/* Before this version, graphs with collectives between nodes have deadlocked (vllm#52504,
+ * marin#7344, nccl#2353). */
+#define CAPTURED_BETWEEN_NODES_FROM 23004
 
 typedef struct {
     ncclComm_t comm;
@@ -55,6 +55,7 @@ typedef struct {
     int64_t seen_entered, seen_completed; /* the words when they last changed */
     double seen_sec;                      /* when that was */
     bool failed; /* NCCL gave an error: communicators can only be aborted */
+    ncclUniqueId id;
 } engine_t;
 
 static engine_t *engine_of(tr_collectives_t *c) {
@@ -82,16 +83,24 @@ static cuda_error_t cuda_nccl_row(const engine_t *e, ncclResult_t result, const 
     return row;
 }
 
+/* While the communicator opens: a sentence about the interfaces, for an error of the network. */
+enum { NETWORK_BYTES = 700 };
+static void nccl_network_text(const engine_t *e, char text[NETWORK_BYTES]) {
+    if (e->cuda->collectives != &e->base) tr_cuda_nccl_network(&e->id, text, NETWORK_BYTES);
+}
+
 static tr_status_t fail_nccl(engine_t *e, const group_t *group, ncclResult_t result,
                              const char *call) {
     const char *detail = e->nccl->GetLastError(group->comm);
     const cuda_error_t row = cuda_nccl_row(e, result, detail);
+    char network[NETWORK_BYTES] = "";
     e->failed = true;
+    if (result == ncclSystemError || result == ncclRemoteError) nccl_network_text(e, network);
     return tr_cuda_error_record(
         &row, __FILE__, __LINE__, __func__,
-        "NCCL: %s failed on rank %d of %d: %s%s%.300s (%s; NCCL_DEBUG=WARN prints more)", call,
+        "NCCL: %s failed on rank %d of %d: %s%s%.300s (%s; NCCL_DEBUG=WARN prints more)%s", call,
         e->base.rank, e->base.size, e->nccl->GetErrorString(result), detail && *detail ? ": " : "",
-        detail ? detail : "", *row.name ? row.name : "a bug");
+        detail ? detail : "", *row.name ? row.name : "a bug", network);
 }
 
 static void pause_poll(void) {
@@ -113,12 +122,14 @@ static tr_status_t settle(engine_t *e, const group_t *group, ncclResult_t result
         if (asked != ncclSuccess) result = asked;
         if (result != ncclInProgress) break;
         if (timeout_sec > 0 && tr_clock_sec() - began > timeout_sec) {
+            char network[NETWORK_BYTES] = "";
             e->failed = true;
+            nccl_network_text(e, network);
             return TR_FAIL(
                 TR_ERR_RETRY,
                 "NCCL: %s on rank %d of %d did not end within %.1f s: a rank is missing, "
-                "or the network is down. NCCL_DEBUG=INFO prints more",
-                call, e->base.rank, e->base.size, timeout_sec);
+                "or the network is down. NCCL_DEBUG=INFO prints more%s",
+                call, e->base.rank, e->base.size, timeout_sec, network);
         }
         if (tr_clock_sec() - began > SPIN_SEC) pause_poll();
     }
@@ -479,13 +490,12 @@ static tr_status_t make_events(engine_t *e) {
 
 static tr_status_t init_all(engine_t *e, const void *id) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    ncclUniqueId unique;
     group_t *all = &e->group[TR_GROUP_ALL];
     config.blocking = 0;
-    memcpy(&unique, id, sizeof unique);
+    memcpy(&e->id, id, sizeof e->id);
     *all = (group_t){.rank = e->base.rank, .size = e->base.size};
     const ncclResult_t result =
-        e->nccl->CommInitRankConfig(&all->comm, all->size, unique, all->rank, &config);
+        e->nccl->CommInitRankConfig(&all->comm, all->size, e->id, all->rank, &config);
     if (all->comm) e->group_count = 1;
     return settle(e, all, result, "ncclCommInitRankConfig", e->timeout_sec);
 }
@@ -502,8 +512,7 @@ static tr_status_t make_engine(const tr_collectives_params_t *params, engine_t *
     e->nccl = nccl;
     e->thread = pthread_self();
     e->timeout_sec = params->timeout_sec;
-    e->base = (tr_collectives_t){
-        .ops = &nccl_ops, .rank = params->rank, .size = params->size, .capturable = true};
+    e->base = (tr_collectives_t){.ops = &nccl_ops, .rank = params->rank, .size = params->size};
     TR_TRY(make_events(e));
     e->base.words = e->words;
     return init_all(e, params->id);
@@ -511,20 +520,35 @@ static tr_status_t make_engine(const tr_collectives_params_t *params, engine_t *
 
 static tr_status_t windows_of_this_rank(const cuda_nccl_t *n, tr_windows_t wanted) {
     const bool has = n->MemAlloc && n->MemFree && n->CommWindowRegister && n->CommWindowDeregister;
-    if (wanted == TR_WINDOWS_OFF) return TR_FAIL(TR_ERR_CONFIG, "parallel.windows = off");
+    if (wanted != TR_WINDOWS_ON) return TR_FAIL(TR_ERR_CONFIG, "parallel.windows is not on");
     if (!has) return TR_FAIL(TR_ERR_CONFIG, "NCCL %d cannot register memory", n->version);
-    if (wanted == TR_WINDOWS_AUTO && n->version >= FAULTY_FROM && n->version < MENDED_IN)
-        return TR_FAIL(TR_ERR_CONFIG, "NCCL %d has faults in its windows", n->version);
     return TR_OK;
 }
 
-/* Memory is registered where every rank can, else on none. */
-static tr_status_t agree_on_windows(engine_t *e, const tr_collectives_params_t *p) {
-    const tr_status_t mine = windows_of_this_rank(e->nccl, p->windows);
-    const tr_status_t all = p->peers->agree(p->peers->self, mine);
-    e->windows = all == TR_OK;
-    if (all != TR_ERR_CONFIG) return all;
-    if (p->windows == TR_WINDOWS_ON) TR_WARN("parallel.windows: %s", tr_error_last()->message);
+static tr_status_t capture_of_this_rank(const cuda_nccl_t *n, int nodes) {
+    if (nodes == 1 || n->version >= CAPTURED_BETWEEN_NODES_FROM) return TR_OK;
+    return TR_FAIL(TR_ERR_CONFIG,
+                   "NCCL %d.%d.%d: collectives between nodes run op by op, because in versions "
+                   "below 2.30.4 they have deadlocked in graphs, and they may hang op by op, too: "
+                   "install NCCL 2.30.4 or later",
+                   n->version / 10000, n->version / 100 % 100, n->version % 100);
+}
+
+/* *out: whether all ranks can what `mine` says of this one: TR_ERR_CONFIG is no, whose message stays
+ * the last error. */
+static tr_status_t nccl_all_can(const tr_peers_t *peers, tr_status_t mine, bool *out) {
+    const tr_status_t all = peers->agree(peers->self, mine);
+    *out = all == TR_OK;
+    return all == TR_ERR_CONFIG ? TR_OK : all;
+}
+
+static tr_status_t agree_on_features(engine_t *e, const tr_collectives_params_t *p) {
+    TR_TRY(nccl_all_can(p->peers, windows_of_this_rank(e->nccl, p->windows), &e->windows));
+    if (!e->windows && p->windows == TR_WINDOWS_ON)
+        TR_WARN("parallel.windows: %s", tr_error_last()->message);
+    TR_TRY(nccl_all_can(p->peers, capture_of_this_rank(e->nccl, p->nodes), &e->base.capturable));
+    if (!e->base.capturable)
+        snprintf(e->base.advice, sizeof e->base.advice, "%.500s", tr_error_last()->message);
     tr_error_clear();
     return TR_OK;
 }
@@ -532,7 +556,7 @@ static tr_status_t agree_on_windows(engine_t *e, const tr_collectives_params_t *
 static tr_status_t nccl_open(const tr_collectives_params_t *params, tr_collectives_t **out) {
     engine_t *e = NULL;
     tr_status_t status = params->peers->agree(params->peers->self, make_engine(params, &e));
-    if (status == TR_OK) status = agree_on_windows(e, params);
+    if (status == TR_OK) status = agree_on_features(e, params);
     if (status != TR_OK) {
         if (e) abort_all(e);
         if (e) free_engine(e);

@@ -43,4 +43,8 @@ typedef struct {
 /* The library, loaded at the first call. NULL: *out_reason says why it cannot be used. */
 const cuda_nccl_t *tr_cuda_nccl_load(const char **out_reason);
 
+/* A sentence for an error of the network while ranks connect by `id`: NCCL_SOCKET_IFNAME, the
+ * address at which rank 0 waits, and the interfaces of this node. */
+void tr_cuda_nccl_network(const ncclUniqueId *id, char *text, size_t text_bytes);
+
 #endif
