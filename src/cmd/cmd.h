@@ -15,6 +15,7 @@
 #include "trainer/status.h"
 #include "base/str.h"
 #include "base/table.h"
+#include "report/plot.h"
 
 #define COMMAND(name) extern const cmd_command_t cmd_##name;
 #include "commands.def"
@@ -69,9 +70,11 @@ struct json_t;
 tr_status_t cmd_json_write(struct json_t *object, const char *path);
 /* Writes `text` atomically to the file of `option`; "-": stdout. */
 tr_status_t cmd_text_write(const char *option, const char *path, const char *text);
-/* Writes the file of --svg: charts of tr_svg_draw, one below the other, and frees them. TR_ERR_DATA:
- * all are empty. */
-tr_status_t cmd_svg_write(const char *path, tr_str_t *charts, size_t count);
+/* Writes the file of --svg, and frees the charts. TR_ERR_DATA: there is none. */
+tr_status_t cmd_svg_write(const char *path, tr_svg_t *charts);
+/* The same for plots of a table, one below the other. */
+tr_status_t cmd_plots_write(const char *path, const tr_plot_t *plots, size_t count,
+                            const tr_table_t *table, const tr_plot_rows_t *rows, size_t groups);
 /* Prints a table to stdout; its headings alone, one row alone. */
 void cmd_table_print(const tr_table_t *t, const void *rows, size_t count);
 void cmd_table_print_head(const tr_table_t *t);

@@ -2,7 +2,6 @@
  * and the learning rate to train with. */
 #include "cmd.h"
 #include "base/mem.h"
-#include "report/svg.h"
 #include "session/trial.h"
 #include "trainer/log.h"
 
@@ -135,31 +134,28 @@ static tr_status_t lr_find_sweep(lr_find_t *f, const lr_find_options_t *o, bool 
 
 /* -- results ----------------------------------------------------------------------------------- */
 
+static const tr_plot_t plots[] = {{.chart = {.title = "Loss over the learning rate",
+                                             .x_label = "learning rate",
+                                             .y_label = "loss",
+                                             .x_scale = TR_SVG_LOG},
+                                   .x = "lr",
+                                   .curves = {{"loss"}}}};
+
+/* The suggestion is a line as high as the losses. */
 static tr_status_t lr_find_write_svg(const lr_find_t *f, const char *path) {
-    const size_t count = f->rates.count;
-    const tr_svg_chart_t chart = {
-        .x_label = "learning rate (log10)", .y_label = "loss", .y_min = NAN, .y_max = NAN};
-    double *x = NULL, *y = NULL, low = NAN, high = NAN;
-    tr_str_t text = {0};
-    tr_status_t status = tr_alloc(count * sizeof *x, "plot", &x);
-    if (status == TR_OK) status = tr_alloc(count * sizeof *y, "plot", &y);
-    for (size_t i = 0; i < count && status == TR_OK; i++) {
-        x[i] = log10(f->rates.data[i].lr);
-        y[i] = f->rates.data[i].loss;
-        low = fmin(low, y[i]);
-        high = fmax(high, y[i]);
+    lr_find_rate_t line[] = {{.lr = f->suggestion, .loss = NAN},
+                             {.lr = f->suggestion, .loss = NAN}};
+    for (size_t i = 0; i < f->rates.count; i++) {
+        line[0].loss = fmin(line[0].loss, f->rates.data[i].loss);
+        line[1].loss = fmax(line[1].loss, f->rates.data[i].loss);
     }
-    if (status == TR_OK) {
-        const double at[] = {log10(f->suggestion), log10(f->suggestion)}, range[] = {low, high};
-        const tr_svg_series_t series[] = {
-            {.title = "loss of a short run", .color = "#4878a8", .x = x, .y = y, .count = count},
-            {.title = "suggestion", .color = "#c44e52", .x = at, .y = range, .count = 2}};
-        tr_svg_draw(&chart, series, TR_COUNT(series), &text);
-        status = cmd_svg_write(path, &text, 1);
-    }
-    tr_free(&x);
-    tr_free(&y);
-    return status;
+    const tr_plot_rows_t rows[] = {
+        {.title = "loss of a short run",
+         .role = TR_SHOWS_TRAIN,
+         .data = f->rates.data,
+         .count = f->rates.count},
+        {.title = "suggestion", .role = TR_SHOWS_BEST, .data = line, .count = TR_COUNT(line)}};
+    return cmd_plots_write(path, plots, TR_COUNT(plots), &table, rows, TR_COUNT(rows));
 }
 
 static tr_status_t lr_find_write_json(const lr_find_t *f, const lr_find_options_t *o) {

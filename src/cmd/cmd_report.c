@@ -78,11 +78,9 @@ const cmd_command_t cmd_report = {
     .name = "report",
     .runs = CMD_ON_FIRST,
     .summary = "Makes one page about runs and how they scale.",
-    .help =
-        "RUNS are run folders, or the folder of a scaling sweep; logs are left out. Runs on "
-        "different numbers of ranks are compared as weak or strong scaling; they must have the "
-        "same threads, precision, device and commit. Runs that failed are listed. Plots of several "
-        "runs need gnuplot; without it, the page has their tables only.",
+    .help = "RUNS are run folders, or the folder of a scaling sweep; logs are left out. Runs on "
+            "different numbers of ranks are compared as weak or strong scaling; they must have the "
+            "same threads, precision, device and commit. Runs that failed are listed.",
     CMD_ARGUMENTS(report_options_t),
     CMD_OPTIONS,
     .run = report_run,

@@ -2,7 +2,6 @@
 #include "cmd.h"
 #include "base/file.h"
 #include "base/str.h"
-#include "report/svg.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -60,17 +59,27 @@ void cmd_table_print_csv(const tr_table_t *t, const void *rows, size_t count, bo
     table_put(&text);
 }
 
-tr_status_t cmd_svg_write(const char *path, tr_str_t *charts, size_t count) {
-    tr_str_t all = {0};
-    tr_status_t status = TR_OK;
-    for (size_t i = 0; i < count && status == TR_OK; i++) status = charts[i].status;
-    if (status == TR_OK) tr_svg_stack(charts, count, &all);
-    if (status == TR_OK) status = all.status;
-    if (status == TR_OK && !all.text)
+tr_status_t cmd_svg_write(const char *path, tr_svg_t *charts) {
+    tr_str_t text = {0};
+    tr_svg_write(charts, true, &text);
+    tr_status_t status = text.status;
+    if (status == TR_OK && !text.text)
         status = TR_FAIL(TR_ERR_DATA, "--svg %s: there is no point to draw", path);
-    if (status == TR_OK) status = cmd_text_write("--svg", path, all.text);
-    for (size_t i = 0; i < count; i++) tr_str_free(&charts[i]);
-    tr_str_free(&all);
+    if (status == TR_OK) status = cmd_text_write("--svg", path, text.text);
+    tr_str_free(&charts->body);
+    tr_str_free(&text);
+    return status;
+}
+
+tr_status_t cmd_plots_write(const char *path, const tr_plot_t *plots, size_t count,
+                            const tr_table_t *table, const tr_plot_rows_t *rows, size_t groups) {
+    tr_svg_t charts = {0};
+    tr_status_t status = TR_OK;
+    for (size_t i = 0; i < count; i++)
+        TR_TRY_GOTO(tr_plot_add(&plots[i], table, rows, groups, &charts), done);
+    return cmd_svg_write(path, &charts);
+done:
+    tr_str_free(&charts.body);
     return status;
 }
 

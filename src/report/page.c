@@ -8,36 +8,43 @@
 #define MAX_SECTIONS 4
 
 static const char style[] =
-    "<style>\n"
-    "body { font: 15px/1.5 system-ui, sans-serif; color: #222; background: #fff; "
+    ":root { color-scheme: light dark; --text: #222; --page: #fff; --quiet: #595959; --line: "
+    "#e4e4e4; "
+    "--panel: #f3f6fa; --accent: #0b6bb8; --good: #dcefdc; --bad: #f6d5d5; --replay: #fdeccb; "
+    "--predicted: #e3e0f5; --best: #eef5ea; }\n"
+    "@media (prefers-color-scheme: dark) { :root { --text: #d6dade; --page: #14171a; "
+    "--quiet: #9aa3ad; --line: #33383e; --panel: #1e242b; --accent: #5aa9e6; --good: #20422a; "
+    "--bad: #5a2a2a; --replay: #4d3c14; --predicted: #37305c; --best: #1d2f20; } }\n"
+    "body { font: 15px/1.5 system-ui, sans-serif; color: var(--text); background: var(--page); "
     "max-width: 1280px; margin: 2em auto; padding: 0 1em; }\n"
     "h1 { font-size: 1.6em; margin-bottom: 0; } h2 { font-size: 1.25em; margin-top: 2em; "
-    "border-bottom: 1px solid #ccc; } h3 { font-size: 1em; margin-bottom: .3em; }\n"
+    "border-bottom: 1px solid var(--line); } h3 { font-size: 1em; margin-bottom: .3em; }\n"
     "table { display: block; overflow-x: auto; border-collapse: collapse; font-size: 13px; "
     "margin: .6em 0; }\n"
     "th { text-align: right; font-weight: 600; vertical-align: bottom; }\n"
-    "th, td { padding: .2em .7em; border-bottom: 1px solid #e4e4e4; }\n"
+    "th, td { padding: .2em .7em; border-bottom: 1px solid var(--line); }\n"
     "td { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }\n"
     "th:first-child, td:first-child, th.text, td.text { text-align: left; }\n"
-    "tr.best td { font-weight: 600; background: #eef5ea; }\n"
+    "tr.best td { font-weight: 600; background: var(--best); }\n"
     "td.long { text-align: left; white-space: normal; }\n"
     "p { max-width: 1060px; } table.compared { font-size: 12px; } "
     "table.compared th, table.compared td { padding: .2em .45em; }\n"
-    ".plots { display: flex; flex-wrap: wrap; gap: 1em; }\n"
-    ".plots svg, .plots svg * { font-family: system-ui, sans-serif; } "
-    ".plots svg { max-width: 100%; height: auto; }\n"
-    ".words { background: #f3f6fa; border-left: 4px solid #4878a8; padding: .6em 1em; }\n"
-    ".note, .kinds { color: #555; font-size: 13px; }\n"
+    ".plots { display: grid; gap: 1em; align-items: end; "
+    "grid-template-columns: repeat(auto-fill, minmax(min(100%, 420px), 1fr)); }\n"
+    ".plots svg { width: 100%; height: auto; }\n"
+    ".words { background: var(--panel); border-left: 4px solid var(--accent); padding: .6em 1em; "
+    "}\n"
+    ".note, .kinds { color: var(--quiet); font-size: 13px; }\n"
     ".measured, .replay, .predicted { border-radius: 3px; padding: 0 .4em; font-size: 12px; }\n"
-    ".measured { background: #dcefdc; } .replay { background: #fdeccb; } "
-    ".predicted { background: #e3e0f5; }\n"
+    ".measured { background: var(--good); } .replay { background: var(--replay); } "
+    ".predicted { background: var(--predicted); }\n"
     ".state { border-radius: 3px; padding: .1em .5em; font-size: 14px; font-weight: 400; "
-    "background: #dcefdc; } .state.bad { background: #f6d5d5; }\n"
-    ".bar { background: #e4e4e4; border-radius: 3px; height: 10px; margin: 1em 0; } "
-    ".bar div { background: #4878a8; border-radius: 3px; height: 10px; }\n"
-    "dl { display: flex; flex-wrap: wrap; gap: .4em 2em; margin: .6em 0; } dt { color: #555; "
-    "font-size: 12px; } dd { margin: 0; font-size: 17px; font-variant-numeric: tabular-nums; }\n"
-    "</style></head><body>\n";
+    "background: var(--good); } .state.bad { background: var(--bad); }\n"
+    ".bar { background: var(--line); border-radius: 3px; height: 10px; margin: 1em 0; } "
+    ".bar div { background: var(--accent); border-radius: 3px; height: 10px; }\n"
+    "dl { display: flex; flex-wrap: wrap; gap: .4em 2em; margin: .6em 0; } "
+    "dt { color: var(--quiet); font-size: 12px; } "
+    "dd { margin: 0; font-size: 17px; font-variant-numeric: tabular-nums; }\n";
 
 static const char kinds[] =
     "<p class=\"kinds\"><span class=\"measured\">measured</span> trainer ran on these ranks. "
@@ -51,7 +58,10 @@ void tr_page_head(const char *title, int refresh_sec, tr_str_t *out) {
     if (refresh_sec > 0)
         tr_str_printf(out, "<meta http-equiv=\"refresh\" content=\"%d\">\n", refresh_sec);
     tr_html_element(out, "title", title);
+    tr_str_append(out, "<style>\n");
     tr_str_append(out, style);
+    tr_svg_style(out);
+    tr_str_append(out, "</style></head><body>\n");
 }
 
 static void page_append_state(const tr_record_t *r, tr_str_t *out) {
@@ -109,7 +119,7 @@ static void page_append_failed(const tr_study_t *study, tr_str_t *out) {
 }
 
 /* Each run outside a sweep has a section, unless there are many and they are compared. */
-static void page_append_sections(const tr_study_t *study, tr_plotter_t *plotter, tr_str_t *out) {
+static void page_append_sections(const tr_study_t *study, tr_str_t *out) {
     bool has_sweep = false;
     if (study->comparison && study->count > MAX_SECTIONS) return;
     for (size_t i = 0; i < study->sweeps->count; i++)
@@ -117,7 +127,7 @@ static void page_append_sections(const tr_study_t *study, tr_plotter_t *plotter,
     for (size_t i = 0; i < study->sweeps->count; i++) {
         const tr_sweep_t *sweep = &study->sweeps->data[i];
         if (sweep->mode != TR_MODE_NONE) {
-            tr_page_sweep(sweep, plotter, out);
+            tr_page_sweep(sweep, out);
             continue;
         }
         for (size_t p = 0; p < sweep->points.count; p++) {
@@ -135,11 +145,10 @@ static void page_append_sections(const tr_study_t *study, tr_plotter_t *plotter,
 }
 
 tr_status_t tr_page_write(const tr_study_t *study, tr_str_t *out) {
-    tr_plotter_t plotter = {0};
     tr_str_t body = {0};
     char now[32];
-    if (study->comparison) tr_page_compare(study, &plotter, &body);
-    page_append_sections(study, &plotter, &body);
+    if (study->comparison) tr_page_compare(study, &body);
+    page_append_sections(study, &body);
     tr_clock_iso8601(now);
     tr_page_head("Training report", 0, out);
     tr_html_element(out, "h1", "Training report");
@@ -148,7 +157,6 @@ tr_status_t tr_page_write(const tr_study_t *study, tr_str_t *out) {
     tr_html_text(out, study->version);
     tr_str_append(out, "</p>\n");
     if (study->sweeps->count > 0) tr_str_append(out, kinds);
-    if (plotter.is_off) tr_html_element(out, "p class=\"note\"", plotter.why);
     if (body.text) tr_str_append_bytes(out, body.text, body.length);
     page_append_failed(study, out);
     page_append_runs(study, out);

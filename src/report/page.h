@@ -3,18 +3,23 @@
 #define TR_REPORT_PAGE_H
 
 #include "comparison.h"
-#include "plot.h"
+#include "svg.h"
 #include "sweep.h"
 
 /* Points of a curve, by step. */
 typedef struct {
-    double *x, *y; /* [count] */
+    double *x, *y;      /* [count] */
+    double *low, *high; /* [count]: the extremes where a point is the mean of several lines */
     size_t count;
+    size_t lines; /* of a point, at most */
 } tr_curve_t;
 /* The number `key` of rows of lines, at most a few hundred points: means of neighbours. Free the
  * curve, also after an error. TR_ERR_MEMORY. */
 tr_status_t tr_page_curve(const tr_rows_t *lines, const char *key, tr_curve_t *out);
 void tr_page_curve_free(tr_curve_t *curve);
+/* Logarithmic for curves whose largest number is more than `factor` times the least: they could not
+ * be seen otherwise. */
+tr_svg_scale_t tr_page_scale(const tr_svg_series_t *series, size_t count, double factor);
 
 /* The content of a report. Borrowed. */
 typedef struct {
@@ -35,7 +40,7 @@ void tr_page_run(const tr_record_t *record, tr_str_t *out);
 /* Asks for the numbers that the plots show. */
 void tr_page_ask(tr_asked_t *asked);
 void tr_page_plots(const tr_record_t *record, tr_str_t *out);
-void tr_page_compare(const tr_study_t *study, tr_plotter_t *plotter, tr_str_t *out);
-void tr_page_sweep(const tr_sweep_t *sweep, tr_plotter_t *plotter, tr_str_t *out);
+void tr_page_compare(const tr_study_t *study, tr_str_t *out);
+void tr_page_sweep(const tr_sweep_t *sweep, tr_str_t *out);
 
 #endif

@@ -2,130 +2,115 @@
 #include "html.h"
 #include "losses.h"
 #include "page.h"
+#include "plot.h"
 
 #include <math.h>
 
 /* -- plots ------------------------------------------------------------------------------------- */
 
-static const char axis_of_ranks[] =
-    "set xlabel 'ranks'\nset logscale x 2\nset offsets graph 0.05, graph 0.05, 0, 0\n";
+/* What the plots show of a point; times in ms. */
+typedef struct {
+    tr_point_t point;
+    double slowest, fastest; /* efficiency of the runs */
+    double ideal_efficiency, ideal_speedup, ideal_rate;
+} sweep_row_t;
 
-static const char *plot_number(double value, char text[32]) {
-    tr_snprintf(text, 32, isfinite(value) ? "%.9g" : "NaN", value);
-    return text;
-}
+#define SWEEP(key, type, member, ...) TR_COLUMN(sweep_row_t, key, NULL, type, member, __VA_ARGS__)
+#define SWEEP_PERCENT(key, member)    SWEEP(key, REAL, member, .key_scale = 100)
+static const tr_table_column_t columns[] = {
+    SWEEP("ranks", INT64, point.ranks),
+    SWEEP_PERCENT("efficiency", point.efficiency),
+    SWEEP_PERCENT("efficiency_low", slowest),
+    SWEEP_PERCENT("efficiency_high", fastest),
+    SWEEP_PERCENT("predicted", point.predicted_efficiency.expected),
+    SWEEP_PERCENT("predicted_low", point.predicted_efficiency.low),
+    SWEEP_PERCENT("predicted_high", point.predicted_efficiency.high),
+    SWEEP_PERCENT("ideal_efficiency", ideal_efficiency),
+    SWEEP("speedup", REAL, point.speedup),
+    SWEEP("ideal_speedup", REAL, ideal_speedup),
+    SWEEP("samples_per_sec", REAL, point.times.samples_per_sec),
+    SWEEP("ideal_rate", REAL, ideal_rate),
+    SWEEP("compute", REAL, point.times.compute),
+    SWEEP("comm_exposed", REAL, point.times.comm_exposed),
+    SWEEP("data_stall", REAL, point.times.data_stall),
+    SWEEP("checkpoint", REAL, point.times.checkpoint),
+};
+static const tr_table_t table = TR_TABLE(columns, sweep_row_t);
 
-/* A data block of gnuplot with up to four columns, for the points that have `needs`. */
-static int sweep_append_block(const tr_sweep_t *sweep, const char *name,
-                              void (*columns)(const tr_point_t *, double out[4]), tr_str_t *out) {
-    int points = 0;
-    tr_str_printf(out, "$%s << EOD\n", name);
-    for (size_t i = 0; i < sweep->points.count; i++) {
-        double column[4] = {NAN, NAN, NAN, NAN};
-        char text[4][32];
-        columns(&sweep->points.data[i], column);
-        if (!isfinite(column[0])) continue;
-        tr_str_printf(out, "%lld %s %s %s %s\n", (long long)sweep->points.data[i].ranks,
-                      plot_number(column[0], text[0]), plot_number(column[1], text[1]),
-                      plot_number(column[2], text[2]), plot_number(column[3], text[3]));
-        points++;
-    }
-    tr_str_append(out, "EOD\n");
-    return points;
-}
+static const tr_plot_t plots[] = {
+    {.chart = {.title = "Parallel efficiency",
+               .x_label = "ranks",
+               .y_label = "efficiency (%)",
+               .x_scale = TR_SVG_SIZES,
+               .from_zero = true},
+     .x = "ranks",
+     .curves = {{"efficiency", NULL, TR_SHOWS_ROWS, TR_SVG_LINE, "efficiency_low",
+                 "efficiency_high", true},
+                {"predicted", "predicted", TR_SHOWS_PREDICTED, .is_joined = true},
+                {"predicted", "predicted range", TR_SHOWS_PREDICTED, TR_SVG_BAND, "predicted_low",
+                 "predicted_high"},
+                {"ideal_efficiency", "ideal", TR_SHOWS_IDEAL, TR_SVG_RULE}}},
+    {.chart = {.title = "Speedup",
+               .x_label = "ranks",
+               .y_label = NULL, /* over the reference */
+               .x_scale = TR_SVG_SIZES,
+               .y_scale = TR_SVG_LOG2},
+     .x = "ranks",
+     .curves = {{"speedup", .is_joined = true},
+                {"ideal_speedup", "ideal", TR_SHOWS_IDEAL, TR_SVG_RULE}}},
+    {.chart = {.title = "Throughput",
+               .x_label = "ranks",
+               .y_label = "samples/s",
+               .x_scale = TR_SVG_SIZES,
+               .y_scale = TR_SVG_LOG},
+     .x = "ranks",
+     .curves = {{"samples_per_sec", .is_joined = true},
+                {"ideal_rate", "ideal", TR_SHOWS_IDEAL, TR_SVG_RULE}}},
+    {.chart = {.title = "Parts of a step on rank 0",
+               .x_label = "ranks",
+               .y_label = "time per step (ms)",
+               .x_scale = TR_SVG_CATEGORIES},
+     .x = "ranks",
+     .curves = {{"compute", "compute", TR_SHOWS_COMPUTE, TR_SVG_BAR},
+                {"comm_exposed", "exposed communication", TR_SHOWS_COMMUNICATION, TR_SVG_BAR},
+                {"data_stall", "data stall", TR_SHOWS_DATA, TR_SVG_BAR},
+                {"checkpoint", "checkpoint", TR_SHOWS_CHECKPOINT, TR_SVG_BAR}}},
+};
 
-static void point_efficiency_columns(const tr_point_t *p, double out[4]) {
-    out[0] = 100 * p->efficiency;
-    out[1] = out[0] * p->times.step / p->step_max;
-    out[2] = out[0] * p->times.step / p->step_min;
-}
-
-static void point_predicted_columns(const tr_point_t *p, double out[4]) {
-    out[0] = 100 * p->predicted_efficiency.expected;
-    out[1] = 100 * p->predicted_efficiency.low;
-    out[2] = 100 * p->predicted_efficiency.high;
-}
-
-static void point_rate_columns(const tr_point_t *p, double out[4]) {
-    out[0] = p->times.samples_per_sec;
-}
-
-static void sweep_draw_efficiency(const tr_sweep_t *sweep, tr_plotter_t *plotter, tr_str_t *out) {
-    tr_str_t s = {0};
-    tr_str_printf(&s, "%sset ylabel 'efficiency (%%)'\nset yrange [0:*]\n", axis_of_ranks);
-    const int run = sweep_append_block(sweep, "run", point_efficiency_columns, &s),
-              predicted = sweep_append_block(sweep, "predicted", point_predicted_columns, &s);
-    tr_str_append(&s, "plot 100 with lines dt 2 lc rgb '#888888' title 'ideal'");
-    if (predicted)
-        tr_str_append(&s,
-                      ", $predicted using 1:3:4 with filledcurves fs solid 0.4 lc rgb '#b7aee6' "
-                      "title 'predicted, band', $predicted using 1:2 with linespoints pt 7 ps 0.4 "
-                      "dt 3 lc rgb '#5b4bb5' title 'expected'");
-    if (run)
-        tr_str_printf(&s,
-                      ", $run using 1:2:3:4 with yerrorbars lw 1.5 pt 7 ps 0.7 lc rgb '#4878a8' "
-                      "title '%s', $run using 1:2 with lines lw 2 lc rgb '#4878a8' notitle",
-                      tr_kind_name(sweep->kind));
-    if (run || predicted) tr_plot_draw(plotter, s.text, out);
-    tr_str_free(&s);
-}
-
-static void sweep_draw_rate(const tr_sweep_t *sweep, tr_plotter_t *plotter, tr_str_t *out) {
+static void sweep_append_plots(const tr_sweep_t *sweep, tr_str_t *out) {
     const tr_point_t *ref = tr_sweep_reference(sweep);
-    tr_str_t s = {0};
-    if (!ref) return;
-    tr_str_printf(&s, "%sset logscale y 2\nset ylabel 'samples/s'\n", axis_of_ranks);
-    if (sweep_append_block(sweep, "run", point_rate_columns, &s)) {
-        tr_str_printf(&s,
-                      "plot x * %.9g with lines dt 2 lc rgb '#888888' title 'ideal', $run using "
-                      "1:2 with linespoints lw 2 pt 7 ps 0.7 lc rgb '#4878a8' title '%s'\n",
-                      ref->times.samples_per_sec / (double)ref->ranks, tr_kind_name(sweep->kind));
-        tr_plot_draw(plotter, s.text, out);
+    const size_t count = sweep->points.count;
+    sweep_row_t *rows = NULL;
+    if (tr_alloc((count + 1) * sizeof *rows, "the rows of plots", &rows) != TR_OK) {
+        out->status = TR_ERR_MEMORY;
+        return;
     }
-    tr_str_free(&s);
-}
-
-static void point_speedup_columns(const tr_point_t *p, double out[4]) {
-    out[0] = p->speedup;
-}
-
-static void sweep_draw_speedup(const tr_sweep_t *sweep, tr_plotter_t *plotter, tr_str_t *out) {
-    const tr_point_t *ref = tr_sweep_reference(sweep);
-    tr_str_t s = {0};
-    if (!ref) return;
-    tr_str_printf(&s, "%sset logscale y 2\nset ylabel 'speedup over %lld rank%s'\n", axis_of_ranks,
-                  (long long)ref->ranks, ref->ranks > 1 ? "s" : "");
-    if (sweep_append_block(sweep, "run", point_speedup_columns, &s)) {
-        tr_str_printf(&s,
-                      "plot x / %lld. with lines dt 2 lc rgb '#888888' title 'ideal', $run using "
-                      "1:2 with linespoints lw 2 pt 7 ps 0.7 lc rgb '#4878a8' title '%s'\n",
-                      (long long)ref->ranks, tr_kind_name(sweep->kind));
-        tr_plot_draw(plotter, s.text, out);
+    for (size_t i = 0; i < count; i++) {
+        const tr_point_t *p = &sweep->points.data[i];
+        const double times = ref ? (double)p->ranks / (double)ref->ranks : NAN;
+        rows[i] = (sweep_row_t){.point = *p,
+                                .slowest = p->efficiency * p->times.step / p->step_max,
+                                .fastest = p->efficiency * p->times.step / p->step_min,
+                                .ideal_efficiency = 1,
+                                .ideal_speedup = times,
+                                .ideal_rate = ref ? times * ref->times.samples_per_sec : NAN};
     }
-    tr_str_free(&s);
-}
-
-static void point_split_columns(const tr_point_t *p, double out[4]) {
-    out[0] = p->times.compute;
-    out[1] = p->times.comm_exposed;
-    out[2] = p->times.data_stall;
-    out[3] = p->times.checkpoint;
-}
-
-static void sweep_draw_split(const tr_sweep_t *sweep, tr_plotter_t *plotter, tr_str_t *out) {
-    tr_str_t s = {0};
-    tr_str_append(&s, "set xlabel 'ranks'\nset ylabel 'time per step, rank 0 (ms)'\n"
-                      "set yrange [0:*]\nset style data histograms\n"
-                      "set style histogram rowstacked\nset boxwidth 0.6\n");
-    if (sweep_append_block(sweep, "run", point_split_columns, &s)) {
-        tr_str_append(&s,
-                      "plot $run using 2:xtic(1) lc rgb '#b9cde0' title 'compute', $run using 3 "
-                      "lc rgb '#d1803a' title 'exposed communication', $run using 4 lc rgb "
-                      "'#6aa56a' title 'data stall', $run using 5 lc rgb '#888888' title "
-                      "'checkpoint'\n");
-        tr_plot_draw(plotter, s.text, out);
+    const tr_plot_rows_t drawn = {.title = tr_kind_name(sweep->kind),
+                                  .role = sweep->kind == TR_KIND_REPLAY ? TR_SHOWS_REPLAY
+                                                                        : TR_SHOWS_MEASURED,
+                                  .data = rows,
+                                  .count = count};
+    char over[64];
+    tr_snprintf(over, sizeof over, "speedup over %lld rank%s", ref ? (long long)ref->ranks : 1,
+                ref && ref->ranks > 1 ? "s" : "");
+    tr_str_append(out, "<div class=\"plots\">\n");
+    for (size_t i = 0; i < TR_COUNT(plots); i++) {
+        tr_plot_t plot = plots[i];
+        if (plot.chart.y_scale == TR_SVG_LOG2) plot.chart.y_label = over;
+        tr_plot_draw(&plot, &table, &drawn, 1, out);
     }
-    tr_str_free(&s);
+    tr_str_append(out, "</div>\n");
+    tr_free(&rows);
 }
 
 /* -- words and tables -------------------------------------------------------------------------- */
@@ -257,7 +242,7 @@ static void sweep_append_losses(const tr_sweep_t *sweep, tr_str_t *out) {
                     "as network.");
 }
 
-void tr_page_sweep(const tr_sweep_t *sweep, tr_plotter_t *plotter, tr_str_t *out) {
+void tr_page_sweep(const tr_sweep_t *sweep, tr_str_t *out) {
     tr_str_t words = {0};
     tr_str_printf(out, "<h2>%s scaling <span class=\"%s\">%s</span></h2>\n",
                   sweep->mode == TR_MODE_WEAK ? "Weak" : "Strong", tr_kind_name(sweep->kind),
@@ -266,12 +251,7 @@ void tr_page_sweep(const tr_sweep_t *sweep, tr_plotter_t *plotter, tr_str_t *out
     tr_losses_explain(sweep, &words);
     if (words.text) tr_html_element(out, "p class=\"words\"", words.text);
     tr_str_free(&words);
-    tr_str_append(out, "<div class=\"plots\">\n");
-    sweep_draw_efficiency(sweep, plotter, out);
-    sweep_draw_speedup(sweep, plotter, out);
-    sweep_draw_rate(sweep, plotter, out);
-    sweep_draw_split(sweep, plotter, out);
-    tr_str_append(out, "</div>\n");
+    sweep_append_plots(sweep, out);
     sweep_append_points(sweep, out);
     sweep_append_split(sweep, out);
     sweep_append_losses(sweep, out);

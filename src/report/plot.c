@@ -1,86 +1,63 @@
-/* Draws plots with gnuplot. */
+/* Takes the numbers of plots from tables. */
 #include "plot.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <spawn.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include "base/mem.h"
 
-extern char **environ;
-
-/* noenhanced: no character of a label is markup. */
-static const char head[] =
-    "set terminal svg size %d,%d noenhanced background rgb 'white' font 'sans-serif,12' name "
-    "'plot%d'\n"
-    "set encoding utf8\nset decimalsign '.'\nset border 3 lc rgb '#555555'\n"
-    "set tics nomirror textcolor rgb '#333333'\nset grid lc rgb '#dddddd' lt 1\n"
-    "set key outside top center horizontal samplen 2\nset style fill solid 0.9 noborder\n";
-
-static bool plot_fail(tr_plotter_t *p, const char *what, const char *why) {
-    tr_snprintf(p->why, sizeof p->why, "%s: %.*s.", what, (int)strcspn(why, "\n"), why);
-    p->is_off = true;
-    return false;
-}
-
-/* Returns 0 or an errno value. */
-static int plot_spawn(int script, int output, int errors, pid_t *out_pid) {
-    char *const argv[] = {(char[]){"gnuplot"}, (char[]){"-d"}, NULL}; /* without ~/.gnuplot */
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, script, STDIN_FILENO);
-    posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
-    posix_spawn_file_actions_adddup2(&actions, errors, STDERR_FILENO);
-    const int error = posix_spawnp(out_pid, "gnuplot", &actions, NULL, argv, environ);
-    posix_spawn_file_actions_destroy(&actions);
-    return error;
-}
-
-static bool plot_run(tr_plotter_t *p, FILE *script, FILE *errors, tr_str_t *out) {
-    int ends[2], state = 0;
-    pid_t pid;
-    char why[128], part[4096];
-    ssize_t bytes = 0;
-    if (pipe2(ends, O_CLOEXEC) != 0) return plot_fail(p, "No plots", strerror(errno));
-    const int error = plot_spawn(fileno(script), ends[1], fileno(errors), &pid);
-    close(ends[1]);
-    while (error == 0 &&
-           ((bytes = read(ends[0], part, sizeof part)) > 0 || (bytes < 0 && errno == EINTR)))
-        if (bytes > 0) tr_str_append_bytes(out, part, (size_t)bytes);
-    close(ends[0]);
-    if (error == ENOENT)
-        return plot_fail(p, "No plots", "gnuplot is not installed; the tables have all numbers");
-    if (error != 0) return plot_fail(p, "No plots, gnuplot cannot be started", strerror(error));
-    while (waitpid(pid, &state, 0) < 0 && errno == EINTR) {
+/* The numbers of a column, times `scale` (0: 1). *out: [count], or NULL if there is no key; tr_free. */
+static tr_status_t plot_take(const tr_table_t *t, const tr_plot_rows_t *rows, const char *key,
+                             double scale, const double **out) {
+    const size_t stride = rows->stride ? rows->stride : 1;
+    double *values = NULL;
+    *out = NULL;
+    if (!key || rows->count == 0) return TR_OK;
+    TR_TRY(tr_alloc(rows->count * sizeof *values, "the numbers of a plot", &values));
+    for (size_t i = 0; i < rows->count; i++) {
+        const void *row = (const char *)rows->data + i * stride * t->row_bytes;
+        values[i] = tr_table_number(t, row, key) * (scale != 0 ? scale : 1);
     }
-    if (WIFEXITED(state) && WEXITSTATUS(state) == 0 && out->text && strstr(out->text, "</svg>"))
-        return true;
-    /* The first line that gnuplot wrote to standard error is the reason. */
-    rewind(errors);
-    do
-        if (!fgets(why, sizeof why, errors)) strcpy(why, "it drew nothing");
-    while (strspn(why, " \t\n^") == strlen(why));
-    why[strcspn(why, "\n")] = '\0';
-    return plot_fail(p, "No plots, gnuplot failed", why);
+    *out = values;
+    return TR_OK;
 }
 
-void tr_plot_draw(tr_plotter_t *p, const char *script, tr_str_t *out) {
-    tr_str_t svg = {0}, text = {0};
-    FILE *input = NULL, *errors = NULL;
-    if (p->is_off) return;
-    tr_str_printf(&text, head, p->width ? p->width : 560, p->height ? p->height : 300, p->drawn++);
-    tr_str_append(&text, script);
-    input = tmpfile();
-    errors = tmpfile();
-    if (!input || !errors || text.status != TR_OK ||
-        fwrite(text.text, 1, text.length, input) != text.length || fflush(input) != 0)
-        plot_fail(p, "No plots, a temporary file cannot be written", strerror(errno));
-    else if (lseek(fileno(input), 0, SEEK_SET) == 0 && plot_run(p, input, errors, &svg))
-        tr_str_append(out, strstr(svg.text, "<svg"));
-    if (input) fclose(input);
-    if (errors) fclose(errors);
-    tr_str_free(&svg);
-    tr_str_free(&text);
+tr_status_t tr_plot_add(const tr_plot_t *plot, const tr_table_t *table, const tr_plot_rows_t *rows,
+                        size_t groups, tr_svg_t *out) {
+    tr_svg_series_t series[TR_PLOT_SERIES] = {{0}};
+    size_t count = 0;
+    tr_status_t status = TR_OK;
+    for (size_t g = 0; g < groups; g++)
+        for (const tr_plot_curve_t *c = plot->curves; c < plot->curves + TR_PLOT_CURVES && c->y;
+             c++) {
+            if (count == TR_PLOT_SERIES || rows[g].count == 0) continue;
+            tr_svg_series_t *s = &series[count++];
+            const bool is_of_rows = c->role == TR_SHOWS_ROWS;
+            *s = (tr_svg_series_t){.title = c->title ? c->title : rows[g].title,
+                                   .role = is_of_rows ? rows[g].role : c->role,
+                                   .variant = rows[g].variant,
+                                   .kind = c->kind,
+                                   .count = rows[g].count,
+                                   .is_joined = c->is_joined};
+            if (!*s->title) s->title = NULL;
+            TR_TRY_GOTO(plot_take(table, &rows[g], plot->x, 1, &s->x), done);
+            TR_TRY_GOTO(plot_take(table, &rows[g], c->y, plot->scale, &s->y), done);
+            TR_TRY_GOTO(plot_take(table, &rows[g], c->low, plot->scale, &s->low), done);
+            TR_TRY_GOTO(plot_take(table, &rows[g], c->high, plot->scale, &s->high), done);
+        }
+    tr_svg_add(out, &plot->chart, series, count);
+    status = out->body.status;
+done:
+    for (size_t i = 0; i < count; i++) {
+        const double **const values[] = {&series[i].x, &series[i].y, &series[i].low,
+                                         &series[i].high};
+        for (size_t k = 0; k < TR_COUNT(values); k++) tr_free(values[k]);
+    }
+    return status;
+}
+
+void tr_plot_draw(const tr_plot_t *plot, const tr_table_t *table, const tr_plot_rows_t *rows,
+                  size_t groups, tr_str_t *out) {
+    tr_svg_t svg = {0};
+    const tr_status_t status = tr_plot_add(plot, table, rows, groups, &svg);
+    if (status != TR_OK) out->status = status;
+    tr_svg_write(&svg, false, out);
+    tr_str_free(&svg.body);
 }

@@ -282,31 +282,24 @@ cp h/index.html out
     iconv -f utf-8 h/index.html h/summary.json >/dev/null
 ok $? "a hostile name"
 
-# -- plots
-PATH=/nonexistent "$TRAINER" report w/weak-n[124]* --out plain >out 2>&1
-[ $? = 0 ] &&
-    ! "grep" -q '<svg' plain/index.html && [ "$(grep -c gnuplot plain/index.html)" = 1 ] &&
-    cmp plain/scaling.csv w/report/scaling.csv
-ok $? "without gnuplot: tables, and a line that says so"
-
-mkdir bin
-printf '#!/bin/sh\necho "line 0: broken" >&2\nexit 1\n' >bin/gnuplot
-chmod +x bin/gnuplot
-PATH=$PWD/bin:$PATH report w/weak-n[124]* --out broken
-[ $? = 0 ] && ! grep -q '<svg' broken/index.html && grep -q 'line 0: broken' broken/index.html
-ok $? "a gnuplot that fails"
-
+# -- plots, which no other program draws
 PATH=/nonexistent "$TRAINER" report run --out drawn >out 2>&1
-[ $? = 0 ] && [ "$("grep" -c '</svg>' drawn/index.html)" = 3 ] && ! "grep" -q gnuplot drawn/index.html &&
-    "grep" -q '>validation<' drawn/index.html
-ok $? "three plots of a run, without gnuplot"
-if command -v gnuplot >/dev/null; then
-    cp s/predicted/index.html out
+[ $? = 0 ] && [ "$("grep" -c '</svg>' drawn/index.html)" = 3 ] && "grep" -q '>validation<' drawn/index.html
+ok $? "three plots of a run"
+for folder in w/report s/predicted; do
+    cp $folder/index.html out
     [ "$(grep -c '</svg>' out)" = 4 ]
-    ok $? "four plots of a sweep"
-else
-    skip "four plots of a sweep" "no gnuplot"
-fi
+    ok $? "four plots of the sweep in $folder"
+done
+# Efficiencies of 100, 50 and 25 % on 1, 2 and 4 ranks, of 41.7 to 62.5 % on 2; the axes are 200 pixels for 100 %, and
+# logarithmic.
+sed -n '1,/<\/svg>/p' w/report/index.html >out
+awk -F"'" 'function near(a, b) { if (a - b > 0.15 || b - a > 0.15) bad = 1 }
+    /^<circle/ { x[++n] = $2; y[n] = $4 }
+    /class=.error/ { bars++; split($4, part, /[ hVm]/) }
+    END { near(y[2] - y[1], 100); near(y[3] - y[2], 50); near(x[3] - x[2], x[2] - x[1])
+        near(part[2] - part[6], 200 * (0.625 - 0.41667)); exit bad || n != 3 || bars != 1 }' out
+ok $? "the points of its efficiency, and the error bar of repeats"
 
 ! grep -Eo "(src|href)=[\"']?[^#\"'].{0,20}|url\([\"']?[^#\"'].{0,9}|<script|<link|@import" one/index.html \
     w/report/index.html >out

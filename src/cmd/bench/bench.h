@@ -7,6 +7,7 @@
 
 extern const cmd_command_t bench_step, bench_batch, bench_allreduce, bench_attention, bench_matmul,
     bench_precision, bench_generate, bench_memory;
+#define BENCH_SVG(S, what) CMD_OPTION_TEXT(S, svg, "--svg", "FILE", NULL, "Draws " what ".")
 #define BENCH_JSON "Also writes the results as JSON; - writes only JSON to standard output."
 
 /* Seconds of one op of a program, over several runs of the program. */

@@ -1,7 +1,6 @@
 /* trainer bench attention: time and memory of standard and flash attention by the number of tokens.
  */
 #include "bench.h"
-#include "bench_plot.h"
 #include "base/half.h"
 #include "trainer/log.h"
 #include "base/mem.h"
@@ -27,6 +26,7 @@ typedef struct {
     int64_t tokens;
     const char *method;
     double forward_sec, backward_sec; /* medians */
+    double both_sec;                  /* their sum */
     size_t bytes;                     /* of the arena: output, kept activations, scratch */
     double faster, smaller;           /* than standard attention */
     double output, gradient;          /* the largest differences from it; of itself NAN */
@@ -114,8 +114,8 @@ static void bench_attention_compare(const bench_attention_t *b, attention_row_t 
                                     const attention_values_t value[METHODS]) {
     const int64_t count = row->tokens * b->channels;
     for (int m = 0; m < METHODS; m++) {
-        row[m].faster =
-            (row[0].forward_sec + row[0].backward_sec) / (row[m].forward_sec + row[m].backward_sec);
+        row[m].both_sec = row[m].forward_sec + row[m].backward_sec;
+        row[m].faster = row[0].both_sec / row[m].both_sec;
         row[m].smaller = (double)row[0].bytes / (double)row[m].bytes;
         row[m].output = row[m].gradient = NAN;
     }
@@ -177,22 +177,36 @@ static void bench_attention_print(const bench_attention_t *b) {
            "gradient of the output are of size 1.\n");
 }
 
+static const tr_table_column_t plot_columns[] = {
+    TR_COLUMN(attention_row_t, "tokens", NULL, INT64, tokens),
+    TR_COLUMN(attention_row_t, "both_ms", NULL, REAL, both_sec, .key_scale = 1e3),
+    TR_COLUMN(attention_row_t, "memory_mib", NULL, SIZE, bytes, .key_scale = 0x1p-20),
+};
+static const tr_table_t plot_table = TR_TABLE(plot_columns, attention_row_t);
+static const tr_plot_t plots[] = {{.chart = {.title = "Time of attention",
+                                             .x_label = "tokens",
+                                             .y_label = "forward and backward (ms)",
+                                             .x_scale = TR_SVG_SIZES,
+                                             .y_scale = TR_SVG_LOG},
+                                   .x = "tokens",
+                                   .curves = {{"both_ms"}}},
+                                  {.chart = {.title = "Memory of attention",
+                                             .x_label = "tokens",
+                                             .y_label = "memory (MiB)",
+                                             .x_scale = TR_SVG_SIZES,
+                                             .y_scale = TR_SVG_LOG},
+                                   .x = "tokens",
+                                   .curves = {{"memory_mib"}}}};
+
 static tr_status_t bench_attention_write_svg(const bench_attention_t *b, const char *path) {
-    bench_chart_t charts[] = {
-        {.chart = {"tokens", "forward and backward (ms)", NAN, NAN, true, true}},
-        {.chart = {"tokens", "memory (MiB)", NAN, NAN, true, true}}};
-    const size_t count = b->count / METHODS;
-    for (int m = 0; m < METHODS; m++) {
-        bench_chart_take(&charts[0], method_names[m], &table, b->rows + m, count, METHODS, "tokens",
-                         "forward_ms");
-        bench_chart_take(&charts[1], method_names[m], &table, b->rows + m, count, METHODS, "tokens",
-                         "memory_bytes");
-        for (size_t i = 0; i < count; i++) {
-            charts[0].curve[m].y[i] += 1e3 * b->rows[METHODS * i + m].backward_sec;
-            charts[1].curve[m].y[i] /= 0x1p20;
-        }
-    }
-    return bench_plot_write(path, charts, TR_COUNT(charts));
+    tr_plot_rows_t rows[METHODS];
+    for (int m = 0; m < METHODS; m++)
+        rows[m] = (tr_plot_rows_t){.title = method_names[m],
+                                   .role = (tr_svg_role_t)(TR_SHOWS_RUN_1 + m),
+                                   .data = b->rows + m,
+                                   .count = b->count / METHODS,
+                                   .stride = METHODS};
+    return cmd_plots_write(path, plots, TR_COUNT(plots), &plot_table, rows, METHODS);
 }
 
 static tr_status_t bench_attention_write_json(const bench_attention_t *b, const char *path) {

@@ -1,5 +1,5 @@
 /* trainer bench batch CONFIG.ini: the training step by the batch size. */
-#include "bench_plot.h"
+#include "bench.h"
 #include "bench_step.h"
 #include "base/mem.h"
 #include "trainer/log.h"
@@ -134,16 +134,26 @@ static tr_status_t bench_batch_write_json(const bench_batch_t *b, int knee) {
 }
 
 static tr_status_t bench_batch_write_svg(const bench_batch_t *b) {
-    const size_t count = (size_t)b->o->sizes.count;
     char rate[32];
     tr_snprintf(rate, sizeof rate, "%s/s", b->unit);
-    bench_chart_t charts[] = {{.chart = {"batch size", rate, 0, NAN, false, true}},
-                              {.chart = {"batch size", "memory (MiB)", 0, NAN, false, true}}};
-    bench_chart_take(&charts[0], "measured", &table, b->row, count, 1, "batch_size", "per_sec");
-    bench_chart_take(&charts[1], "planned, per rank", &table, b->row, count, 1, "batch_size",
-                     "memory_bytes");
-    for (size_t i = 0; i < count; i++) charts[1].curve[0].y[i] /= 0x1p20;
-    return bench_plot_write(b->o->svg, charts, TR_COUNT(charts));
+    const tr_plot_t plots[] = {
+        {.chart = {.title = "Throughput",
+                   .x_label = "batch size",
+                   .y_label = rate,
+                   .x_scale = TR_SVG_SIZES,
+                   .from_zero = true},
+         .x = "batch_size",
+         .curves = {{"per_sec", "measured", TR_SHOWS_MEASURED}}},
+        {.chart = {.title = "Memory",
+                   .x_label = "batch size",
+                   .y_label = "memory (MiB)",
+                   .x_scale = TR_SVG_SIZES,
+                   .from_zero = true},
+         .x = "batch_size",
+         .scale = 0x1p-20,
+         .curves = {{"memory_bytes", "planned, per rank", TR_SHOWS_MEMORY}}}};
+    const tr_plot_rows_t rows = {.data = b->row, .count = (size_t)b->o->sizes.count};
+    return cmd_plots_write(b->o->svg, plots, TR_COUNT(plots), &table, &rows, 1);
 }
 
 static tr_status_t bench_batch_run(void *options) {

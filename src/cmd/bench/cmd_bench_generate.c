@@ -1,7 +1,6 @@
 /* trainer bench generate RUN|CHECKPOINT|FOLDER: tokens/s by the number of texts that are continued at
  * once. */
 #include "bench.h"
-#include "bench_plot.h"
 #include "cmd/open_trained.h"
 #include "infer/generate.h"
 #include "base/stats.h"
@@ -324,19 +323,32 @@ static tr_status_t bench_generate_write_json(const bench_generate_t *all, int co
         o->json);
 }
 
+static const tr_plot_t plots[] = {{.chart = {.title = "Throughput",
+                                             .x_label = "texts at once",
+                                             .y_label = "tokens/s",
+                                             .x_scale = TR_SVG_SIZES,
+                                             .from_zero = true},
+                                   .x = "batch",
+                                   .curves = {{"tokens_per_sec", .low = "tokens_per_sec_lowest",
+                                               .high = "tokens_per_sec_highest"}}},
+                                  {.chart = {.title = "Time of the next tokens",
+                                             .x_label = "texts at once",
+                                             .y_label = "next token, p50 (ms)",
+                                             .x_scale = TR_SVG_SIZES,
+                                             .from_zero = true},
+                                   .x = "batch",
+                                   .scale = 1e3,
+                                   .curves = {{"token_sec"}}}};
+
 static tr_status_t bench_generate_write_svg(const bench_generate_t *all, int count) {
-    bench_chart_t charts[] = {
-        {.chart = {"texts at once", "tokens/s", 0, NAN, false, true}},
-        {.chart = {"texts at once", "next token, p50 (ms)", 0, NAN, false, true}}};
-    for (int d = 0; d < count; d++) {
-        const size_t rows = (size_t)all[d].count;
-        bench_chart_take(&charts[0], all[d].device, &table, all[d].row, rows, 1, "batch",
-                         "tokens_per_sec");
-        bench_chart_take(&charts[1], all[d].device, &table, all[d].row, rows, 1, "batch",
-                         "token_sec");
-        for (size_t i = 0; i < rows; i++) charts[1].curve[d].y[i] *= 1e3;
-    }
-    return bench_plot_write(all[0].o->svg, charts, TR_COUNT(charts));
+    tr_plot_rows_t rows[DEVICES];
+    for (int d = 0; d < count; d++)
+        rows[d] = (tr_plot_rows_t){.title = all[d].device,
+                                   .role = strcmp(all[d].device, "cuda") == 0 ? TR_SHOWS_GPU
+                                                                              : TR_SHOWS_HOST,
+                                   .data = all[d].row,
+                                   .count = (size_t)all[d].count};
+    return cmd_plots_write(all[0].o->svg, plots, TR_COUNT(plots), &table, rows, (size_t)count);
 }
 
 /* -- running ----------------------------------------------------------------------------------- */

@@ -1,7 +1,6 @@
 /* trainer bench matmul: times matrix products on the CPU and the GPU, with their transfers. */
 #include "bench.h"
 #include "bench_matmul.h"
-#include "bench_plot.h"
 #include "base/mem.h"
 #include "base/json_text.h"
 #include "session/settings.h"
@@ -254,33 +253,46 @@ static tr_status_t bench_matmul_write_json(const bench_matmul_t *b) {
 
 /* -- the plot ---------------------------------------------------------------------------------- */
 
-/* charts[0]: the rates, charts[1]: the speedup. */
-static void bench_matmul_fill_charts(const bench_matmul_t *b, bench_chart_t *charts) {
-    const int sizes = b->o->sizes.count;
-    charts[0].chart = (tr_svg_chart_t){"n", "GFLOP/s", NAN, NAN, true, true};
-    charts[1].chart = (tr_svg_chart_t){"n", "speedup over the CPU", NAN, NAN, true, true};
-    for (int k = 0; k < 2; k++)
-        for (int i = 0; i < sizes; i++) charts[k].x[charts[k].points++] = b->o->sizes.value[i];
-    for (int d = 0; d < BENCH_MATMUL_DEVICES; d++)
-        for (int t = 0; t < TYPES; t++) {
-            char title[32];
-            if (!bench_matmul_device(b, d, t)) continue;
-            snprintf(title, sizeof title, "%s %s", device_names[d], type_names[t]);
-            bench_curve_t *rate = bench_chart_add(&charts[0], title);
-            for (int i = 0; i < sizes; i++) rate->y[i] = bench_matmul_rate(b, d, t, i) / 1e9;
-            if (d == 0) continue;
-            bench_curve_t *speedup = bench_chart_add(&charts[1], type_names[t]);
-            for (int i = 0; i < sizes; i++) speedup->y[i] = bench_matmul_speedup(b, t, i);
-        }
-}
+static const tr_plot_t plots[] = {{.chart = {.title = "Rate of a product",
+                                             .x_label = "n",
+                                             .y_label = "GFLOP/s",
+                                             .x_scale = TR_SVG_SIZES,
+                                             .y_scale = TR_SVG_LOG},
+                                   .x = "n",
+                                   .curves = {{"gflops"}}},
+                                  {.chart = {.title = "Speedup over the CPU",
+                                             .x_label = "n",
+                                             .y_label = "speedup over the CPU",
+                                             .x_scale = TR_SVG_SIZES,
+                                             .y_scale = TR_SVG_LOG},
+                                   .x = "n",
+                                   .curves = {{"speedup"}}}};
 
+/* The types have the colours; the devices have dashes and markers of their own. */
 static tr_status_t bench_matmul_write_svg(const bench_matmul_t *b) {
-    bench_chart_t *charts = NULL;
-    TR_TRY(tr_alloc(2 * sizeof *charts, "the charts", &charts));
-    bench_matmul_fill_charts(b, charts);
-    const tr_status_t status = bench_plot_write(b->o->svg, charts, 2);
-    tr_free(&charts);
-    return status;
+    static const tr_svg_role_t roles[TYPES] = {TR_SHOWS_FP32, TR_SHOWS_TF32, TR_SHOWS_BF16,
+                                               TR_SHOWS_FP16};
+    enum { MOST = TYPES * BENCH_MATMUL_DEVICES };
+    tr_plot_rows_t rows[MOST];
+    char titles[MOST][32];
+    size_t count = 0, first = 0;
+    for (int t = 0; t < TYPES; t++) {
+        size_t devices = 0;
+        for (int d = 0; d < BENCH_MATMUL_DEVICES; d++) {
+            if (!bench_matmul_device(b, d, t)) continue;
+            tr_snprintf(titles[count], sizeof titles[count], "%s %s", device_names[d],
+                        type_names[t]);
+            rows[count] = (tr_plot_rows_t){.title = titles[count],
+                                           .role = roles[t],
+                                           .variant = d,
+                                           .data = &b->rows[first + devices++],
+                                           .count = (size_t)b->o->sizes.count};
+            count++;
+        }
+        for (size_t i = count - devices; i < count; i++) rows[i].stride = devices;
+        first += devices * (size_t)b->o->sizes.count;
+    }
+    return cmd_plots_write(b->o->svg, plots, TR_COUNT(plots), &table, rows, count);
 }
 
 static tr_status_t bench_matmul_run(void *options) {

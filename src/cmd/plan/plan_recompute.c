@@ -4,7 +4,6 @@
 #include "plan.h"
 #include "plan_step.h"
 #include "base/mem.h"
-#include "report/svg.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -87,22 +86,18 @@ static void plan_recompute_print(const recompute_sweep_t *sweep, const plan_opti
                tr_format_bytes((double)sweep->limit, text), best->name);
 }
 
+static const tr_plot_t plots[] = {{.chart = {.title = "Memory with recomputation",
+                                             .x_label = "model.recompute (0: none)",
+                                             .y_label = "memory (GiB)",
+                                             .x_scale = TR_SVG_CATEGORIES,
+                                             .from_zero = true},
+                                   .x = "every",
+                                   .scale = 0x1p-30,
+                                   .curves = {{"bytes", "memory per rank", TR_SHOWS_MEMORY}}}};
+
 static tr_status_t plan_recompute_svg(const recompute_sweep_t *sweep, const char *path) {
-    double x[INTERVALS], y[INTERVALS];
-    const tr_svg_chart_t chart = {
-        .x_label = "model.recompute (0: none)", .y_label = "memory, GiB", .y_min = 0, .y_max = NAN};
-    const tr_svg_series_t series = {.title = "memory per rank",
-                                    .color = "#4878a8",
-                                    .x = x,
-                                    .y = y,
-                                    .count = (size_t)sweep->count};
-    tr_str_t text = {0};
-    for (int i = 0; i < sweep->count; i++) {
-        x[i] = sweep->rows[i].every;
-        y[i] = (double)sweep->rows[i].bytes / 0x1p30;
-    }
-    tr_svg_draw(&chart, &series, 1, &text);
-    return cmd_svg_write(path, &text, 1);
+    const tr_plot_rows_t rows = {.data = sweep->rows, .count = (size_t)sweep->count};
+    return cmd_plots_write(path, plots, TR_COUNT(plots), &table, &rows, 1);
 }
 
 static tr_status_t plan_recompute_json(const recompute_sweep_t *sweep, const plan_options_t *o) {

@@ -2,7 +2,6 @@
 #include "cmd/cmd.h"
 #include "plan.h"
 #include "base/mem.h"
-#include "report/svg.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -26,6 +25,7 @@ static const char *const kind_keys[KINDS] = {
 
 typedef struct {
     const char *precision;
+    tr_svg_role_t role; /* in plots */
     tr_memory_plan_t memory;
     int64_t micro_batch;
     size_t bytes[STAGES][KINDS];
@@ -179,38 +179,44 @@ static tr_status_t plan_stages_plan(tr_config_t *config, int ranks, stages_t *ou
 /* Two charts in one picture. */
 static tr_status_t plan_stages_svg(const stages_t *plans, size_t count, const char *path) {
     enum { MOST_PLANS = 4, MOST_OPS = 1 << 16 };
-    static const char *const colors[MOST_PLANS] = {"#4878a8", "#c44e52", "#55a868", "#8172b2"};
-    const tr_svg_chart_t by_stage = {.x_label = "0 loaded, 1 forward, 2 its end, 3 backward, 4 "
-                                                "update, 5 evaluation",
-                                     .y_label = "memory, GiB",
-                                     .y_min = 0,
-                                     .y_max = NAN},
-                         by_op = {.x_label = "op of a step",
-                                  .y_label = "memory, GiB",
-                                  .y_min = 0,
-                                  .y_max = NAN};
+    static const char *const stage_names[STAGES] = {"loaded",   "forward", "its end",
+                                                    "backward", "update",  "evaluation"};
+    const tr_svg_chart_t by_stage = {.title = "Memory by stage of a step",
+                                     .x_label = "stage",
+                                     .y_label = "memory (GiB)",
+                                     .x_scale = TR_SVG_CATEGORIES,
+                                     .x_names = stage_names,
+                                     .from_zero = true},
+                         by_op = {.title = "Memory over the ops of a step",
+                                  .x_label = "op of the last micro-batch and of the update",
+                                  .y_label = "memory (GiB)",
+                                  .from_zero = true};
     double y[MOST_PLANS][STAGES], *x = NULL;
     tr_svg_series_t stages[MOST_PLANS], ops[MOST_PLANS];
-    tr_str_t charts[2] = {{0}};
+    tr_svg_t charts = {0};
     TR_TRY(tr_alloc(MOST_OPS * sizeof *x, "plot", &x));
     for (int i = 0; i < MOST_OPS; i++) x[i] = i;
     for (size_t p = 0; p < count; p++) {
         const size_t n = plans[p].ops.count;
         for (int stage = 0; stage < STAGES; stage++)
             y[p][stage] = (double)plan_stages_sum(plans[p].bytes[stage]) / 0x1p30;
-        stages[p] = (tr_svg_series_t){plans[p].precision, colors[p], x, y[p], STAGES, false};
-        ops[p] = (tr_svg_series_t){plans[p].precision,          colors[p], x, plans[p].ops.data,
-                                   n < MOST_OPS ? n : MOST_OPS, false};
+        stages[p] = (tr_svg_series_t){
+            .title = plans[p].precision, .role = plans[p].role, .x = x, .y = y[p], .count = STAGES};
+        ops[p] = stages[p];
+        ops[p].y = plans[p].ops.data;
+        ops[p].count = n < MOST_OPS ? n : MOST_OPS;
     }
-    tr_svg_draw(&by_stage, stages, count, &charts[0]);
-    tr_svg_draw(&by_op, ops, count, &charts[1]);
-    const tr_status_t status = cmd_svg_write(path, charts, TR_COUNT(charts));
+    tr_svg_add(&charts, &by_stage, stages, count);
+    tr_svg_add(&charts, &by_op, ops, count);
+    const tr_status_t status = cmd_svg_write(path, &charts);
     tr_free(&x);
     return status;
 }
 
 tr_status_t plan_stages(tr_config_t *config, const plan_options_t *o) {
-    stages_t plans[] = {{.precision = "fp32"}, {.precision = "bf16"}, {.precision = "fp16"}};
+    stages_t plans[] = {{.precision = "fp32", .role = TR_SHOWS_FP32},
+                        {.precision = "bf16", .role = TR_SHOWS_BF16},
+                        {.precision = "fp16", .role = TR_SHOWS_FP16}};
     const int ranks = o->ranks.value[0];
     tr_status_t status = TR_OK;
     for (size_t i = 0; i < TR_COUNT(plans) && status == TR_OK; i++)
