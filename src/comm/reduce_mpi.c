@@ -204,15 +204,6 @@ static void reduce_mpi_trace(tr_engine_t *e, const tr_reduction_t *r, double beg
     e->trace_begin_sec = 0;
 }
 
-/* Overlapping intervals count once: they end in the order of their tickets. */
-static void reduce_account(tr_engine_t *e, const tr_reduction_t *r) {
-    double begin = r->begin_sec > e->busy_until_sec ? r->begin_sec : e->busy_until_sec;
-    if (tr_trace_is_on() && tr_trace_step() > 0) reduce_mpi_trace(e, r, begin);
-    if (r->end_sec <= begin) return;
-    e->base.busy_sec += r->end_sec - begin;
-    e->busy_until_sec = r->end_sec;
-}
-
 static tr_status_t reduce_retire_next(tr_engine_t *e, int64_t last, tr_stream_t *stream) {
     int64_t ticket = e->retired + 1;
     tr_reduction_t *r = reduce_slot_of(e, ticket);
@@ -220,7 +211,13 @@ static tr_status_t reduce_retire_next(tr_engine_t *e, int64_t last, tr_stream_t 
         TR_TRY(tr_worker_wait(e->worker, r->job, e->timeout_sec));
     else
         TR_TRY(reduce_wait_polled(e, ticket, last));
-    reduce_account(e, r);
+    /* Overlapping intervals count once: they end in the order of their tickets. */
+    const double begin = r->begin_sec > e->busy_until_sec ? r->begin_sec : e->busy_until_sec;
+    if (tr_trace_is_on() && tr_trace_step() > 0) reduce_mpi_trace(e, r, begin);
+    if (r->end_sec > begin) {
+        e->base.busy_sec += r->end_sec - begin;
+        e->busy_until_sec = r->end_sec;
+    }
     e->retired = ticket;
     return tr_engine_to_device(e, r->data, r->staging, r->bytes, stream);
 }

@@ -296,21 +296,17 @@ static void watchdog_end_for_all(tr_watchdog_t *w, const char *why, double sec) 
     watchdog_end_job(w, "", false); /* the rank with the fewest collectives may only be slow */
 }
 
-/* TERM after the end of a peer: the launcher has noticed and waits for us, and only one rank needs
- * to report it. */
-static void watchdog_judge_gone(tr_watchdog_t *w, const tr_peer_t *p, int rank, double later_sec) {
-    if (w->stop_sec > 0 && w->world->info.rank > 1) _exit(TR_ERR_RETRY);
-    if (w->stop_sec > 0 || w->now_sec - p->gone_sec > GONE_SEC + later_sec)
-        watchdog_end_for_peer(w, p, rank, true);
-}
-
 static void watchdog_judge_peer(tr_watchdog_t *w, int rank, double later_sec) {
     const tr_peer_t *p = &w->peers[rank];
     if (rank == w->world->info.rank || p->last.leaving == TR_LEAVING) return;
     if (p->last.leaving == TR_ENDING) {
         if (w->stop_sec > 0 || w->now_sec - p->heard_sec > ABORT_SEC) _exit(TR_ERR_RETRY);
     } else if (p->gone_sec > 0) {
-        watchdog_judge_gone(w, p, rank, later_sec);
+        /* TERM after the end of a peer: the launcher has noticed and waits for us, and only one
+         * rank needs to report it. */
+        if (w->stop_sec > 0 && w->world->info.rank > 1) _exit(TR_ERR_RETRY);
+        if (w->stop_sec > 0 || w->now_sec - p->gone_sec > GONE_SEC + later_sec)
+            watchdog_end_for_peer(w, p, rank, true);
     } else if (w->now_sec - p->heard_sec > w->timeout_sec + w->tick_sec + later_sec) {
         watchdog_end_for_peer(w, p, rank, false);
     }
