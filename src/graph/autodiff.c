@@ -193,14 +193,6 @@ static tr_status_t autodiff_recompute_segment(backward_t *b, int i) {
 
 /* -- the walk ---------------------------------------------------------------------------------- */
 
-/* The op was the last to want them; a parameter may now have what passed through it, as through a
- * cast. */
-static void autodiff_forget_gradients(backward_t *b, const tr_op_t *op) {
-    for (int k = 0; k < op->n_out; k++)
-        if (!tr_is_none(op->out[k]) && autodiff_base_id(b, op->out[k]) < b->count)
-            autodiff_set_gradient(b, autodiff_base_id(b, op->out[k]), TR_NONE);
-}
-
 static tr_status_t autodiff_differentiate(backward_t *b, int i) {
     tr_graph_t *g = b->g;
     const tr_op_t op = node_at(b, i)->op;
@@ -219,7 +211,11 @@ static tr_status_t autodiff_differentiate(backward_t *b, int i) {
     TR_TRY(op.row->grad(g, b->clone[i] ? &b->clone[i]->op : &op, dout, need, din));
     for (int k = 0; k < op.n_in; k++)
         if (need[k] && !tr_is_none(din[k])) TR_TRY(autodiff_contribute(b, op.in[k], din[k]));
-    autodiff_forget_gradients(b, &op);
+    /* The op was the last to want the gradients of its outputs; a parameter may now have what
+     * passed through it, as through a cast. */
+    for (int k = 0; k < op.n_out; k++)
+        if (!tr_is_none(op.out[k]) && autodiff_base_id(b, op.out[k]) < b->count)
+            autodiff_set_gradient(b, autodiff_base_id(b, op.out[k]), TR_NONE);
     return TR_OK;
 }
 
