@@ -98,7 +98,7 @@ static void line_add(line_t *l, const char *text, bool is_left, int width) {
 
 static void line_end(line_t *l) {
     tr_str_append(l->out, "\n");
-    l->blanks = 0;
+    l->blanks = l->t->indent;
 }
 
 static bool column_is_under(const tr_table_column_t *a, const tr_table_column_t *b) {
@@ -108,6 +108,7 @@ static bool column_is_under(const tr_table_column_t *a, const tr_table_column_t 
 static void line_heads(line_t *l) {
     const tr_table_t *t = l->t;
     bool has_above = false;
+    if (t->has_no_heads) return;
     for (size_t i = 0; i < t->count; i++)
         has_above = has_above || (l->width[i] > 0 && t->columns[i].above);
     for (size_t i = 0; i < t->count && has_above; i++) {
@@ -139,7 +140,7 @@ static void line_row(line_t *l, const void *row) {
 
 /* As wide as the headings and the least widths say. */
 static line_t line_of(const tr_table_t *t, tr_str_t *out) {
-    line_t l = {.t = t, .out = out};
+    line_t l = {.t = t, .out = out, .blanks = t->indent};
     for (size_t i = 0; i < t->count && i < MOST; i++) {
         const tr_table_column_t *c = &t->columns[i];
         if (!c->heading) continue;
@@ -151,7 +152,7 @@ static line_t line_of(const tr_table_t *t, tr_str_t *out) {
 }
 
 static int line_columns(const line_t *l) {
-    int columns = -2;
+    int columns = l->t->indent - 2;
     for (size_t i = 0; i < l->t->count; i++) columns += l->width[i] > 0 ? l->width[i] + 2 : 0;
     return columns;
 }

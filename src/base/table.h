@@ -58,9 +58,15 @@ typedef struct {
 typedef struct {
     const tr_table_column_t *columns;
     size_t count, row_bytes;
+    int indent;        /* blanks before each line of the text */
+    bool has_no_heads; /* the text has no line of headings */
 } tr_table_t;
-#define TR_TABLE(columns, row)                                                                     \
-    ((tr_table_t){columns, sizeof(columns) / sizeof(columns)[0], sizeof(row)})
+/* Of rows of type S; with designated members: .indent = 2. */
+#define TR_TABLE(list, S, ...)                                                                     \
+    ((tr_table_t){.columns = list,                                                                 \
+                  .count = sizeof(list) / sizeof(list)[0],                                         \
+                  .row_bytes = sizeof(S),                                                          \
+                  __VA_ARGS__})
 
 /* Columns of a terminal that a text takes: its code points; wide and combining ones count as one. */
 int tr_text_columns(const char *text);

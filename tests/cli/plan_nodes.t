@@ -78,6 +78,8 @@ call 2 plan net.ini --nodes 0 && names err '0.: .* 1000000' &&
     call 2 plan net.ini --mode weak && names err --mode --nodes &&
     call 2 plan net.ini --nodes 2 --stages && names err --stages --nodes &&
     call 2 plan net.ini --ops --stages && names err --ops --stages &&
+    call 2 plan net.ini --largest n_layer --memory 1G --fixes && names err --largest --fixes &&
+    call 2 plan net.ini --json x.json && names err --json '--stages[|].*[|]--nodes' &&
     call 2 plan net.ini --nodes 2 --ranks 2 && names err --ranks --ranks-per-node
 ok $? "an option of another mode is refused"
 

@@ -6,12 +6,23 @@
 #include "session/session.h"
 #include "trainer/log.h"
 
+#include <jansson.h>
+
+/* The modes of modes.def. */
+enum {
+#define PLAN_MODE(name, ...) PLAN_IS_##name,
+#include "modes.def"
+#undef PLAN_MODE
+    PLAN_MODES
+};
+
 typedef struct {
     const char *path, *json;
     cmd_words_t settings;
     cmd_list_t ranks;
-    bool ops, stages, fixes, recompute_sweep;
-    const char *svg; /* of --stages and --recompute-sweep */
+    bool ops;
+    bool given[PLAN_MODES]; /* whether the option of a mode is */
+    const char *svg;        /* of --stages and --recompute-sweep */
     /* --nodes */
     cmd_list_t nodes;
     int64_t ranks_per_node;
@@ -25,31 +36,38 @@ typedef struct {
 
 typedef enum { PLAN_N_LAYER, PLAN_N_EMBD, PLAN_MICRO_BATCH } plan_largest_t;
 
+/* What a mode has found; zeroed, and freed by its caller. */
+typedef struct {
+    tr_str_t before, after; /* text around the table, whole lines */
+    void *rows;             /* of the mode's table; tr_alloc */
+    size_t count;
+    json_t *json;       /* what the object of --json has beside kind, config and the rows */
+    tr_svg_t charts;    /* where o->svg is given */
+} plan_result_t;
+
+typedef struct {
+    const char *kind;        /* the value of this key in the JSON; NULL: there is no JSON */
+    const tr_table_t *table; /* NULL: the text and the JSON have all */
+    const char *rows_key;    /* of the rows in the JSON; NULL: "rows" */
+    /* May change the configuration. What was found before an error is shown too. */
+    tr_status_t (*find)(tr_config_t *config, const plan_options_t *o, plan_result_t *out);
+} plan_mode_t;
+
+extern const plan_mode_t plan_mode_memory; /* without an option of a mode */
+#define PLAN_MODE(name, ...) extern const plan_mode_t plan_mode_##name;
+#include "modes.def"
+#undef PLAN_MODE
+
 /* Creates the session to plan, as the last of `ranks` ranks, which has the most slots. any_size:
  * allow more memory than this device has. Not collective. */
 tr_status_t plan_session(const tr_config_t *config, int ranks, bool any_size, tr_session_t **out);
-
 /* A log sink: prints each line once, because several plans say the same about the data. `self`: a
  * tr_str_t of the lines already printed, each with its terminator. */
 void plan_say_once(void *self, tr_log_level_t level, const char *line);
-/* Prints what ranks pin at the start, besides their batches; nothing on the CPU. */
-void plan_print_pinned(const tr_session_t *s);
-/* plan --nodes: prints the predicted step times, or writes them to o->json. */
-tr_status_t plan_nodes(const tr_config_t *config, const plan_options_t *o);
-/* plan --stages: the memory of each stage of a step, in fp32, bf16 and fp16. Sets precision. */
-tr_status_t plan_stages(tr_config_t *config, const plan_options_t *o);
-/* plan --largest: the largest o->largest that fits in o->memory, in fp32, bf16 and fp16. Sets that key
- * and precision. */
-tr_status_t plan_largest(tr_config_t *config, const plan_options_t *o);
-/* plan --fixes: what makes the run smaller, and by how much. */
-tr_status_t plan_fixes(const tr_config_t *config, const plan_options_t *o);
-/* plan --recompute-sweep: memory and predicted time by model.recompute, which it sets. */
-tr_status_t plan_recompute(tr_config_t *config, const plan_options_t *o);
-/* plan --gpu: the memory on a GPU that need not be in this machine, what cuDNN plans for it, and the
- * predicted step.
- * Sets cuda.plan_cache to o->warm. */
-tr_status_t plan_gpu(tr_config_t *config, const plan_options_t *o);
-/* plan --price GPU=PRICE,...: the time and the cost on each of these GPUs. Sets cuda.plan_cache. */
-tr_status_t plan_prices(tr_config_t *config, const plan_options_t *o);
+/* Appends what ranks pin at the start, besides their batches; nothing on the CPU. */
+void plan_append_pinned(const tr_session_t *s, tr_str_t *out);
+/* Lines of text: appended behind `indent`, and as an array. */
+void plan_append_lines(const char *lines, const char *indent, tr_str_t *out);
+json_t *plan_lines_json(const char *lines);
 
 #endif

@@ -1,13 +1,10 @@
 /* trainer plan CONFIG --fixes: the memory and work of the run with each setting that makes it
  * smaller, alone and together. */
-#include "cmd/cmd.h"
 #include "plan.h"
 #include "base/mem.h"
 #include "session/remedies.h"
 
-#include <jansson.h>
 #include <math.h>
-#include <stdio.h>
 
 /* A plan in text; bytes 0: none. */
 typedef struct {
@@ -43,10 +40,9 @@ static fixes_cell_t plan_fixes_cell(const tr_remedies_t *r, const tr_remedy_plan
                           plan->bytes <= limit ? "fits" : NULL};
 }
 
-static tr_status_t plan_fixes_print(const tr_remedies_t *r, const plan_options_t *o, size_t limit) {
+static tr_status_t plan_fixes_append(const tr_remedies_t *r, size_t limit, tr_str_t *out) {
     const size_t count = r->rows.count + 1;
     fixes_row_t *rows = NULL;
-    char text[32];
     TR_TRY(tr_alloc(count * sizeof *rows, "table of remedies", &rows));
     rows[0] = (fixes_row_t){.settings = "as configured",
                             .alone = plan_fixes_cell(r, &r->now, limit),
@@ -64,10 +60,7 @@ static tr_status_t plan_fixes_print(const tr_remedies_t *r, const plan_options_t
                     "optimizer state shared by %d ranks (computed, not provided)", remedy->shares);
         rows[i].settings = rows[i].shared;
     }
-    printf("memory per rank of %s on %d rank%s, and more FLOPs per sample; limit %s\n", o->path,
-           o->ranks.value[0], o->ranks.value[0] > 1 ? "s" : "",
-           tr_format_bytes((double)limit, text));
-    cmd_table_print(&table, rows, count);
+    tr_table_text(&table, rows, count, 0, out);
     tr_free(&rows);
     return TR_OK;
 }
@@ -79,8 +72,7 @@ static json_t *plan_fixes_json(const tr_remedies_t *r, const tr_remedy_plan_t *p
                                         plan->bytes <= limit);
 }
 
-static tr_status_t plan_fixes_write_json(const tr_remedies_t *r, const plan_options_t *o,
-                                         size_t limit) {
+static json_t *plan_fixes_list(const tr_remedies_t *r, size_t limit) {
     json_t *rows = json_array();
     for (size_t i = 0; i < r->rows.count; i++) {
         const tr_remedy_t *row = &r->rows.data[i];
@@ -91,25 +83,34 @@ static tr_status_t plan_fixes_write_json(const tr_remedies_t *r, const plan_opti
                                               plan_fixes_json(r, &row->together, limit), "used",
                                               row->is_used));
     }
-    return cmd_json_write(json_pack("{s:s, s:s, s:i, s:I, s:o, s:o, s:o}", "kind", "fixes",
-                                    "config", o->path, "ranks", o->ranks.value[0], "memory_bytes",
-                                    (json_int_t)limit, "now", plan_fixes_json(r, &r->now, limit),
-                                    "least", plan_fixes_json(r, &r->least, limit), "rows", rows),
-                          o->json);
+    return rows;
 }
 
-tr_status_t plan_fixes(const tr_config_t *config, const plan_options_t *o) {
+static tr_status_t plan_fixes_find(tr_config_t *config, const plan_options_t *o,
+                                   plan_result_t *out) {
+    const int ranks = o->ranks.value[0];
     tr_remedies_t remedies = {0};
     tr_session_t *s = NULL;
     size_t limit = (size_t)o->memory;
     tr_status_t status = TR_OK;
-    TR_TRY(plan_session(config, o->ranks.value[0], true, &s));
+    char text[32];
+    TR_TRY(plan_session(config, ranks, true, &s));
     if (limit == 0) limit = s->device->memory_bytes;
-    status = tr_remedies_plan(config, o->ranks.value[0], s->device, &remedies);
-    if (status == TR_OK && !cmd_json_is_stdout(o->json))
-        status = plan_fixes_print(&remedies, o, limit);
-    if (status == TR_OK && o->json) status = plan_fixes_write_json(&remedies, o, limit);
+    TR_TRY_GOTO(tr_remedies_plan(config, ranks, s->device, &remedies), done);
+    tr_str_printf(&out->before,
+                  "memory per rank of %s on %d rank%s, and more FLOPs per sample; limit %s\n",
+                  o->path, ranks, ranks > 1 ? "s" : "", tr_format_bytes((double)limit, text));
+    TR_TRY_GOTO(plan_fixes_append(&remedies, limit, &out->before), done);
+    out->json =
+        json_pack("{s:i, s:I, s:o, s:o, s:o}", "ranks", ranks, "memory_bytes", (json_int_t)limit,
+                  "now", plan_fixes_json(&remedies, &remedies.now, limit), "least",
+                  plan_fixes_json(&remedies, &remedies.least, limit), "rows",
+                  plan_fixes_list(&remedies, limit));
+done:
     tr_remedies_free(&remedies);
     tr_session_destroy(&s);
     return status;
 }
+
+/* A plan in JSON is an object, or null: the rows are not those of the table. */
+const plan_mode_t plan_mode_fixes = {.kind = "fixes", .find = plan_fixes_find};

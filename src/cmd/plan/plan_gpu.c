@@ -1,13 +1,8 @@
 /* trainer plan CONFIG --gpu MODEL: what a run takes on a GPU that need not be in this machine. */
-#include "cmd/cmd.h"
 #include "plan.h"
 #include "plan_price.h"
-#include "plan_step.h"
-#include "base/clock.h"
 #include "base/mem.h"
 
-#include <jansson.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,7 +29,6 @@ typedef struct {
     tr_session_t *s;
     TR_VEC(gpu_row_t) rows;
     int made, restored; /* plans of cuDNN */
-    double sec;
     plan_step_t step;
 } gpu_plan_t;
 
@@ -84,39 +78,48 @@ static void plan_gpu_take_count(void *self, const char *name, const char *value)
     if (strcmp(name, "plans restored") == 0) p->restored = atoi(value);
 }
 
-/* -- printing ---------------------------------------------------------------------------------- */
+/* -- showing ----------------------------------------------------------------------------------- */
 
-static void plan_gpu_print(const gpu_plan_t *p, const plan_options_t *o) {
+typedef struct {
+    const char *name;
+    size_t bytes;
+} kind_row_t;
+
+static const tr_table_column_t kind_columns[] = {
+    TR_COLUMN(kind_row_t, NULL, "", STRING, name, .is_left = true, .width = 36),
+    TR_COLUMN(kind_row_t, NULL, "", SIZE, bytes, .people = tr_format_bytes, .width = 11),
+};
+
+static void plan_gpu_append(const gpu_plan_t *p, const plan_options_t *o, tr_str_t *out) {
+    const tr_table_t kind_table =
+        TR_TABLE(kind_columns, kind_row_t, .indent = 2, .has_no_heads = true);
     const tr_memory_plan_t m = tr_graph_memory(p->s->g);
-    const struct {
-        const char *name;
-        size_t bytes;
-    } kinds[] = {{"parameters", m.params},
-                 {"half-precision copies", m.copies},
-                 {"gradients", m.reduced},
-                 {"optimizer state", m.optim_state},
-                 {"model state", m.model_state},
-                 {"inputs, constants", m.inputs + m.consts},
-                 {"arena: activations and workspaces", m.arena},
-                 {"total", m.total}};
+    const kind_row_t kinds[] = {{"parameters", m.params},
+                                {"half-precision copies", m.copies},
+                                {"gradients", m.reduced},
+                                {"optimizer state", m.optim_state},
+                                {"model state", m.model_state},
+                                {"inputs, constants", m.inputs + m.consts},
+                                {"arena: activations and workspaces", m.arena},
+                                {"total", m.total}};
     char text[32];
-    printf("%s on %d rank%s, micro-batch %lld, precision %s\n%s\n", o->path, o->ranks.value[0],
-           o->ranks.value[0] > 1 ? "s" : "", (long long)p->s->order.micro_batch,
-           tr_precision_name((tr_precision_t)p->s->main.precision), p->s->device->description);
-    printf("cuDNN plans: %d made, %d restored, in %.1f s\n\n", p->made, p->restored, p->sec);
-    printf("device memory per rank\n");
-    for (size_t i = 0; i < TR_COUNT(kinds); i++)
-        printf("  %-36s %12s\n", kinds[i].name, tr_format_bytes((double)kinds[i].bytes, text));
+    tr_str_printf(
+        out, "%s on %d rank%s, micro-batch %lld, precision %s\n%s\n", o->path, o->ranks.value[0],
+        o->ranks.value[0] > 1 ? "s" : "", (long long)p->s->order.micro_batch,
+        tr_precision_name((tr_precision_t)p->s->main.precision), p->s->device->description);
+    tr_str_printf(out, "cuDNN plans: %d made, %d restored, in %.1f s\n\n", p->made, p->restored,
+                  p->s->plan_sec);
+    tr_str_append(out, "device memory per rank\n");
+    tr_table_text(&kind_table, kinds, TR_COUNT(kinds), 0, out);
     for (size_t i = 0; i < TR_COUNT(not_counted); i++)
-        printf("  %-12s %s\n", "not counted:", not_counted[i][1]);
-    printf("  the plan %s the %s that cuda.memory_limit allows\n",
-           m.total <= p->s->device->memory_bytes ? "fits in" : "DOES NOT FIT in",
-           tr_format_bytes((double)p->s->device->memory_bytes, text));
-    plan_print_pinned(p->s);
-    plan_step_print(&p->step);
-    printf("\nops that CUDA's libraries compute (count: ops with the same plan; the first is "
-           "named)\n");
-    cmd_table_print(&table, p->rows.data, p->rows.count);
+        tr_str_printf(out, "  not counted: %s\n", not_counted[i][1]);
+    tr_str_printf(out, "  the plan %s the %s that cuda.memory_limit allows\n",
+                  m.total <= p->s->device->memory_bytes ? "fits in" : "DOES NOT FIT in",
+                  tr_format_bytes((double)p->s->device->memory_bytes, text));
+    plan_append_pinned(p->s, out);
+    plan_step_append(&p->step, out);
+    tr_str_append(out, "\nops that CUDA's libraries compute (count: ops with the same plan; the "
+                       "first is named)\n");
 }
 
 static json_t *plan_gpu_json(const gpu_plan_t *p, const plan_options_t *o) {
@@ -129,90 +132,36 @@ static json_t *plan_gpu_json(const gpu_plan_t *p, const plan_options_t *o) {
         "total", (json_int_t)m.total, "limit", (json_int_t)p->s->device->memory_bytes);
     for (size_t i = 0; i < TR_COUNT(not_counted); i++)
         json_object_set_new(memory, not_counted[i][0], json_null());
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:I, s:o, s:i, s:i, s:f, s:o, s:o}", "kind",
-                     "gpu", "config", o->path, "gpu", o->gpu, "device", p->s->device->description,
-                     "precision", tr_precision_name((tr_precision_t)p->s->main.precision), "ranks",
+    return json_pack("{s:s, s:s, s:s, s:i, s:I, s:o, s:i, s:i, s:f, s:o}", "gpu", o->gpu, "device",
+                     p->s->device->description, "precision",
+                     tr_precision_name((tr_precision_t)p->s->main.precision), "ranks",
                      o->ranks.value[0], "micro_batch", (json_int_t)p->s->order.micro_batch,
                      "memory_bytes", memory, "plans_made", p->made, "plans_restored", p->restored,
-                     "plan_sec", p->sec, "ops", tr_table_json(&table, p->rows.data, p->rows.count),
-                     "step", plan_step_json(&p->step));
+                     "plan_sec", p->s->plan_sec, "step", plan_step_json(&p->step));
 }
 
-/* Plans the session on a GPU of this kind, and predicts its step. */
-static tr_status_t plan_gpu_predict(tr_config_t *config, const plan_options_t *o, const char *gpu,
-                                    gpu_plan_t *p) {
-    const int ranks = o->ranks.value[0];
-    const bool is_auto = strcmp(tr_config_get(config, "data.micro_batch"), "auto") == 0;
-    const tr_session_params_t params = {.training = true,
-                                        .evaluation = true,
-                                        .any_size = !is_auto, /* auto: reduced until it fits */
-                                        .gpu = gpu,
-                                        .split = TR_SPLIT_TRAIN,
-                                        .rank = ranks - 1,
-                                        .size = ranks};
-    const tr_gpu_kind_t *kind = NULL;
-    tr_status_t status = TR_OK;
-    tr_str_t assignment = {0};
-    TR_TRY(tr_gpu_kind_find(gpu, &kind));
-    /* only --warm writes plans: those of a model are no choice for the GPUs of this machine */
-    tr_str_printf(&assignment, "cuda.plan_cache=%s", o->warm ? o->warm : "none");
-    TR_TRY_GOTO(tr_config_set(config, assignment.text, "plan --gpu"), done);
-    TR_TRY_GOTO(tr_session_create(config, NULL, &params, &p->s), done);
-    p->sec = p->s->plan_sec;
-    status = plan_step_predict(p->s, kind, &p->step);
-done:
-    tr_str_free(&assignment);
-    return status;
-}
-
-tr_status_t plan_gpu(tr_config_t *config, const plan_options_t *o) {
+static tr_status_t plan_gpu_find(tr_config_t *config, const plan_options_t *o, plan_result_t *out) {
     gpu_plan_t p = {0};
     plan_price_t price;
     int priced = 0;
-    json_t *json = NULL;
     tr_status_t status = TR_OK;
     TR_TRY(plan_price_parse(o, 1, &price, &priced));
-    TR_TRY_GOTO(plan_gpu_predict(config, o, o->gpu, &p), done);
+    TR_TRY_GOTO(plan_step_on(config, o, o->gpu, &p.s, &p.step), done);
     TR_TRY_GOTO(plan_gpu_add_program(&p, p.s->last), done);
     TR_TRY_GOTO(plan_gpu_add_program(&p, p.s->eval), done);
     TR_TRY_GOTO(p.s->device->ops->report(p.s->device, plan_gpu_take_count, &p), done);
-    if (priced) plan_price_set(&price, p.s, &p.step);
-    if (!cmd_json_is_stdout(o->json)) plan_gpu_print(&p, o);
-    if (!cmd_json_is_stdout(o->json) && priced)
-        TR_TRY_GOTO(plan_price_print(&price, priced, p.s), done);
-    if (o->json) {
-        json = plan_gpu_json(&p, o);
-        if (priced) json_object_set_new(json, "prices", plan_price_json(&price, priced));
-        status = cmd_json_write(json, o->json);
-    }
+    plan_gpu_append(&p, o, &out->before);
+    out->json = plan_gpu_json(&p, o);
+    if (!priced) goto done;
+    plan_price_set(&price, p.s, &p.step);
+    json_object_set_new(out->json, "prices", plan_price_json(&price, 1));
+    status = plan_price_append(&price, 1, p.s, &out->after);
 done:
+    out->rows = p.rows.data;
+    out->count = p.rows.count;
     tr_session_destroy(&p.s);
-    tr_vec_free(&p.rows);
     return status;
 }
 
-tr_status_t plan_prices(tr_config_t *config, const plan_options_t *o) {
-    enum { MOST = 16 };
-    plan_price_t rows[MOST];
-    int count = 0;
-    tr_session_t *s = NULL; /* of the last GPU */
-    tr_status_t status = TR_OK;
-    TR_TRY(plan_price_parse(o, MOST, rows, &count));
-    for (int i = 0; i < count; i++) {
-        gpu_plan_t p = {0};
-        tr_session_destroy(&s);
-        status = plan_gpu_predict(config, o, rows[i].gpu, &p);
-        s = p.s;
-        TR_TRY_GOTO(status, done);
-        plan_price_set(&rows[i], s, &p.step);
-    }
-    if (!cmd_json_is_stdout(o->json)) TR_TRY_GOTO(plan_price_print(rows, count, s), done);
-    if (o->json)
-        status = cmd_json_write(json_pack("{s:s, s:s, s:I, s:o}", "kind", "prices", "config",
-                                          o->path, "steps", (json_int_t)s->total_steps, "prices",
-                                          plan_price_json(rows, count)),
-                                o->json);
-done:
-    tr_session_destroy(&s);
-    return status;
-}
+const plan_mode_t plan_mode_gpu = {
+    .kind = "gpu", .table = &table, .rows_key = "ops", .find = plan_gpu_find};

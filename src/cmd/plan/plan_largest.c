@@ -1,9 +1,7 @@
 /* trainer plan CONFIG --largest KEY --memory SIZE: the largest model or micro-batch that fits. */
-#include "cmd/cmd.h"
 #include "plan.h"
+#include "base/mem.h"
 
-#include <jansson.h>
-#include <stdio.h>
 #include <string.h>
 
 enum { MOST_UNITS = 1 << 20 };
@@ -104,18 +102,12 @@ static tr_status_t plan_largest_search(largest_search_t *s, largest_row_t *out) 
     return TR_OK;
 }
 
-static tr_status_t plan_largest_write_json(const largest_search_t *s, const largest_row_t *rows,
-                                           size_t count) {
-    return cmd_json_write(json_pack("{s:s, s:s, s:s, s:i, s:I, s:o}", "kind", "largest", "config",
-                                    s->o->path, "key", s->key, "ranks", s->o->ranks.value[0],
-                                    "memory_bytes", (json_int_t)s->o->memory, "rows",
-                                    tr_table_json(&table, rows, count)),
-                          s->o->json);
-}
-
-tr_status_t plan_largest(tr_config_t *config, const plan_options_t *o) {
+static tr_status_t plan_largest_find(tr_config_t *config, const plan_options_t *o,
+                                     plan_result_t *out) {
     largest_search_t s = {.config = config, .o = o};
-    largest_row_t rows[] = {{.precision = "fp32"}, {.precision = "bf16"}, {.precision = "fp16"}};
+    static const char *const precisions[] = {"fp32", "bf16", "fp16"};
+    const int ranks = o->ranks.value[0];
+    largest_row_t *rows = NULL;
     char memory[32], assignment[32];
     s.key = keys[o->largest];
     s.unit = 1;
@@ -127,7 +119,10 @@ tr_status_t plan_largest(tr_config_t *config, const plan_options_t *o) {
         (void)tr_parse_int(tr_config_get(config, "model.n_head"), &heads);
         s.unit = 8 * heads;
     }
-    for (size_t i = 0; i < TR_COUNT(rows); i++) {
+    TR_TRY(tr_alloc(sizeof *rows * TR_COUNT(precisions), "the largest values", &rows));
+    out->rows = rows;
+    for (size_t i = 0; i < TR_COUNT(precisions); i++) {
+        rows[i] = (largest_row_t){.precision = precisions[i]};
         tr_snprintf(assignment, sizeof assignment, "precision=%s", rows[i].precision);
         TR_TRY(tr_config_set(config, assignment, "plan --largest"));
         TR_TRY(plan_largest_search(&s, &rows[i]));
@@ -137,11 +132,13 @@ tr_status_t plan_largest(tr_config_t *config, const plan_options_t *o) {
         else
             rows[i].note = "(data.train has no more samples)";
     }
-    if (!cmd_json_is_stdout(o->json)) {
-        printf("the largest %s of %s in %s per rank, on %d rank%s\n", s.key, o->path,
-               tr_format_bytes((double)o->memory, memory), o->ranks.value[0],
-               o->ranks.value[0] > 1 ? "s" : "");
-        cmd_table_print(&table, rows, TR_COUNT(rows));
-    }
-    return o->json ? plan_largest_write_json(&s, rows, TR_COUNT(rows)) : TR_OK;
+    out->count = TR_COUNT(precisions);
+    tr_str_printf(&out->before, "the largest %s of %s in %s per rank, on %d rank%s\n", s.key,
+                  o->path, tr_format_bytes((double)o->memory, memory), ranks, ranks > 1 ? "s" : "");
+    out->json = json_pack("{s:s, s:i, s:I}", "key", s.key, "ranks", ranks, "memory_bytes",
+                          (json_int_t)o->memory);
+    return TR_OK;
 }
+
+const plan_mode_t plan_mode_largest = {
+    .kind = "largest", .table = &table, .find = plan_largest_find};

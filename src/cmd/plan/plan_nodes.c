@@ -1,11 +1,9 @@
 /* trainer plan CONFIG --nodes: predicted step times on more nodes. */
-#include "cmd/cmd.h"
 #include "plan.h"
+#include "base/mem.h"
 #include "scaling/forecast.h"
 #include "trainer/session.h"
 
-#include <jansson.h>
-#include <stdio.h>
 #include <string.h>
 
 /* A forecast, and its texts. */
@@ -44,7 +42,7 @@ typedef struct {
     tr_profile_t profile;
     tr_network_t between, inside;
     tr_forecast_setup_t setup;
-    nodes_row_t row[CMD_LIST_MAX];
+    nodes_row_t *row; /* [o->nodes.count] */
     tr_str_t assumptions;
 } nodes_prediction_t;
 
@@ -88,7 +86,7 @@ static tr_status_t plan_nodes_check_profile(const tr_config_t *config, const tr_
         if (strcmp(tables[t]->section, "model") != 0) continue;
         for (size_t i = 0; i < tables[t]->count; i++) {
             char key[64];
-            snprintf(key, sizeof key, "model.%s", tables[t]->fields[i].name);
+            tr_snprintf(key, sizeof key, "model.%s", tables[t]->fields[i].name);
             if (strcmp(key, "model.init") != 0)
                 TR_TRY_GOTO(plan_nodes_compare_key(config, measured, key, path), done);
         }
@@ -123,6 +121,7 @@ static tr_status_t plan_nodes_predict(const tr_config_t *config, const plan_opti
                                      .ranks_per_node = (int)o->ranks_per_node,
                                      .mode = (tr_scaling_t)o->mode,
                                      .batch_size = data.batch_size};
+    TR_TRY(tr_alloc((size_t)o->nodes.count * sizeof *p->row, "forecasts", &p->row));
     for (int i = 0; i < o->nodes.count; i++) {
         nodes_row_t *row = &p->row[i];
         TR_TRY(tr_forecast(&p->setup, o->nodes.value[i], &row->f));
@@ -139,45 +138,35 @@ static tr_status_t plan_nodes_predict(const tr_config_t *config, const plan_opti
 static const char *const mode_names[] = {
     [TR_SCALING_WEAK] = "weak", [TR_SCALING_STRONG] = "strong"};
 
-static void plan_nodes_print(const nodes_prediction_t *p, const plan_options_t *o) {
-    printf("predicted, not measured: %s scaling of %s, %lld rank%s per node\n\n",
-           mode_names[o->mode], o->path, (long long)o->ranks_per_node,
-           o->ranks_per_node > 1 ? "s" : "");
-    cmd_table_print(&table, p->row, (size_t)o->nodes.count);
-    printf("\nassumptions\n");
-    for (const char *line = p->assumptions.text; *line;) {
-        const int length = (int)strcspn(line, "\n");
-        printf("  %.*s\n", length, line);
-        line += length + 1;
-    }
-}
-
-static tr_status_t plan_nodes_write_json(const nodes_prediction_t *p, const tr_config_t *config,
-                                         const plan_options_t *o) {
-    json_t *assumptions = json_array();
-    for (const char *line = p->assumptions.text; *line;) {
-        const size_t length = strcspn(line, "\n");
-        json_array_append_new(assumptions, json_stringn(line, length));
-        line += length + 1;
-    }
-    json_t *file = json_pack(
-        "{s:s, s:s, s:s, s:I, s:s, s:i, s:o, s:o}", "kind", "prediction", "mode",
-        mode_names[o->mode], "config", o->path, "ranks_per_node", (json_int_t)o->ranks_per_node,
-        "precision", tr_config_get(config, "precision"), "threads", p->profile.threads, "rows",
-        tr_table_json(&table, p->row, (size_t)o->nodes.count), "assumptions", assumptions);
+static void plan_nodes_show(const nodes_prediction_t *p, const tr_config_t *config,
+                            const plan_options_t *o, plan_result_t *out) {
+    out->count = (size_t)o->nodes.count;
+    tr_str_printf(&out->before,
+                  "predicted, not measured: %s scaling of %s, %lld rank%s per node\n\n",
+                  mode_names[o->mode], o->path, (long long)o->ranks_per_node,
+                  o->ranks_per_node > 1 ? "s" : "");
+    tr_str_append(&out->after, "\nassumptions\n");
+    plan_append_lines(p->assumptions.text, "  ", &out->after);
+    out->json = json_pack("{s:s, s:I, s:s, s:i, s:o}", "mode", mode_names[o->mode],
+                          "ranks_per_node", (json_int_t)o->ranks_per_node, "precision",
+                          tr_config_get(config, "precision"), "threads", p->profile.threads,
+                          "assumptions", plan_lines_json(p->assumptions.text));
     if (p->profile.parameters > 0)
-        json_object_set_new(file, "parameters", json_integer(p->profile.parameters));
-    return cmd_json_write(file, o->json);
+        json_object_set_new(out->json, "parameters", json_integer(p->profile.parameters));
 }
 
-tr_status_t plan_nodes(const tr_config_t *config, const plan_options_t *o) {
+static tr_status_t plan_nodes_find(tr_config_t *config, const plan_options_t *o,
+                                   plan_result_t *out) {
     nodes_prediction_t p = {0};
-    tr_status_t status = plan_nodes_predict(config, o, &p);
-    if (status == TR_OK && !cmd_json_is_stdout(o->json)) plan_nodes_print(&p, o);
-    if (status == TR_OK && o->json) status = plan_nodes_write_json(&p, config, o);
+    const tr_status_t status = plan_nodes_predict(config, o, &p);
+    out->rows = p.row;
+    if (status == TR_OK) plan_nodes_show(&p, config, o, out);
     tr_profile_free(&p.profile);
     tr_network_free(&p.between);
     tr_network_free(&p.inside);
     tr_str_free(&p.assumptions);
     return status;
 }
+
+const plan_mode_t plan_mode_nodes = {
+    .kind = "prediction", .table = &table, .find = plan_nodes_find};

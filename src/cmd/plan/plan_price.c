@@ -4,7 +4,6 @@
 #include "device/gpu_kinds.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -97,31 +96,60 @@ static const plan_price_t *plan_price_cheapest(const plan_price_t *rows, int cou
     return best;
 }
 
-static void plan_price_advise(const plan_price_t *gpu, double cpu_sec, double cpu_rate) {
+static void plan_price_advise(const plan_price_t *gpu, double cpu_sec, double cpu_rate,
+                              tr_str_t *out) {
     char on_cpu[32], on_gpu[32];
     tr_format_duration(cpu_sec, on_cpu);
     if (!gpu) {
-        printf("CPU or GPU: the run fits on none of these GPUs; use more ranks or a smaller "
-               "data.micro_batch\n");
+        tr_str_append(out, "CPU or GPU: the run fits on none of these GPUs; use more ranks or a "
+                           "smaller data.micro_batch\n");
         return;
     }
     tr_format_duration(gpu->train_sec, on_gpu);
-    printf("CPU or GPU: %s: this CPU takes %s or more, at the %.0f GFLOP/s that its products "
-           "reach; %d x %s takes %s for %s, predicted\n",
-           cpu_sec <= fmax(SHORT_SEC, gpu->train_sec) ? "CPU" : "GPU", on_cpu, cpu_rate / 1e9,
-           gpu->gpus, gpu->gpu, on_gpu, gpu->cost_text);
+    tr_str_printf(out,
+                  "CPU or GPU: %s: this CPU takes %s or more, at the %.0f GFLOP/s that its "
+                  "products reach; %d x %s takes %s for %s, predicted\n",
+                  cpu_sec <= fmax(SHORT_SEC, gpu->train_sec) ? "CPU" : "GPU", on_cpu,
+                  cpu_rate / 1e9, gpu->gpus, gpu->gpu, on_gpu, gpu->cost_text);
 }
 
-tr_status_t plan_price_print(const plan_price_t *rows, int count, const tr_session_t *s) {
+tr_status_t plan_price_append(const plan_price_t *rows, int count, const tr_session_t *s,
+                              tr_str_t *out) {
     double cpu_sec = NAN, cpu_rate = NAN;
-    printf("\n%lld steps, predicted, not measured; without start, validation and waits for data\n",
-           (long long)s->total_steps);
-    cmd_table_print(&table, rows, (size_t)count);
+    tr_str_printf(
+        out,
+        "\n%lld steps, predicted, not measured; without start, validation and waits for data\n",
+        (long long)s->total_steps);
+    tr_table_text(&table, rows, (size_t)count, 0, out);
     TR_TRY(plan_price_cpu(s, &cpu_sec, &cpu_rate));
-    plan_price_advise(plan_price_cheapest(rows, count), cpu_sec, cpu_rate);
+    plan_price_advise(plan_price_cheapest(rows, count), cpu_sec, cpu_rate, out);
     return TR_OK;
 }
 
 json_t *plan_price_json(const plan_price_t *rows, int count) {
     return tr_table_json(&table, rows, (size_t)count);
 }
+
+static tr_status_t plan_price_find(tr_config_t *config, const plan_options_t *o,
+                                   plan_result_t *out) {
+    enum { MOST = 16 };
+    plan_price_t rows[MOST];
+    int count = 0;
+    tr_session_t *s = NULL; /* of the last GPU */
+    tr_status_t status = TR_OK;
+    TR_TRY(plan_price_parse(o, MOST, rows, &count));
+    for (int i = 0; i < count; i++) {
+        plan_step_t step;
+        tr_session_destroy(&s);
+        TR_TRY_GOTO(plan_step_on(config, o, rows[i].gpu, &s, &step), done);
+        plan_price_set(&rows[i], s, &step);
+    }
+    out->json = json_pack("{s:I, s:o}", "steps", (json_int_t)s->total_steps, "prices",
+                          plan_price_json(rows, count));
+    status = plan_price_append(rows, count, s, &out->before);
+done:
+    tr_session_destroy(&s);
+    return status;
+}
+
+const plan_mode_t plan_mode_price = {.kind = "prices", .find = plan_price_find};

@@ -2,7 +2,6 @@
 #ifndef TR_CMD_PLAN_PLAN_PRICE_H
 #define TR_CMD_PLAN_PLAN_PRICE_H
 
-#include "plan.h"
 #include "plan_step.h"
 
 /* All steps of the run; without start, validation, checkpoints and waits for data. */
@@ -21,9 +20,10 @@ typedef struct {
 tr_status_t plan_price_parse(const plan_options_t *o, int most, plan_price_t *out, int *out_count);
 /* Of a planned training session on p->gpu, by its predicted step. */
 void plan_price_set(plan_price_t *p, const tr_session_t *s, const plan_step_t *step);
-/* Prints the time and the cost of each row, and whether a GPU is worth it. Measures the CPU for at
+/* Appends the time and the cost of each row, and whether a GPU is worth it. Measures the CPU for at
  * most 50 ms. `s`: of any of the rows. */
-tr_status_t plan_price_print(const plan_price_t *rows, int count, const tr_session_t *s);
+tr_status_t plan_price_append(const plan_price_t *rows, int count, const tr_session_t *s,
+                              tr_str_t *out);
 json_t *plan_price_json(const plan_price_t *rows, int count);
 
 #endif

@@ -1,13 +1,11 @@
 /* trainer plan CONFIG --recompute-sweep: memory and predicted time for each number of layers that
  * are computed again together. */
-#include "cmd/cmd.h"
 #include "plan.h"
 #include "plan_step.h"
 #include "base/mem.h"
+#include "report/plot.h"
 
-#include <jansson.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 static const int intervals[] = {0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48};
@@ -37,7 +35,7 @@ static const tr_table_t table = TR_TABLE(columns, recompute_row_t);
 typedef struct {
     const tr_gpu_kind_t *gpu; /* that the time is predicted for */
     size_t limit;             /* 0: none */
-    recompute_row_t rows[INTERVALS];
+    recompute_row_t *rows;
     int count, best;
 } recompute_sweep_t;
 
@@ -70,62 +68,58 @@ static int plan_recompute_best(const recompute_sweep_t *sweep) {
     return fits >= 0 ? fits : best;
 }
 
-static void plan_recompute_print(const recompute_sweep_t *sweep, const plan_options_t *o) {
+static void plan_recompute_say_best(const recompute_sweep_t *sweep, tr_str_t *out) {
     char text[32];
     const recompute_row_t *best = &sweep->rows[sweep->best];
-    printf("%s on %d rank%s: memory per rank, and the step predicted for %s\n", o->path,
-           o->ranks.value[0], o->ranks.value[0] > 1 ? "s" : "", sweep->gpu->name);
-    cmd_table_print(&table, sweep->rows, (size_t)sweep->count);
     if (sweep->limit == 0)
-        printf("best: model.recompute=%s takes the least memory\n", best->name);
+        tr_str_printf(out, "best: model.recompute=%s takes the least memory\n", best->name);
     else if (best->bytes <= sweep->limit)
-        printf("best: model.recompute=%s is the fastest that fits in %s\n", best->name,
-               tr_format_bytes((double)sweep->limit, text));
+        tr_str_printf(out, "best: model.recompute=%s is the fastest that fits in %s\n", best->name,
+                      tr_format_bytes((double)sweep->limit, text));
     else
-        printf("none fits in %s; model.recompute=%s takes the least memory\n",
-               tr_format_bytes((double)sweep->limit, text), best->name);
+        tr_str_printf(out, "none fits in %s; model.recompute=%s takes the least memory\n",
+                      tr_format_bytes((double)sweep->limit, text), best->name);
 }
 
-static const tr_plot_t plots[] = {{.chart = {.title = "Memory with recomputation",
-                                             .x_label = "model.recompute (0: none)",
-                                             .y_label = "memory (GiB)",
-                                             .x_scale = TR_SVG_CATEGORIES,
-                                             .from_zero = true},
-                                   .x = "every",
-                                   .scale = 0x1p-30,
-                                   .curves = {{"bytes", "memory per rank", TR_SHOWS_MEMORY}}}};
+static const tr_plot_t plot = {.chart = {.title = "Memory with recomputation",
+                                         .x_label = "model.recompute (0: none)",
+                                         .y_label = "memory (GiB)",
+                                         .x_scale = TR_SVG_CATEGORIES,
+                                         .from_zero = true},
+                               .x = "every",
+                               .scale = 0x1p-30,
+                               .curves = {{"bytes", "memory per rank", TR_SHOWS_MEMORY}}};
 
-static tr_status_t plan_recompute_svg(const recompute_sweep_t *sweep, const char *path) {
-    const tr_plot_rows_t rows = {.data = sweep->rows, .count = (size_t)sweep->count};
-    return cmd_plots_write(path, plots, TR_COUNT(plots), &table, &rows, 1);
-}
-
-static tr_status_t plan_recompute_json(const recompute_sweep_t *sweep, const plan_options_t *o) {
-    return cmd_json_write(
-        json_pack("{s:s, s:s, s:i, s:s, s:o, s:o, s:i}", "kind", "recompute_sweep", "config",
-                  o->path, "ranks", o->ranks.value[0], "gpu", sweep->gpu->name, "memory_bytes",
-                  sweep->limit ? json_integer((json_int_t)sweep->limit) : json_null(), "rows",
-                  tr_table_json(&table, sweep->rows, (size_t)sweep->count), "best",
-                  sweep->rows[sweep->best].every),
-        o->json);
-}
-
-tr_status_t plan_recompute(tr_config_t *config, const plan_options_t *o) {
+static tr_status_t plan_recompute_find(tr_config_t *config, const plan_options_t *o,
+                                       plan_result_t *out) {
     const bool is_gpt = strcmp(tr_config_get(config, "model.type"), "gpt") == 0;
+    const int ranks = o->ranks.value[0];
     recompute_sweep_t sweep = {.limit = (size_t)o->memory};
     int64_t most = 12; /* blocks, where model.n_layer = auto */
     TR_TRY(tr_gpu_kind_find(o->gpu ? o->gpu : "h100", &sweep.gpu));
+    TR_TRY(tr_alloc(INTERVALS * sizeof *sweep.rows, "memory by model.recompute", &sweep.rows));
+    out->rows = sweep.rows;
     if (is_gpt) (void)tr_parse_int(tr_config_get(config, "model.n_layer"), &most);
     if (!is_gpt) most = LONGEST_SEQUENTIAL;
     for (int i = 0; i < INTERVALS && intervals[i] <= most; i++) {
         recompute_row_t *row = &sweep.rows[sweep.count++];
-        row->every = intervals[i];
+        *row = (recompute_row_t){.every = intervals[i]};
         tr_snprintf(row->name, sizeof row->name, row->every ? "%d" : "none", row->every);
-        TR_TRY(plan_recompute_measure(config, o->ranks.value[0], sweep.gpu, row));
+        TR_TRY(plan_recompute_measure(config, ranks, sweep.gpu, row));
     }
+    out->count = (size_t)sweep.count;
     sweep.best = plan_recompute_best(&sweep);
     sweep.rows[sweep.best].note = "best";
-    if (!cmd_json_is_stdout(o->json)) plan_recompute_print(&sweep, o);
-    if (o->svg) TR_TRY(plan_recompute_svg(&sweep, o->svg));
-    return o->json ? plan_recompute_json(&sweep, o) : TR_OK;
+    tr_str_printf(&out->before, "%s on %d rank%s: memory per rank, and the step predicted for %s\n",
+                  o->path, ranks, ranks > 1 ? "s" : "", sweep.gpu->name);
+    plan_recompute_say_best(&sweep, &out->after);
+    out->json =
+        json_pack("{s:i, s:s, s:o, s:i}", "ranks", ranks, "gpu", sweep.gpu->name, "memory_bytes",
+                  sweep.limit ? json_integer((json_int_t)sweep.limit) : json_null(), "best",
+                  sweep.rows[sweep.best].every);
+    const tr_plot_rows_t drawn = {.data = sweep.rows, .count = out->count};
+    return o->svg ? tr_plot_add(&plot, &table, &drawn, 1, &out->charts) : TR_OK;
 }
+
+const plan_mode_t plan_mode_recompute = {
+    .kind = "recompute_sweep", .table = &table, .find = plan_recompute_find};

@@ -1,11 +1,8 @@
 /* trainer plan CONFIG --stages: the memory of each stage of a step. */
-#include "cmd/cmd.h"
 #include "plan.h"
 #include "base/mem.h"
 
-#include <jansson.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 typedef enum { LOADED, FORWARD_PEAK, FORWARD_END, BACKWARD, UPDATE, EVALUATION, STAGES } stage_t;
@@ -118,7 +115,7 @@ static const tr_table_column_t columns[] = {
 };
 static const tr_table_t table = TR_TABLE(columns, stages_row_t);
 
-static void plan_stages_print(const stages_t *p) {
+static void plan_stages_append(const stages_t *p, tr_str_t *out) {
     stages_row_t rows[KINDS + 1] = {[KINDS] = {.kind = "in use"}};
     char text[32];
     for (int k = 0; k < KINDS; k++) {
@@ -128,13 +125,14 @@ static void plan_stages_print(const stages_t *p) {
             rows[KINDS].bytes[stage] += p->bytes[stage][k];
         }
     }
-    printf("\nprecision = %s, micro-batch %lld\n", p->precision, (long long)p->micro_batch);
-    cmd_table_print(&table, rows, TR_COUNT(rows));
-    printf("%-22s %16s, of which the arena (activations and scratch) is ", "allocated",
-           tr_format_bytes((double)p->memory.total, text));
-    printf("%s\n", tr_format_bytes((double)p->memory.arena, text));
-    printf("%-22s op %d of last: %s, %s\n", "peak of backward", p->peak_index, p->peak_op,
-           p->peak_label);
+    tr_str_printf(out, "\nprecision = %s, micro-batch %lld\n", p->precision,
+                  (long long)p->micro_batch);
+    tr_table_text(&table, rows, TR_COUNT(rows), 0, out);
+    tr_str_printf(out, "%-22s %16s, of which the arena (activations and scratch) is ", "allocated",
+                  tr_format_bytes((double)p->memory.total, text));
+    tr_str_printf(out, "%s\n", tr_format_bytes((double)p->memory.arena, text));
+    tr_str_printf(out, "%-22s op %d of last: %s, %s\n", "peak of backward", p->peak_index,
+                  p->peak_op, p->peak_label);
 }
 
 static json_t *plan_stages_json(const stages_t *p) {
@@ -154,15 +152,6 @@ static json_t *plan_stages_json(const stages_t *p) {
                      p->peak_label);
 }
 
-static tr_status_t plan_stages_write_json(const stages_t *plans, size_t count,
-                                          const plan_options_t *o) {
-    json_t *rows = json_array();
-    for (size_t i = 0; i < count; i++) json_array_append_new(rows, plan_stages_json(&plans[i]));
-    return cmd_json_write(json_pack("{s:s, s:s, s:i, s:o}", "kind", "stages", "config", o->path,
-                                    "ranks", o->ranks.value[0], "plans", rows),
-                          o->json);
-}
-
 static tr_status_t plan_stages_plan(tr_config_t *config, int ranks, stages_t *out) {
     tr_session_t *s = NULL;
     char assignment[32];
@@ -177,7 +166,7 @@ static tr_status_t plan_stages_plan(tr_config_t *config, int ranks, stages_t *ou
 }
 
 /* Two charts in one picture. */
-static tr_status_t plan_stages_svg(const stages_t *plans, size_t count, const char *path) {
+static tr_status_t plan_stages_draw(const stages_t *plans, size_t count, tr_svg_t *out) {
     enum { MOST_PLANS = 4, MOST_OPS = 1 << 16 };
     static const char *const stage_names[STAGES] = {"loaded",   "forward", "its end",
                                                     "backward", "update",  "evaluation"};
@@ -193,7 +182,6 @@ static tr_status_t plan_stages_svg(const stages_t *plans, size_t count, const ch
                                   .from_zero = true};
     double y[MOST_PLANS][STAGES], *x = NULL;
     tr_svg_series_t stages[MOST_PLANS], ops[MOST_PLANS];
-    tr_svg_t charts = {0};
     TR_TRY(tr_alloc(MOST_OPS * sizeof *x, "plot", &x));
     for (int i = 0; i < MOST_OPS; i++) x[i] = i;
     for (size_t p = 0; p < count; p++) {
@@ -206,27 +194,34 @@ static tr_status_t plan_stages_svg(const stages_t *plans, size_t count, const ch
         ops[p].y = plans[p].ops.data;
         ops[p].count = n < MOST_OPS ? n : MOST_OPS;
     }
-    tr_svg_add(&charts, &by_stage, stages, count);
-    tr_svg_add(&charts, &by_op, ops, count);
-    const tr_status_t status = cmd_svg_write(path, &charts);
+    tr_svg_add(out, &by_stage, stages, count);
+    tr_svg_add(out, &by_op, ops, count);
     tr_free(&x);
-    return status;
+    return TR_OK;
 }
 
-tr_status_t plan_stages(tr_config_t *config, const plan_options_t *o) {
+static tr_status_t plan_stages_find(tr_config_t *config, const plan_options_t *o,
+                                    plan_result_t *out) {
     stages_t plans[] = {{.precision = "fp32", .role = TR_SHOWS_FP32},
                         {.precision = "bf16", .role = TR_SHOWS_BF16},
                         {.precision = "fp16", .role = TR_SHOWS_FP16}};
     const int ranks = o->ranks.value[0];
     tr_status_t status = TR_OK;
-    for (size_t i = 0; i < TR_COUNT(plans) && status == TR_OK; i++)
-        status = plan_stages_plan(config, ranks, &plans[i]);
-    if (status == TR_OK && !cmd_json_is_stdout(o->json)) {
-        printf("memory per rank of %s on %d rank%s\n", o->path, ranks, ranks > 1 ? "s" : "");
-        for (size_t i = 0; i < TR_COUNT(plans); i++) plan_stages_print(&plans[i]);
+    json_t *list = json_array();
+    out->json = json_pack("{s:i, s:o}", "ranks", ranks, "plans", list);
+    for (size_t i = 0; i < TR_COUNT(plans); i++)
+        TR_TRY_GOTO(plan_stages_plan(config, ranks, &plans[i]), done);
+    tr_str_printf(&out->before, "memory per rank of %s on %d rank%s\n", o->path, ranks,
+                  ranks > 1 ? "s" : "");
+    for (size_t i = 0; i < TR_COUNT(plans); i++) {
+        plan_stages_append(&plans[i], &out->before);
+        json_array_append_new(list, plan_stages_json(&plans[i]));
     }
-    if (status == TR_OK && o->svg) status = plan_stages_svg(plans, TR_COUNT(plans), o->svg);
-    if (status == TR_OK && o->json) status = plan_stages_write_json(plans, TR_COUNT(plans), o);
+    if (o->svg) status = plan_stages_draw(plans, TR_COUNT(plans), &out->charts);
+done:
     for (size_t i = 0; i < TR_COUNT(plans); i++) tr_vec_free(&plans[i].ops);
     return status;
 }
+
+/* A table for each precision; in the JSON an object for each. */
+const plan_mode_t plan_mode_stages = {.kind = "stages", .find = plan_stages_find};

@@ -3,7 +3,6 @@
 #include "base/mem.h"
 #include "scaling/forecast.h"
 
-#include <stdio.h>
 #include <string.h>
 
 static double plan_step_bytes(const tr_graph_t *g, tr_tensor_t t) {
@@ -148,40 +147,70 @@ tr_status_t plan_step_predict(const tr_session_t *s, const tr_gpu_kind_t *gpu, p
     return TR_OK;
 }
 
+tr_status_t plan_step_on(tr_config_t *config, const plan_options_t *o, const char *gpu,
+                         tr_session_t **out, plan_step_t *out_step) {
+    const int ranks = o->ranks.value[0];
+    const bool is_auto = strcmp(tr_config_get(config, "data.micro_batch"), "auto") == 0;
+    const tr_session_params_t params = {.training = true,
+                                        .evaluation = true,
+                                        .any_size = !is_auto, /* auto: reduced until it fits */
+                                        .gpu = gpu,
+                                        .split = TR_SPLIT_TRAIN,
+                                        .rank = ranks - 1,
+                                        .size = ranks};
+    const tr_gpu_kind_t *kind = NULL;
+    tr_status_t status = TR_OK;
+    tr_str_t assignment = {0};
+    TR_TRY(tr_gpu_kind_find(gpu, &kind));
+    /* only --warm writes plans: those of a model are no choice for the GPUs of this machine */
+    tr_str_printf(&assignment, "cuda.plan_cache=%s", o->warm ? o->warm : "none");
+    TR_TRY_GOTO(tr_config_set(config, assignment.text, "plan --gpu"), done);
+    TR_TRY_GOTO(tr_session_create(config, NULL, &params, out), done);
+    status = plan_step_predict(*out, kind, out_step);
+done:
+    tr_str_free(&assignment);
+    return status;
+}
+
 /* -- showing ----------------------------------------------------------------------------------- */
 
-void plan_step_print(const plan_step_t *p) {
+typedef struct {
+    const char *name;
+    double sec, share;
+} step_row_t;
+
+static const tr_table_column_t columns[] = {
+    TR_COLUMN(step_row_t, NULL, "", STRING, name, .is_left = true, .width = 24),
+    TR_COLUMN(step_row_t, NULL, "", REAL, sec, .format = "%.3f ms", .scale = 1e3, .width = 12),
+    TR_COLUMN(step_row_t, NULL, "", REAL, share, .format = "%.1f %%", .scale = 100, .width = 7),
+};
+
+void plan_step_append(const plan_step_t *p, tr_str_t *out) {
+    const tr_table_t table = TR_TABLE(columns, step_row_t, .indent = 2, .has_no_heads = true);
+    step_row_t rows[TR_STEP_GROUPS];
     tr_str_t lines = {0};
-    printf("\nstep: predicted, not measured: %.*f ms, %.0f %s/s on all ranks, %.0f kernels%s\n",
-           p->step_sec < 0.1 ? 2 : 0, 1e3 * p->step_sec, p->per_sec, p->unit, p->launches,
-           p->on.eager ? "" : " in CUDA graphs");
+    tr_str_printf(
+        out, "\nstep: predicted, not measured: %.*f ms, %.0f %s/s on all ranks, %.0f kernels%s\n",
+        p->step_sec < 0.1 ? 2 : 0, 1e3 * p->step_sec, p->per_sec, p->unit, p->launches,
+        p->on.eager ? "" : " in CUDA graphs");
     for (int g = 0; g < TR_STEP_GROUPS; g++)
-        printf("  %-24s %10.3f ms %6.1f %%\n", tr_step_group_name(g),
-               1e3 * p->sec[g], 100 * p->sec[g] / p->step_sec);
+        rows[g] = (step_row_t){tr_step_group_name(g), p->sec[g], p->sec[g] / p->step_sec};
+    tr_table_text(&table, rows, TR_COUNT(rows), 0, out);
     tr_roofline_assumptions(&p->on, &lines);
-    printf("  assumptions\n");
-    for (const char *line = lines.text; line && *line;) {
-        const int length = (int)strcspn(line, "\n");
-        printf("    %.*s\n", length, line);
-        line += length + 1;
-    }
+    tr_str_append(out, "  assumptions\n");
+    plan_append_lines(lines.text, "    ", out);
     tr_str_free(&lines);
 }
 
 json_t *plan_step_json(const plan_step_t *p) {
-    json_t *groups = json_object(), *lines = json_array();
-    tr_str_t text = {0};
+    json_t *groups = json_object();
+    tr_str_t lines = {0};
     for (int g = 0; g < TR_STEP_GROUPS; g++)
-        json_object_set_new(groups, tr_step_group_name(g),
-                            json_real(1e3 * p->sec[g]));
-    tr_roofline_assumptions(&p->on, &text);
-    for (const char *line = text.text; line && *line;) {
-        const size_t length = strcspn(line, "\n");
-        json_array_append_new(lines, json_stringn(line, length));
-        line += length + 1;
-    }
-    tr_str_free(&text);
+        json_object_set_new(groups, tr_step_group_name(g), json_real(1e3 * p->sec[g]));
+    tr_roofline_assumptions(&p->on, &lines);
+    json_t *assumptions = plan_lines_json(lines.text);
+    tr_str_free(&lines);
     return json_pack("{s:s, s:f, s:f, s:s, s:f, s:o, s:o}", "kind", "prediction", "step_ms",
                      1e3 * p->step_sec, "per_sec", p->per_sec, "unit", p->unit, "launches",
-                     p->launches, "groups_ms", groups, "assumptions", lines);
+                     p->launches, "groups_ms", groups, "assumptions", assumptions);
 }

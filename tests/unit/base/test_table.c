@@ -48,6 +48,14 @@ static void text_is_aligned_by_code_points(void **state) {
     tr_str_free(&out);
 }
 
+static void a_list_is_indented_and_has_no_headings(void **state) {
+    const tr_table_t t = TR_TABLE(columns, row_t, .indent = 2, .has_no_heads = true);
+    tr_str_t out = {0};
+    tr_table_text(&t, &rows[1], 1, 0, &out);
+    assert_string_equal(out.text, "  b     123456   -  0.50     -       -    NO\n");
+    tr_str_free(&out);
+}
+
 static void narrow_terminals_drop_columns(void **state) {
     const tr_table_t t = TR_TABLE(columns, row_t);
     tr_str_t out = {0};
@@ -116,6 +124,7 @@ static void text_wraps_at_blanks(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_is_aligned_by_code_points),
+        cmocka_unit_test(a_list_is_indented_and_has_no_headings),
         cmocka_unit_test(narrow_terminals_drop_columns),
         cmocka_unit_test(lines_come_one_at_a_time),
         cmocka_unit_test(json_has_objects_and_nulls),

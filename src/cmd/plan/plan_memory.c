@@ -1,0 +1,223 @@
+/* trainer plan CONFIG: parameters, work, memory on several numbers of ranks; with --ops the
+ * programs. */
+#include "plan.h"
+#include "base/mem.h"
+#include "weights/state.h"
+
+#include <math.h>
+
+/* -- parameters -------------------------------------------------------------------------------- */
+
+typedef struct {
+    const char *name;
+    char shape[96], note[32];
+    int64_t elems;
+} parameter_row_t;
+
+static const tr_table_column_t parameter_columns[] = {
+    TR_COLUMN(parameter_row_t, NULL, "", STRING, name, .is_left = true, .width = 39),
+    TR_COLUMN(parameter_row_t, NULL, "", CHARS, shape, .is_left = true, .missing = "", .width = 20),
+    TR_COLUMN(parameter_row_t, NULL, "", INT64, elems, .width = 11),
+    TR_COLUMN(parameter_row_t, NULL, "", CHARS, note, .is_left = true, .missing = ""),
+};
+
+static tr_status_t plan_append_parameters(const tr_session_t *s, tr_str_t *out) {
+    const tr_table_t table =
+        TR_TABLE(parameter_columns, parameter_row_t, .indent = 2, .has_no_heads = true);
+    TR_VEC(parameter_row_t) rows = {0};
+    parameter_row_t sum = {.name = "in all", .elems = s->parameters};
+    char count[32];
+    tr_status_t status = TR_OK;
+    for (int32_t id = 1; id <= tr_graph_tensor_count(s->g); id++) {
+        const tr_tensor_info_t *info = tr_tensor_info(s->g, (tr_tensor_t){id});
+        parameter_row_t row = {.name = info->name, .elems = tr_shape_elems(&info->shape)};
+        if (!tr_is_param(s->g, (tr_tensor_t){id})) continue;
+        tr_shape_format(&info->shape, row.shape);
+        tr_snprintf(row.note, sizeof row.note, "%s%s", info->param.trainable ? "" : "frozen",
+                    info->param.decay          ? ""
+                    : info->param.trainable ? "no decay"
+                                            : "  no decay");
+        TR_TRY_GOTO(tr_vec_push(&rows, row), done);
+    }
+    tr_snprintf(sum.note, sizeof sum.note, "(%s)", tr_format_count((double)s->parameters, count));
+    TR_TRY_GOTO(tr_vec_push(&rows, sum), done);
+    tr_str_append(out, "parameters\n");
+    tr_table_text(&table, rows.data, rows.count, 0, out);
+    tr_str_append(out, "\n");
+done:
+    tr_vec_free(&rows);
+    return status;
+}
+
+/* -- ops --------------------------------------------------------------------------------------- */
+
+typedef struct {
+    int index;
+    const char *op;
+    char label[128], shape[96];
+    double flops, bytes; /* NAN: of a record that is no op */
+} op_row_t;
+
+static const tr_table_column_t op_columns[] = {
+    TR_COLUMN(op_row_t, NULL, "", INT, index, .width = 4),
+    TR_COLUMN(op_row_t, NULL, "", STRING, op, .is_left = true, .width = 17),
+    TR_COLUMN(op_row_t, NULL, "", CHARS, label, .is_left = true, .missing = "", .width = 27),
+    TR_COLUMN(op_row_t, NULL, "", CHARS, shape, .is_left = true, .missing = "", .width = 22),
+    TR_COLUMN(op_row_t, NULL, "", REAL, flops, .format = "%.3f MFLOP", .scale = 1e-6,
+              .missing = "", .width = 15),
+    TR_COLUMN(op_row_t, NULL, "", REAL, bytes, .format = "%.3f MB", .scale = 1e-6, .missing = "",
+              .width = 12),
+};
+
+static op_row_t plan_op_row(const tr_session_t *s, const tr_op_t *op, int index) {
+    op_row_t row = {.index = index, .flops = NAN, .bytes = NAN};
+    if (op->kind == TR_OP_COLLECTIVE) {
+        row.op = "all-reduce";
+        tr_snprintf(row.label, sizeof row.label, "bucket %d: %lld elements", op->bucket,
+                    (long long)op->collective.count);
+    } else if (op->kind == TR_OP_WAIT) {
+        row.op = "wait";
+        tr_snprintf(row.label, sizeof row.label, "for the all-reduces");
+    } else if (op->kind == TR_OP_ZERO) {
+        row.op = "zero";
+        tr_snprintf(row.label, sizeof row.label, "the sums");
+    } else {
+        row.op = op->row->name;
+        tr_snprintf(row.label, sizeof row.label, "%s", op->label);
+        if (op->n_out > 0 && op->out[0].id)
+            tr_shape_format(tr_shape_of(s->g, op->out[0]), row.shape);
+        row.flops = tr_op_flops(s->g, op);
+        row.bytes = tr_op_bytes(s->g, op);
+    }
+    return row;
+}
+
+static tr_status_t plan_append_ops(const tr_session_t *s, int program, tr_str_t *out) {
+    const tr_table_t table = TR_TABLE(op_columns, op_row_t, .indent = 2, .has_no_heads = true);
+    const int count = tr_program_op_count(s->g, program);
+    const char *fused;
+    op_row_t *rows = NULL;
+    TR_TRY(tr_alloc((size_t)count * sizeof *rows, "list of ops", &rows));
+    for (int i = 0; i < count; i++) rows[i] = plan_op_row(s, tr_program_op(s->g, program, i), i);
+    tr_str_printf(out, "program %s\n", tr_program_name(s->g, program));
+    tr_table_text(&table, rows, (size_t)count, 0, out);
+    for (int k = 0, times; (fused = tr_program_fused(s->g, program, k, &times)); k++)
+        if (times > 0) tr_str_printf(out, "  fused: %s (%d times)\n", fused, times);
+    tr_str_append(out, "\n");
+    tr_free(&rows);
+    return TR_OK;
+}
+
+/* -- work -------------------------------------------------------------------------------------- */
+
+static double plan_program_sum(const tr_session_t *s, int program,
+                               double (*of)(const tr_graph_t *, const tr_op_t *)) {
+    double sum = 0;
+    for (int i = 0; i < tr_program_op_count(s->g, program); i++)
+        sum += of(s->g, tr_program_op(s->g, program, i));
+    return sum;
+}
+
+static void plan_append_work(const tr_session_t *s, tr_str_t *out) {
+    const double n = (double)s->order.micro_batch,
+                 flops = plan_program_sum(s, s->last, tr_op_flops);
+    tr_str_printf(out, "work      %.4g MFLOP per sample, forward and backward; %.4g MB of memory traffic per "
+           "sample, without fusion or caching\n",
+           flops / n / 1e6, plan_program_sum(s, s->last, tr_op_bytes) / n / 1e6);
+    tr_str_printf(out, "ops       %d forward and backward, %d update, %d evaluation\n",
+           tr_program_op_count(s->g, s->last), tr_program_op_count(s->g, s->update),
+           tr_program_op_count(s->g, s->eval));
+    tr_str_printf(out, "data      %s; %lld samples, %.6g steps per epoch at batch size %lld; %lld steps in "
+           "total\n"
+           "\n",
+           s->info.description, (long long)s->info.samples, s->steps_per_epoch,
+           (long long)s->order.batch_size, (long long)s->total_steps);
+}
+
+/* -- memory ------------------------------------------------------------------------------------ */
+
+typedef struct {
+    int ranks;
+    char slots[48]; /* "3", or "2-3" where ranks differ */
+    int64_t micro_batch;
+    size_t parameters, gradients, optimizer, model_state, activations, inputs, total;
+} memory_row_t;
+
+#define MEMORY_COLUMN(heading, member)                                                             \
+    TR_COLUMN(memory_row_t, NULL, heading, SIZE, member, .people = tr_format_bytes, .width = 11)
+static const tr_table_column_t memory_columns[] = {
+    TR_COLUMN(memory_row_t, NULL, "ranks", INT, ranks, .width = 6),
+    TR_COLUMN(memory_row_t, NULL, "slots", CHARS, slots),
+    TR_COLUMN(memory_row_t, NULL, "micro", INT64, micro_batch),
+    MEMORY_COLUMN("parameters", parameters),
+    MEMORY_COLUMN("gradients", gradients),
+    MEMORY_COLUMN("optimizer", optimizer),
+    MEMORY_COLUMN("model state", model_state),
+    MEMORY_COLUMN("activations", activations),
+    MEMORY_COLUMN("inputs", inputs),
+    MEMORY_COLUMN("total", total),
+};
+static const tr_table_t memory_table = TR_TABLE(memory_columns, memory_row_t);
+
+static memory_row_t plan_memory_row(const tr_session_t *s) {
+    const tr_memory_plan_t m = tr_graph_memory(s->g);
+    memory_row_t row = {.ranks = s->params.size,
+                        .micro_batch = s->order.micro_batch,
+                        .parameters = m.params + m.copies,
+                        .gradients = m.reduced,
+                        .optimizer = m.optim_state,
+                        .model_state = m.model_state,
+                        .activations = m.arena,
+                        .inputs = m.inputs + m.consts,
+                        .total = m.total};
+    int64_t first, least;
+    tr_sampler_slots_of_rank(s->slots, 0, s->params.size, &first, &least);
+    if (least < s->slot_count)
+        tr_snprintf(row.slots, sizeof row.slots, "%lld-%lld", (long long)least,
+                    (long long)s->slot_count);
+    else
+        tr_snprintf(row.slots, sizeof row.slots, "%lld", (long long)s->slot_count);
+    return row;
+}
+
+void plan_append_pinned(const tr_session_t *s, tr_str_t *out) {
+    const tr_memory_plan_t m = tr_graph_memory(s->g);
+    char checkpoint[32], piece[32];
+    if (s->device->host_visible) return;
+    tr_str_printf(
+        out,
+        "pinned host memory at the start, without batches: %s on rank 0 for checkpoints; at most "
+        "%s on each rank where MPI broadcasts the weights, none where NCCL does\n",
+        tr_format_bytes((double)(m.params + m.optim_state + m.model_state), checkpoint),
+        tr_format_bytes((double)TR_STATE_PIECE, piece));
+}
+
+static tr_status_t plan_memory_begin(const tr_session_t *s, bool has_ops, tr_str_t *out) {
+    TR_TRY(plan_append_parameters(s, out));
+    for (int p = 0; has_ops && p < tr_graph_program_count(s->g); p++)
+        TR_TRY(plan_append_ops(s, p, out));
+    plan_append_work(s, out);
+    tr_str_printf(out, "memory per rank on device %s (slots: micro-batches per rank and step)\n",
+                  s->device->ops->name);
+    return TR_OK;
+}
+
+static tr_status_t plan_memory_find(tr_config_t *config, const plan_options_t *o,
+                                    plan_result_t *out) {
+    memory_row_t *rows = NULL;
+    TR_TRY(tr_alloc(CMD_LIST_MAX * sizeof *rows, "memory by ranks", &rows));
+    out->rows = rows;
+    for (int i = 0; i < o->ranks.count; i++) {
+        tr_session_t *s = NULL;
+        tr_status_t status = TR_OK;
+        TR_TRY(plan_session(config, o->ranks.value[i], false, &s));
+        if (i == 0) status = plan_memory_begin(s, o->ops, &out->before);
+        rows[out->count++] = plan_memory_row(s);
+        if (i == o->ranks.count - 1) plan_append_pinned(s, &out->after);
+        tr_session_destroy(&s);
+        TR_TRY(status);
+    }
+    return TR_OK;
+}
+
+const plan_mode_t plan_mode_memory = {.table = &memory_table, .find = plan_memory_find};
