@@ -70,6 +70,20 @@ static const tr_table_column_t class_columns[] = {
 };
 static const tr_table_t class_table = TR_TABLE(class_columns, class_row_t);
 
+typedef struct {
+    char truth[64], predicted[64];
+    int64_t samples;
+    double share; /* of the samples of the true class */
+} pair_row_t;
+
+static const tr_table_column_t pair_columns[] = {
+    TR_COLUMN(pair_row_t, NULL, "true class", CHARS, truth, .is_left = true, .width = NAME_COLUMNS),
+    TR_COLUMN(pair_row_t, NULL, "taken for", CHARS, predicted, .is_left = true,
+              .width = NAME_COLUMNS),
+    TR_COLUMN(pair_row_t, NULL, "samples", INT64, samples, .width = 8),
+    TR_COLUMN(pair_row_t, NULL, "of class", REAL, share, .format = "%.1f %%", .scale = 100),
+};
+
 /* A target, or behind the targets their mean. */
 typedef struct target_row {
     char text[64];
@@ -131,10 +145,6 @@ static tr_status_t eval_fill_targets(eval_t *e) {
 
 /* -- text -------------------------------------------------------------------------------------- */
 
-static void eval_print_name(const eval_t *e, const char *text) {
-    printf("%s%*s", text, e->name_columns - tr_text_columns(text), "");
-}
-
 static void eval_print_matrix(const eval_t *e) {
     const tr_class_counts_t *c = e->scores.classes;
     int64_t largest = c->classes;
@@ -148,8 +158,8 @@ static void eval_print_matrix(const eval_t *e) {
            e->name_columns, "");
     for (int64_t k = 0; k < c->classes; k++) printf(" %*lld", width, (long long)k);
     for (int64_t i = 0; i < c->classes; i++) {
-        printf("\n");
-        eval_print_name(e, eval_class_text(e, i, text));
+        eval_class_text(e, i, text);
+        printf("\n%s%*s", text, e->name_columns - tr_text_columns(text), "");
         for (int64_t k = 0; k < c->classes; k++) {
             const int64_t count = c->pairs[i * c->classes + k];
             if (count > 0)
@@ -182,20 +192,21 @@ static tr_status_t eval_print_classes(eval_t *e) {
 
 /* What is most often taken for what. */
 static void eval_print_pairs(const eval_t *e) {
+    const tr_table_t table = TR_TABLE(pair_columns, pair_row_t);
     const tr_class_counts_t *c = e->scores.classes;
     tr_class_pair_t pairs[PAIRS];
-    char text[64];
+    pair_row_t rows[PAIRS];
     const size_t count = tr_class_confusions(c, PAIRS, pairs);
     if (count == 0) return;
-    printf("\nmost frequent confusions\n%-*s %-*s %9s %9s\n", e->name_columns, "true class",
-           e->name_columns, "taken for", "samples", "of class");
     for (size_t i = 0; i < count; i++) {
-        const double share = 100 * (double)pairs[i].count / (double)c->support[pairs[i].truth];
-        eval_print_name(e, eval_class_text(e, pairs[i].truth, text));
-        printf(" ");
-        eval_print_name(e, eval_class_text(e, pairs[i].predicted, text));
-        printf(" %9lld %7.1f %%\n", (long long)pairs[i].count, share);
+        rows[i] =
+            (pair_row_t){.samples = pairs[i].count,
+                         .share = (double)pairs[i].count / (double)c->support[pairs[i].truth]};
+        eval_class_text(e, pairs[i].truth, rows[i].truth);
+        eval_class_text(e, pairs[i].predicted, rows[i].predicted);
     }
+    printf("\nmost frequent confusions\n");
+    cmd_table_print(&table, rows, count);
 }
 
 static tr_status_t eval_print(eval_t *e) {

@@ -1,64 +1,78 @@
 /* The self-test of the ranks' GPUs: the table that device = auto decides by. */
 #include "doctor.h"
-#include "base/json_text.h"
+#include "base/mem.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Calls of one kernel and type, with the one that differs most for its tolerance. */
+/* A kind of calls. In the text: all those of a kernel and type, as the one that differs most for its
+ * tolerance. */
 typedef struct {
-    const tr_comparison_t *worst;
+    const char *kernel, *type, *op, *shapes, *verdict;
     int calls;
-} group_t;
+    double difference, allowed;
+} self_test_row_t;
 
-/* The group of row i; false: an earlier row has shown it. */
-static bool group_at(const tr_comparisons_t *rows, size_t i, group_t *out) {
-    const tr_comparison_t *first = &rows->data[i];
-    *out = (group_t){.worst = first};
-    for (size_t k = 0; k < rows->count; k++) {
-        const tr_comparison_t *row = &rows->data[k];
-        if (row->kernel != first->kernel || row->dtype != first->dtype) continue;
+static const tr_table_column_t columns[] = {
+    TR_COLUMN(self_test_row_t, "kernel", "kernel", STRING, kernel, .is_left = true, .width = 23),
+    TR_COLUMN(self_test_row_t, "type", "type", STRING, type, .is_left = true, .width = 4),
+    TR_COLUMN(self_test_row_t, "op", NULL, STRING, op),
+    TR_COLUMN(self_test_row_t, "shapes", NULL, STRING, shapes),
+    TR_COLUMN(self_test_row_t, NULL, "calls", INT, calls),
+    TR_COLUMN(self_test_row_t, "difference", "difference", REAL, difference, .format = "%.2g",
+              .missing = "nan"),
+    TR_COLUMN(self_test_row_t, "allowed", "allowed", REAL, allowed, .format = "%.2g", .width = 8),
+    TR_COLUMN(self_test_row_t, "verdict", "", STRING, verdict, .is_left = true),
+};
+static const tr_table_t table = TR_TABLE(columns, self_test_row_t, .indent = 2);
+
+static self_test_row_t self_test_row(const tr_comparison_t *c) {
+    return (self_test_row_t){.kernel = tr_kernel_name(c->kernel),
+                             .type = tr_dtype_name(c->dtype),
+                             .op = c->label,
+                             .shapes = c->shapes,
+                             .verdict = c->skipped                ? c->skipped
+                                        : tr_comparison_failed(c) ? "differs"
+                                                                  : "agrees",
+                             .difference = c->difference,
+                             .allowed = c->tolerance};
+}
+
+/* The row of all calls of row i's kernel and type; false: an earlier row has shown it. */
+static bool self_test_group(const tr_comparisons_t *all, size_t i, self_test_row_t *out) {
+    const tr_comparison_t *first = &all->data[i], *worst = first;
+    int calls = 0;
+    for (size_t k = 0; k < all->count; k++) {
+        const tr_comparison_t *call = &all->data[k];
+        if (call->kernel != first->kernel || call->dtype != first->dtype) continue;
         if (k < i) return false;
-        out->calls++;
-        if (tr_comparison_is_worse(row, out->worst)) out->worst = row;
+        calls++;
+        if (tr_comparison_is_worse(call, worst)) worst = call;
     }
+    *out = self_test_row(worst);
+    out->calls = calls;
     return true;
 }
 
-static const char *comparison_verdict(const tr_comparison_t *row) {
-    if (row->skipped) return row->skipped;
-    return tr_comparison_failed(row) ? "differs" : "agrees";
-}
-
 void doctor_print_self_test(const doctor_t *d) {
-    const tr_comparisons_t *rows = &d->self_test.rows;
-    group_t group;
-    if (rows->count == 0) return;
-    printf("self-test of rank 0, against the CPU; differences as shares of the largest value\n"
-           "  %-24s %-5s %5s %11s %9s  %s\n",
-           "kernel", "type", "calls", "difference", "allowed", "");
-    for (size_t i = 0; i < rows->count; i++) {
-        if (!group_at(rows, i, &group)) continue;
-        printf("  %-24s %-5s %5d %11.2g %9.2g  %s\n", tr_kernel_name(group.worst->kernel),
-               tr_dtype_name(group.worst->dtype), group.calls, group.worst->difference,
-               group.worst->tolerance, comparison_verdict(group.worst));
-    }
+    const tr_comparisons_t *all = &d->self_test.rows;
+    self_test_row_t *rows = NULL;
+    size_t count = 0;
+    if (all->count == 0 || tr_alloc(all->count * sizeof *rows, "self-test", &rows) != TR_OK) return;
+    for (size_t i = 0; i < all->count; i++) count += self_test_group(all, i, &rows[count]);
+    printf("self-test of rank 0, against the CPU; differences as shares of the largest value\n");
+    cmd_table_print(&table, rows, count);
     printf("\n");
+    tr_free(&rows);
 }
 
 json_t *doctor_self_test_json(const doctor_t *d) {
-    const tr_comparisons_t *rows = &d->self_test.rows;
-    json_t *all = json_array();
-    for (size_t i = 0; i < rows->count; i++) {
-        const tr_comparison_t *row = &rows->data[i];
-        json_array_append_new(all, json_pack("{s:s, s:s, s:s, s:s, s:o, s:f, s:s}", "kernel",
-                                             tr_kernel_name(row->kernel), "type",
-                                             tr_dtype_name(row->dtype), "op", row->label, "shapes",
-                                             row->shapes, "difference",
-                                             tr_json_finite(row->difference), "allowed",
-                                             row->tolerance, "verdict", comparison_verdict(row)));
+    json_t *list = json_array();
+    for (size_t i = 0; i < d->self_test.rows.count; i++) {
+        const self_test_row_t row = self_test_row(&d->self_test.rows.data[i]);
+        json_array_append_new(list, tr_table_object(&table, &row));
     }
-    return all;
+    return list;
 }
 
 tr_status_t doctor_check_self_test(doctor_t *d) {
