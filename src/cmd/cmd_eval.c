@@ -307,16 +307,17 @@ static tr_status_t eval_write_json(const eval_t *e, const char *path) {
 static tr_status_t eval_run(void *options) {
     const eval_options_t *o = options;
     const cmd_trained_params_t params = {.config = o->config,
-                                         .weights = o->weights,
                                          .settings = o->settings,
-                                         .last = o->last,
-                                         .split = splits[o->split],
-                                         .or_valid = o->split == SPLIT_AUTO};
+                                         .model = {.weights = o->weights,
+                                                   .last = o->last,
+                                                   .purpose = TR_SESSION_EVALUATE,
+                                                   .split = splits[o->split],
+                                                   .or_valid = o->split == SPLIT_AUTO}};
     eval_t e = {.name_columns = NAME_COLUMNS};
     tr_status_t status = TR_OK;
     TR_TRY_GOTO(cmd_trained_open(&params, &e.t), done);
     e.split = e.t.s->params.split;
-    if (e.split != params.split)
+    if (e.split != params.model.split)
         TR_WARN("There are no test data (data.test is not set): these are the scores of the "
                 "validation data.");
     TR_TRY_GOTO(tr_trained_evaluate(&e.t, e.split, &e.scores), done);

@@ -66,11 +66,9 @@ static tr_status_t export_check_name(const char *out) {
 static tr_status_t export_run(void *options) {
     const export_options_t *o = options;
     const bool is_torch = o->layout == LAYOUT_TORCH;
-    const cmd_trained_params_t params = {.weights = o->weights,
-                                         .settings = o->settings,
-                                         .split = TR_SPLIT_TEST,
-                                         .prediction = true,
-                                         .from_memory = true};
+    const cmd_trained_params_t params = {
+        .settings = o->settings,
+        .model = {.weights = o->weights, .purpose = TR_SESSION_PREDICT, .from_memory = true}};
     cmd_trained_t t = {0};
     tr_snapshot_t *snapshot = NULL;
     tr_checkpoint_content_t content;

@@ -219,8 +219,11 @@ static tr_status_t generate_read_prompts(generate_options_t *o, char **text) {
 static tr_status_t generate_run(void *options) {
     generate_options_t *o = options;
     generate_t p = {.o = o};
-    const cmd_trained_params_t params = {
-        .weights = o->weights, .settings = o->settings, .build = generate_build, .build_self = &p};
+    const cmd_trained_params_t params = {.settings = o->settings,
+                                         .model = {.weights = o->weights,
+                                                   .purpose = TR_SESSION_BUILD,
+                                                   .build = generate_build,
+                                                   .build_self = &p}};
     char *file_text = NULL;
     tr_status_t status = TR_OK;
     if (o->prompts.count > 0 && o->file)

@@ -196,7 +196,8 @@ static tr_status_t predict_run(void *options) {
     const predict_options_t *o = options;
     predict_t p = {.o = o};
     cmd_trained_params_t params = {
-        .config = o->config, .weights = o->weights, .split = TR_SPLIT_TEST, .prediction = true};
+        .config = o->config,
+        .model = {.weights = o->weights, .purpose = TR_SESSION_PREDICT, .split = TR_SPLIT_TEST}};
     tr_str_t test = {0};
     tr_eval_outcome_t outcome;
     tr_status_t status = TR_OK;

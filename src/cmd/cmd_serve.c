@@ -79,8 +79,10 @@ static tr_status_t serve_build(tr_session_t *s, void *self) {
 }
 
 static tr_status_t serve_open_texts(serve_t *p) {
-    const tr_trained_params_t params = {
-        .weights = p->o->weights, .build = serve_build, .build_self = p};
+    const tr_trained_params_t params = {.weights = p->o->weights,
+                                        .purpose = TR_SESSION_BUILD,
+                                        .build = serve_build,
+                                        .build_self = p};
     p->trained.world = p->world;
     p->trained.config = p->config;
     TR_TRY(tr_trained_open(&params, &p->trained));
@@ -122,7 +124,8 @@ static tr_status_t serve_open_predictor(serve_t *p) {
 }
 
 static tr_status_t serve_open_model(serve_t *p) {
-    const cmd_trained_params_t params = {.weights = p->o->weights, .settings = p->o->settings};
+    const cmd_trained_params_t params = {.settings = p->o->settings,
+                                         .model.weights = p->o->weights};
     tr_model_settings_t settings;
     const tr_model_t *model;
     TR_TRY(cmd_world_open(&p->world));

@@ -31,37 +31,30 @@ tr_status_t cmd_trained_config(tr_world_t *world, const cmd_trained_params_t *pa
                                tr_config_t **out) {
     char config[4096];
     /* A Hugging Face folder has no configuration file: its config.json is used. */
-    if (!params->config && tr_hf_is_folder(params->weights)) {
+    if (!params->config && tr_hf_is_folder(params->model.weights)) {
         char init[4096 + 16];
         char *first[] = {(char *)"model.type=gpt", init};
         cmd_words_t all;
-        snprintf(init, sizeof init, "model.init=%s", params->weights);
+        snprintf(init, sizeof init, "model.init=%s", params->model.weights);
         TR_TRY(cmd_words_join((cmd_words_t){TR_COUNT(first), first}, params->settings, &all));
         const tr_status_t status = cmd_config_load_all(world, NULL, all, out);
         tr_free(&all.word);
         return status;
     }
-    const bool found = cmd_config_path(params->config ? params->config : params->weights, config);
+    const bool found =
+        cmd_config_path(params->config ? params->config : params->model.weights, config);
     if (!found && !params->config && tr_world_info(world)->rank == 0)
-        return trained_fail(params->weights);
+        return trained_fail(params->model.weights);
     return cmd_config_load_all(world, config, params->settings, out);
 }
 
 tr_status_t cmd_trained_open(const cmd_trained_params_t *params, cmd_trained_t *t) {
-    const tr_trained_params_t trained = {.weights = params->weights,
-                                         .last = params->last,
-                                         .split = params->split,
-                                         .or_valid = params->or_valid,
-                                         .prediction = params->prediction,
-                                         .from_memory = params->from_memory,
-                                         .build = params->build,
-                                         .build_self = params->build_self};
     tr_config_t *config = NULL;
     *t = (cmd_trained_t){.step = -1};
     TR_TRY(cmd_world_open(&t->world));
     TR_TRY(cmd_trained_config(t->world, params, &config));
     t->config = config;
-    return tr_trained_open(&trained, t);
+    return tr_trained_open(&params->model, t);
 }
 
 tr_status_t cmd_trained_close(cmd_trained_t *t, tr_status_t status) {

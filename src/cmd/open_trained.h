@@ -12,16 +12,9 @@ static inline const char *cmd_weight_type(int type) {
 }
 
 typedef struct {
-    const char *config, *weights; /* paths; config NULL: that of the weights' run */
+    const char *config; /* its path; NULL: that of the weights' run */
     cmd_words_t settings;
-    bool last; /* of a run folder, the newest checkpoint instead of the best */
-    bool prediction;
-    bool from_memory; /* no data are opened */
-    tr_split_t split;
-    bool or_valid; /* as in tr_trained_params_t */
-    /* If not NULL, builds the programs of a session without data, as in tr_session_params_t. */
-    tr_status_t (*build)(tr_session_t *s, void *self);
-    void *build_self;
+    tr_trained_params_t model;
 } cmd_trained_params_t;
 
 typedef tr_trained_t cmd_trained_t; /* owns its world and its configuration */

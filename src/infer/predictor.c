@@ -9,7 +9,8 @@
 
 tr_status_t tr_evaluate(const tr_config_t *config, tr_world_t *world, const char *weights,
                         tr_split_t split, tr_scores_t *out) {
-    const tr_trained_params_t params = {.weights = weights, .split = split};
+    const tr_trained_params_t params = {
+        .weights = weights, .purpose = TR_SESSION_EVALUATE, .split = split};
     tr_trained_t t = {.world = world, .config = config};
     tr_trained_scores_t scores = {0};
     tr_status_t status = tr_trained_open(&params, &t);
@@ -84,7 +85,7 @@ static tr_status_t predictor_prepare(tr_predictor_t *p) {
 tr_status_t tr_predictor_open(const tr_config_t *config, tr_world_t *world, const char *weights,
                               tr_predictor_t **out) {
     const tr_trained_params_t params = {
-        .weights = weights, .prediction = true, .from_memory = true};
+        .weights = weights, .purpose = TR_SESSION_PREDICT, .from_memory = true};
     tr_predictor_t *p = NULL;
     *out = NULL;
     TR_TRY(tr_alloc(sizeof *p, "predictor", &p));

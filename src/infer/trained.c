@@ -86,10 +86,8 @@ static tr_status_t trained_open_session(tr_trained_t *t, const tr_trained_params
     tr_dataset_info_t inputs;
     if (params->from_memory) TR_TRY(trained_describe_inputs(t, &inputs));
     /* Each rank predicts its own samples in memory. */
-    const tr_session_params_t session = {.evaluation = true,
+    const tr_session_params_t session = {.purpose = params->purpose,
                                          .loaded = true,
-                                         .prediction = params->prediction,
-                                         .small = params->from_memory,
                                          .build = params->build,
                                          .build_self = params->build_self,
                                          .split = params->split,
@@ -100,7 +98,8 @@ static tr_status_t trained_open_session(tr_trained_t *t, const tr_trained_params
                                          .rank = params->from_memory ? 0 : t->info->rank,
                                          .size = params->from_memory ? 1 : t->info->size};
     TR_TRY(tr_session_create(t->config, t->world, &session, &t->s));
-    if (!t->preprocess && !params->build && t->info->rank == 0) trained_warn_not_known(t);
+    if (!t->preprocess && params->purpose != TR_SESSION_BUILD && t->info->rank == 0)
+        trained_warn_not_known(t);
     tr_status_t status = tr_session_start(t->s, NULL);
     if (status == TR_OK && weights) status = trained_fill_root(t->s, weights);
     TR_TRY(tr_world_agree(t->world, status));

@@ -25,14 +25,14 @@ typedef struct {
 typedef struct {
     const char *weights; /* path for tr_weights_open */
     bool last;           /* of a run folder, the newest checkpoint instead of the best */
-    tr_split_t split;    /* the split to open */
-    bool or_valid;       /* where there is no TR_SPLIT_TEST, TR_SPLIT_VALID: s->params.split */
-    bool prediction;     /* outputs only: the data need no labels */
-    /* prediction of samples in host memory: no data are opened, and there are small programs */
-    bool from_memory;
-    /* If not NULL, builds the programs of a session without data, as in tr_session_params_t. */
+    /* as in tr_session_params_t: EVALUATE, PREDICT or BUILD, and what belongs to them */
+    tr_session_purpose_t purpose;
+    tr_split_t split;
+    bool or_valid;
     tr_status_t (*build)(tr_session_t *s, void *self);
     void *build_self;
+    /* PREDICT: of samples in host memory: no data are opened */
+    bool from_memory;
 } tr_trained_params_t;
 
 /*

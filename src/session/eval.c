@@ -130,7 +130,7 @@ static bool eval_has_squares(const tr_session_t *s) {
 
 tr_status_t tr_session_evaluate(tr_session_t *s, tr_split_t split, tr_eval_batch_fn each,
                                 void *self, tr_asked_fn asked, tr_eval_outcome_t *out) {
-    const bool is_validation = s->params.training && split == TR_SPLIT_VALID;
+    const bool is_validation = tr_session_trains(s) && split == TR_SPLIT_VALID;
     tr_evaluation_t *e = is_validation ? s->validation : NULL;
     eval_pass_t pass = {.s = s,
                         .each = each,

@@ -49,7 +49,7 @@ tr_status_t tr_inputs_check(const tr_session_t *s) {
     tr_str_t text = {0};
     char sentinel[640];
     const int x = tr_field_find(&s->info, "x");
-    if (x < 0 || !s->params.training || s->params.trained_preprocess) return TR_OK;
+    if (x < 0 || !tr_session_trains(s) || s->params.trained_preprocess) return TR_OK;
     if (s->info.field[x].kind == TR_FIELD_TOKENS) return TR_OK;
     const bool may_be_rounded = s->info.is_rounded[x] || s->info.field[x].dtype == TR_I32;
     tr_status_t status = tr_preprocess_sample(s->dataset[TR_SPLIT_TRAIN], &stats);

@@ -47,7 +47,7 @@ static bool session_has_data(const tr_session_t *s, tr_split_t split) {
 /* For a score, the user may have meant another split. */
 static tr_status_t session_fail_no_data(const tr_session_t *s, tr_split_t wanted) {
     static const tr_split_t order[] = {TR_SPLIT_VALID, TR_SPLIT_TEST, TR_SPLIT_TRAIN};
-    const bool scores = !s->params.training && !s->params.prediction;
+    const bool scores = s->params.purpose == TR_SESSION_EVALUATE;
     char other[64] = "";
     for (int i = 0; i < 3 && scores && !*other; i++)
         if (order[i] != wanted && session_has_data(s, order[i]))
@@ -61,9 +61,9 @@ static tr_status_t session_fail_no_data(const tr_session_t *s, tr_split_t wanted
 
 static tr_status_t session_open_split(tr_session_t *s, tr_split_t split) {
     const tr_preprocess_t *trained = s->params.trained_preprocess;
-    if (s->params.prediction) return tr_dataset_open_inputs(&s->data, split, &s->dataset[split]);
+    if (tr_session_predicts(s)) return tr_dataset_open_inputs(&s->data, split, &s->dataset[split]);
     const tr_status_t status = tr_dataset_open(&s->data, split, &s->dataset[split]);
-    if (status != TR_ERR_DATA || !trained || s->params.training) return status;
+    if (status != TR_ERR_DATA || !trained || tr_session_trains(s)) return status;
     /* Unsuitable labels are refused first, and would hide that this is another table than that of
      * the training. */
     const tr_error_t error = *tr_error_last();
@@ -103,7 +103,9 @@ static tr_status_t session_check_unused(const tr_session_t *s) {
         {"data.target_std", "numbers to predict", !tr_data_is_auto(std) && !text_is_number(std, 1),
          !has_classes},
     };
-    if (!s->params.training || s->params.plans_only || s->params.trained_preprocess) return TR_OK;
+    if (!tr_session_trains(s) || s->params.purpose == TR_SESSION_PLAN ||
+        s->params.trained_preprocess)
+        return TR_OK;
     for (size_t i = 0; i < TR_COUNT(keys); i++)
         if (keys[i].is_set && !keys[i].is_used)
             return TR_FAIL(
@@ -116,14 +118,14 @@ static tr_status_t session_check_unused(const tr_session_t *s) {
 }
 
 tr_status_t tr_session_open_data(tr_session_t *s) {
-    tr_split_t main_split = s->params.training ? TR_SPLIT_TRAIN : s->params.split;
+    tr_split_t main_split = tr_session_trains(s) ? TR_SPLIT_TRAIN : s->params.split;
     const tr_model_t *model;
     /* A language model determines how its data are divided into samples. */
     TR_TRY(tr_model_find(s->model.type, &model));
     if (model->tokens) model->tokens(s->config, &s->data.context, &s->data.vocab_size);
     if (s->params.inputs) return s->info = *s->params.inputs, TR_OK;
     for (int split = 0; split < 3; split++)
-        if (s->params.training || split == (int)main_split)
+        if (tr_session_trains(s) || split == (int)main_split)
             TR_TRY(session_open_split(s, (tr_split_t)split));
     if (s->params.or_valid && main_split == TR_SPLIT_TEST && !s->dataset[main_split]) {
         TR_TRY(session_open_split(s, TR_SPLIT_VALID));
@@ -132,7 +134,7 @@ tr_status_t tr_session_open_data(tr_session_t *s) {
     const tr_dataset_t *shapes = s->dataset[main_split];
     if (!shapes) return session_fail_no_data(s, main_split);
     s->info = shapes->info;
-    if (s->params.prediction) s->info.classes = s->data.classes > 0 ? s->data.classes : 0;
+    if (tr_session_predicts(s)) s->info.classes = s->data.classes > 0 ? s->data.classes : 0;
     for (int split = 0; split < 3; split++) {
         const tr_dataset_t *d = s->dataset[split];
         if (!d) continue;
@@ -144,7 +146,7 @@ tr_status_t tr_session_open_data(tr_session_t *s) {
         if (split != (int)main_split) TR_TRY(session_check_split(s, (tr_split_t)split, main_split));
     }
     const tr_preprocess_t *trained = s->params.trained_preprocess;
-    if (trained) TR_TRY(tr_preprocess_match(trained, &s->info, s->params.prediction));
+    if (trained) TR_TRY(tr_preprocess_match(trained, &s->info, tr_session_predicts(s)));
     return session_check_unused(s);
 }
 
@@ -158,13 +160,13 @@ static tr_status_t session_resolve_preprocess(tr_session_t *s) {
         .info = &s->info,
         .classes = s->info.classes,
         .squares = squares && s->info.classes == 0,
-        .balances = !s->params.prediction && strcmp(s->model.class_weights, "balanced") == 0,
-        .train = s->params.training ? s->dataset[TR_SPLIT_TRAIN] : NULL,
+        .balances = !tr_session_predicts(s) && strcmp(s->model.class_weights, "balanced") == 0,
+        .train = tr_session_trains(s) ? s->dataset[TR_SPLIT_TRAIN] : NULL,
         .kept = s->params.trained_preprocess,
         .init = s->params.init_preprocess};
     TR_TRY(tr_preprocess_resolve(&sources, &s->preprocess));
     const bool are_own = strcmp(s->data.mean, "auto") == 0 && strcmp(s->data.std, "auto") == 0;
-    for (int split = TR_SPLIT_VALID; split <= TR_SPLIT_TEST && s->params.training && are_own;
+    for (int split = TR_SPLIT_VALID; split <= TR_SPLIT_TEST && tr_session_trains(s) && are_own;
          split++) {
         char key[32];
         snprintf(key, sizeof key, "data.%s", tr_split_name((tr_split_t)split));

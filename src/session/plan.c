@@ -37,7 +37,7 @@ int64_t tr_session_steps(const tr_train_settings_t *train, double steps_per_epoc
 static tr_status_t session_resolve_order(tr_session_t *s) {
     int64_t batch = s->data.batch_size;
     int64_t micro = s->params.micro_batch > 0 ? s->params.micro_batch : s->data.micro_batch;
-    if (!s->params.training) {
+    if (!tr_session_trains(s)) {
         /* Scores do not depend on the grouping of samples, so every rank gets at least one whole
          * micro-batch. */
         const int64_t size = s->params.size;
@@ -59,7 +59,7 @@ static tr_status_t session_resolve_order(tr_session_t *s) {
                 ? "use fewer ranks: a resumed run keeps the micro-batches of its checkpoint. For a "
                   "new run that may grow, choose a smaller data.micro_batch"
                 : "use fewer ranks, a larger batch_size or a smaller micro_batch");
-    if (s->params.training && s->info.samples < batch)
+    if (tr_session_trains(s) && s->info.samples < batch)
         return TR_FAIL(TR_ERR_CONFIG,
                        "data.train has %lld samples, fewer than data.batch_size = %lld: use a "
                        "smaller batch_size or more data",
@@ -85,11 +85,11 @@ static size_t session_memory_limit(const tr_session_t *s) {
 }
 
 static tr_status_t session_build_graph(tr_session_t *s) {
-    if (!s->params.build) TR_TRY(session_resolve_order(s));
+    if (!tr_session_builds(s)) TR_TRY(session_resolve_order(s));
     TR_TRY(tr_graph_create(s->device, &s->g));
     if (!s->main.capture) tr_graph_run_op_by_op(s->g);
     if (!s->main.fuse) tr_graph_fuse_nothing(s->g);
-    if (s->params.build) {
+    if (tr_session_builds(s)) {
         TR_TRY(s->params.build(s, s->params.build_self));
     } else {
         TR_TRY(tr_graph_input_sets(s->g, tr_feed_sets(s)));
@@ -131,9 +131,7 @@ static tr_status_t session_plan_local(tr_session_t *s, bool choose) {
         status = session_build_graph(s);
         if (status == TR_ERR_CONFIG) status = tr_error_set(&too_large); /* too small to train */
     }
-    return status == TR_ERR_MEMORY && s->params.training && !s->params.build
-               ? session_fail_too_large(s)
-               : status;
+    return status == TR_ERR_MEMORY && tr_session_trains(s) ? session_fail_too_large(s) : status;
 }
 
 /* Plans on all ranks. Rank 0 makes the choices of its device, so that all ranks compute in the same
@@ -171,7 +169,8 @@ static tr_status_t session_plan_alike(tr_session_t *s, bool choose) {
 
 /* micro_batch = auto: on all ranks the one that fits the rank with the least memory. */
 tr_status_t tr_session_plan(tr_session_t *s) {
-    const bool choose = !s->params.build && s->data.micro_batch < 0 && s->params.micro_batch == 0;
+    const bool choose =
+        !tr_session_builds(s) && s->data.micro_batch < 0 && s->params.micro_batch == 0;
     TR_TRY(session_plan_alike(s, choose));
     if (!choose || !s->world) return TR_OK;
     int64_t range[2] = {s->order.micro_batch, -s->order.micro_batch};
@@ -204,7 +203,7 @@ static tr_status_t session_refuse(const tr_session_t *s, size_t measured, bool f
 }
 
 tr_status_t tr_session_fit(tr_session_t *s) {
-    const bool is_auto = !s->params.build && s->data.micro_batch < 0;
+    const bool is_auto = !tr_session_builds(s) && s->data.micro_batch < 0;
     size_t measured = 0;
     if (!s->device->ops->memory_info || s->device->host_visible) return TR_OK;
     tr_status_t status = session_measure(s, &measured);

@@ -92,7 +92,7 @@ static tr_status_t make_batch(tr_session_t *s, int64_t samples) {
     s->batch.class_weights = s->preprocess->class_weights.data;
     for (int f = 0; f < s->info.field_count; f++) {
         const tr_field_t *field = &s->info.field[f];
-        if (s->params.prediction && strcmp(field->name, "y") == 0) continue;
+        if (tr_session_predicts(s) && strcmp(field->name, "y") == 0) continue;
         tr_tensor_t *t = &s->batch.tensor[s->batch.count];
         s->batch.name[s->batch.count++] = field->name;
         TR_TRY(batch_input(s, field->name, field->dtype, &field->shape, samples, &s->field[f], t));
@@ -133,7 +133,7 @@ static tr_status_t build_model(tr_session_t *s, int64_t samples, tr_model_result
     if (!tr_is_none(out->loss))
         s->sample_terms = tr_shape_elems(tr_shape_of(s->g, out->loss)) / samples;
     s->has_accuracy = !tr_is_none(out->correct);
-    if (!tr_is_none(out->loss) || s->params.prediction) return build_sums(s, out);
+    if (!tr_is_none(out->loss) || tr_session_predicts(s)) return build_sums(s, out);
     return TR_FAIL(
         TR_ERR_DATA,
         "%s has inputs, but no labels or targets were found: set data.y (`trainer data FILE` shows "
@@ -198,7 +198,7 @@ static tr_status_t programs_build_update(tr_session_t *s) {
 /* Values per sample of a regression, for its scores; 0: the model does something else. */
 static int64_t programs_targets(const tr_session_t *s) {
     const int y = tr_field_find(&s->info, "y");
-    if (s->params.prediction || y < 0 || s->info.classes > 0 || tr_is_none(s->result.output))
+    if (tr_session_predicts(s) || y < 0 || s->info.classes > 0 || tr_is_none(s->result.output))
         return 0;
     const tr_shape_t *shape = tr_shape_of(s->g, s->result.output);
     const int64_t values = tr_shape_elems(&s->info.field[y].shape);
@@ -235,12 +235,13 @@ static tr_status_t build_eval(tr_session_t *s) {
 }
 
 tr_status_t tr_programs_build(tr_session_t *s) {
-    const bool tree = s->parallel.reproducible, adds = s->slot_count > 1 && !tree;
+    const bool tree = s->parallel.reproducible, adds = s->slot_count > 1 && !tree,
+               measures = s->params.purpose == TR_SESSION_MEASURE;
     s->first = s->micro = s->last = s->update = s->eval = -1;
     s->loss_scale = TR_NONE;
-    if (s->params.training && s->main.precision == TR_PRECISION_FP16)
+    if (tr_session_trains(s) && s->main.precision == TR_PRECISION_FP16)
         TR_TRY(tr_loss_scale(s->g, &s->loss_scale));
-    if (s->params.training) {
+    if (tr_session_trains(s)) {
         TR_TRY(tr_input(s->g, "asks", TR_F32, &TR_SHAPE(1), &s->asks));
         TR_TRY(build_training(s, "last", adds, &s->last));
         TR_TRY(programs_check_moments(s));
@@ -248,13 +249,13 @@ tr_status_t tr_programs_build(tr_session_t *s) {
         if (adds && s->slot_count > 2) TR_TRY(build_training(s, "micro", true, &s->micro));
     }
     s->small_count = 0;
-    const bool wants_small = s->params.small && s->device->alone;
+    const bool wants_small = tr_session_predicts(s) && s->params.inputs && s->device->alone;
     for (int64_t samples = 1; wants_small && samples < s->order.micro_batch; samples *= 2)
         if (s->small_count < TR_SMALL_EVALS)
             TR_TRY(build_small_eval(s, samples, &s->small[s->small_count++]));
-    if (s->params.evaluation) TR_TRY(build_eval(s));
-    if (!s->params.training) return TR_OK;
-    if (!tree && (s->params.size > 1 || s->params.buckets))
+    if (!measures) TR_TRY(build_eval(s));
+    if (!tr_session_trains(s)) return TR_OK;
+    if (!tree && (s->params.size > 1 || measures))
         TR_TRY(tr_program_add_allreduce(s->g, s->last, (size_t)s->parallel.bucket_first,
                                         (size_t)s->parallel.bucket, s->parallel.overlap));
     TR_TRY(programs_build_update(s));

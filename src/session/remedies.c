@@ -43,12 +43,9 @@ done:
 
 static tr_status_t remedies_plan_one(const remedies_t *r, const char *settings,
                                      tr_remedy_plan_t *out) {
-    const tr_session_params_t params = {.training = true,
-                                        .evaluation = true,
-                                        .plans_only = true,
+    const tr_session_params_t params = {.purpose = TR_SESSION_PLAN,
                                         .any_size = true,
                                         .device = r->device,
-                                        .split = TR_SPLIT_TRAIN,
                                         .rank = r->size - 1,
                                         .size = r->size};
     tr_config_t *config = NULL;

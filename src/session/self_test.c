@@ -61,7 +61,7 @@ static tr_status_t self_test_feed(tr_session_t *s) {
     for (int f = 0; f < s->info.field_count; f++) TR_TRY(self_test_write(s, s->field[f], NULL));
     TR_TRY(self_test_write(s, s->batch.sample_id, id));
     TR_TRY(self_test_write(s, s->batch.weight, weight));
-    if (!s->params.training) return TR_OK;
+    if (!tr_session_trains(s)) return TR_OK;
     TR_TRY(self_test_write(s, s->asks, &asks));
     TR_TRY(self_test_write(s, s->loss_scale, &scale)); /* a large one overflows in f16 */
     return self_test_write(s, tr_graph_step(s->g), &step);
@@ -179,8 +179,8 @@ static tr_status_t self_test_key(const tr_session_t *s, const tr_device_t *devic
     key_add_build(device->ops, key);
     TR_TRY(tr_backend_find(device->ops->name, &backend));
     if (backend->report) TR_TRY(backend->report(key_add_version, key));
-    tr_str_printf(key, "training %d evaluation %d prediction %d\nprecision %s\n",
-                  s->params.training, s->params.evaluation, s->params.prediction,
+    tr_str_printf(key, "purpose %d\nprecision %s\n",
+                  s->params.purpose == TR_SESSION_PLAN ? TR_SESSION_TRAIN : s->params.purpose,
                   tr_precision_name((tr_precision_t)s->main.precision));
     for (int f = 0; f < s->info.field_count; f++) {
         const tr_field_t *field = &s->info.field[f];
@@ -294,7 +294,7 @@ static tr_status_t choose_open(tr_session_t *s, tr_device_t **out) {
         tr_session_agree(s, tr_open_device(s->config, "cuda", (uint64_t)s->train.seed,
                                            precision == TR_PRECISION_TF32, s->world, out));
     if (status == TR_OK && s->world) status = tr_check_own_device(s->world, s->config, *out);
-    if (status == TR_OK && !s->params.plans_only) status = choose_test(s, *out);
+    if (status == TR_OK && s->params.purpose != TR_SESSION_PLAN) status = choose_test(s, *out);
     if (status == TR_OK) return TR_OK;
     s->main.precision = precision;
     tr_device_close(out);
@@ -303,7 +303,7 @@ static tr_status_t choose_open(tr_session_t *s, tr_device_t **out) {
 
 tr_status_t tr_device_choose(tr_session_t *s, tr_device_t **out) {
     const tr_backend_t *cuda = NULL;
-    int64_t allocated = gpus_allocated() != NULL && !s->params.plans_only;
+    int64_t allocated = gpus_allocated() != NULL && s->params.purpose != TR_SESSION_PLAN;
     *out = NULL;
     if (s->world) TR_TRY(tr_world_allreduce_int(s->world, &allocated, 1, TR_REDUCE_MAX));
     tr_status_t status = tr_session_agree(s, tr_backend_find("cuda", &cuda));

@@ -29,7 +29,7 @@ static void session_read_settings(tr_session_t *s) {
     if (order && s->data.block < 0) s->data.block = order->block;
     if (order && s->data.shuffle < 0) s->data.shuffle = order->shuffle;
     s->data.trained = trained;
-    if (trained && !s->params.training && s->data.classes < 0) s->data.classes = trained->classes;
+    if (trained && !tr_session_trains(s) && s->data.classes < 0) s->data.classes = trained->classes;
 }
 
 tr_status_t tr_session_agree(const tr_session_t *s, tr_status_t status) {
@@ -45,7 +45,7 @@ static tr_status_t session_open_device(tr_session_t *s) {
         return TR_OK;
     }
     if (s->params.gpu) return tr_open_gpu_model(s->config, s->params.gpu, tf32, &s->device);
-    if (!s->params.build && strcmp(s->main.device, "auto") == 0)
+    if (!tr_session_builds(s) && strcmp(s->main.device, "auto") == 0)
         TR_TRY(tr_device_choose(s, &s->device));
     return s->device ? TR_OK
                      : tr_open_device(s->config, NULL, (uint64_t)s->train.seed, tf32, s->world,
@@ -55,7 +55,7 @@ static tr_status_t session_open_device(tr_session_t *s) {
 /* Sets up the session. Collective if there is a world: errors are those of all ranks. */
 static tr_status_t session_open(tr_session_t *s) {
     const double begin_sec = tr_clock_sec();
-    const bool has_data = !s->params.build;
+    const bool has_data = !tr_session_builds(s);
     TR_TRY(tr_session_agree(s, has_data ? tr_session_open_data(s) : TR_OK));
     if (has_data) TR_TRY(tr_session_open_preprocess(s));
     TR_TRY(tr_session_agree(s, session_open_device(s)));
@@ -64,12 +64,12 @@ static tr_status_t session_open(tr_session_t *s) {
     tr_precision_t precision = (tr_precision_t)s->main.precision;
     TR_TRY(tr_session_agree(s, tr_precision_resolve(s->world, s->device, &precision)));
     s->main.precision = (int)precision;
-    if (s->params.prediction && !s->params.device)
+    if (tr_session_predicts(s) && !s->params.device)
         s->device->alone = s->device->threads > 0 && precision == TR_PRECISION_FP32;
     s->data_sec = tr_clock_sec() - begin_sec;
     TR_TRY(tr_session_plan(s));
     s->plan_sec = tr_clock_sec() - begin_sec - s->data_sec;
-    if (s->params.training && s->info.counts_from_1)
+    if (tr_session_trains(s) && s->info.counts_from_1)
         TR_WARN("%s, and make the model's outputs one fewer; no sample has class 0",
                 s->info.label_note);
     return TR_OK;
@@ -97,7 +97,7 @@ tr_status_t tr_session_start(tr_session_t *s, tr_collectives_t *collectives) {
     void *block = tr_graph_region_to_write(s->g, TR_ROLE_REDUCED, &bytes);
     if (collectives && collectives->ops->share)
         TR_TRY(collectives->ops->share(collectives, block, bytes));
-    if (s->params.build) return tr_graph_init_states(s->g); /* its weights are loaded */
+    if (tr_session_builds(s)) return tr_graph_init_states(s->g); /* its weights are loaded */
     TR_TRY(tr_feed_create(s, &s->feed));
     return tr_session_reset(s);
 }
@@ -111,7 +111,7 @@ tr_status_t tr_session_reset(tr_session_t *s) {
                             : tr_graph_init_params(s->g, (uint64_t)s->train.seed));
     const tr_loss_scale_t scale = {.scale = (float)s->optim.loss_scale};
     if (!tr_is_none(s->loss_scale)) TR_TRY(tr_tensor_write(s->g, s->loss_scale, &scale));
-    return s->params.training ? tr_optimizer_start(s->g) : TR_OK;
+    return tr_session_trains(s) ? tr_optimizer_start(s->g) : TR_OK;
 }
 
 void tr_session_destroy(tr_session_t **session) {
@@ -130,7 +130,7 @@ void tr_session_destroy(tr_session_t **session) {
 /* Of a pass over the split. */
 static int64_t session_samples(const tr_session_t *s, tr_split_t split) {
     const int64_t samples = s->dataset[split]->info.samples, wanted = s->train.valid_samples;
-    const bool is_part = split == TR_SPLIT_VALID && s->params.training && wanted > 0;
+    const bool is_part = split == TR_SPLIT_VALID && tr_session_trains(s) && wanted > 0;
     return is_part && wanted < samples ? wanted : samples;
 }
 
@@ -145,7 +145,7 @@ tr_status_t tr_session_checksum(tr_session_t *s, tr_split_t last) {
 }
 
 uint64_t tr_config_data_checksum(const tr_config_t *config) {
-    tr_session_t s = {.config = config, .params = {.training = true, .size = 1}};
+    tr_session_t s = {.config = config, .params = {.purpose = TR_SESSION_TRAIN, .size = 1}};
     uint64_t sum = 1;
     session_read_settings(&s);
     bool is_known =

@@ -34,36 +34,43 @@ typedef struct {
 } tr_small_eval_t;
 enum { TR_SMALL_EVALS = 12 }; /* of 1, 2, 4, ... samples */
 
+/* What a session is for determines its data and its programs. */
+typedef enum {
+    TR_SESSION_TRAIN,   /* all splits; first, micro, last, update and eval */
+    TR_SESSION_MEASURE, /* as TRAIN, without eval; all-reduces are among the ops of one rank, too */
+    TR_SESSION_PLAN,    /* as TRAIN, but nothing will run: a GPU is taken without its self-test */
+    TR_SESSION_EVALUATE, /* one split; eval */
+    TR_SESSION_PREDICT,  /* one split, or none; eval computes outputs alone, and y is not read */
+    TR_SESSION_BUILD     /* no data; the programs that params.build appends */
+} tr_session_purpose_t;
+
 typedef struct {
-    bool training;   /* build micro, last and update; otherwise only eval */
-    bool evaluation; /* build eval */
+    tr_session_purpose_t purpose;
+    int rank, size;      /* of the planned world, if there is no world */
+    tr_device_t *device; /* open, and borrowed; NULL: the session opens its own */
+    int64_t micro_batch; /* > 0: overrides data.micro_batch */
     /* the parameters are loaded, or received from rank 0, after the start: not drawn */
     bool loaded;
-    /* without training: eval computes only outputs; y is not required and not read */
-    bool prediction;
-    /* with `prediction`: smaller programs beside eval, for few samples (tr_session.small), where
-     * the device computes a sample the same way among any number of others */
-    bool small;
-    /* training on one rank: include the all-reduces among the ops, where they do nothing */
-    bool buckets;
-    /* nothing will run: device = auto takes a GPU without its self-test */
-    bool plans_only;
-    /* plan only: allow more memory than this device has */
+
+    /* PLAN: allow more memory than this device has */
     bool any_size;
-    /* planned only: for a GPU that need not be in this machine (tr_device_params_t.model); NULL:
-     * for the configured device */
+    /* PLAN: for a GPU that need not be in this machine (tr_device_params_t.model); NULL: for the
+     * configured device */
     const char *gpu;
-    tr_device_t *device; /* open, and borrowed; NULL: the session opens its own */
-    tr_split_t split;    /* without training: the split to open */
-    bool or_valid; /* where there is no TR_SPLIT_TEST: TR_SPLIT_VALID, and split is set to it */
-    /* prediction of samples without a data set: describes their fields; no data are opened. NULL:
-     * the fields of the split. Borrowed during tr_session_create. */
+
+    /* EVALUATE, PREDICT: the split to open; or_valid: where there is no TR_SPLIT_TEST, it becomes
+     * TR_SPLIT_VALID */
+    tr_split_t split;
+    bool or_valid;
+    /* PREDICT, samples without a data set: describes their fields; no data are opened, and there
+     * are programs for few samples (tr_session.small). NULL: the fields of the split. Borrowed
+     * during tr_session_create. */
     const tr_dataset_info_t *inputs;
-    /* If not NULL, the session has no data, and this function builds its programs. */
+
+    /* BUILD: builds the programs of the session. */
     tr_status_t (*build)(tr_session_t *s, void *self);
     void *build_self;
-    int rank, size;      /* of the planned world, if there is no world */
-    int64_t micro_batch; /* > 0: overrides data.micro_batch */
+
     /* The order of the resumed run, for data.micro_batch, block and shuffle if they are auto; -1:
      * unknown. NULL: a new run. Borrowed during tr_session_create. */
     const tr_sampler_t *order;
@@ -123,6 +130,17 @@ struct tr_session {
     int64_t parameters; /* elements, without padding, frozen ones included */
 };
 
+/* Whether the session has the programs and the data of a training. */
+static inline bool tr_session_trains(const tr_session_t *s) {
+    return s->params.purpose <= TR_SESSION_PLAN;
+}
+static inline bool tr_session_predicts(const tr_session_t *s) {
+    return s->params.purpose == TR_SESSION_PREDICT;
+}
+static inline bool tr_session_builds(const tr_session_t *s) {
+    return s->params.purpose == TR_SESSION_BUILD;
+}
+
 /* As tr_world_agree, or `status` where there is no world. Collective. */
 tr_status_t tr_session_agree(const tr_session_t *s, tr_status_t status);
 /* The length of a run. */
@@ -139,7 +157,7 @@ tr_status_t tr_session_fit(tr_session_t *s);
  * Collective if there are collectives. */
 tr_status_t tr_session_start(tr_session_t *s, tr_collectives_t *collectives);
 /* Gives parameters, statistics and the state of the optimizer their first values again. Between
- * steps, after tr_session_start; not with params.build. Not collective. */
+ * steps, after tr_session_start; not of TR_SESSION_BUILD. Not collective. */
 tr_status_t tr_session_reset(tr_session_t *s);
 void tr_session_destroy(tr_session_t **s);
 

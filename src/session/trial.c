@@ -9,10 +9,8 @@ static int trial_ranks(const tr_trial_t *t) {
 tr_status_t tr_trial_open(tr_config_t *config, tr_world_t *world, const tr_trial_params_t *params,
                           tr_trial_t *t) {
     *t = (tr_trial_t){.params = *params, .config = config, .world = world};
-    const tr_session_params_t session = {.training = true,
-                                         .evaluation = params->evaluation,
-                                         .buckets = params->buckets,
-                                         .split = TR_SPLIT_TRAIN,
+    const tr_session_params_t session = {.purpose = params->evaluation ? TR_SESSION_TRAIN
+                                                                       : TR_SESSION_MEASURE,
                                          .rank = world ? tr_world_info(world)->rank : 0,
                                          .size = trial_ranks(t)};
     TR_TRY(tr_session_create(config, world, &session, &t->s));

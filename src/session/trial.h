@@ -14,8 +14,7 @@
 #include "step.h"
 
 typedef struct {
-    bool evaluation; /* as in tr_session_params_t */
-    bool buckets;    /* as in tr_session_params_t */
+    bool evaluation; /* the session is one of TR_SESSION_TRAIN; else of TR_SESSION_MEASURE */
     bool scheduled;  /* learning rates follow schedule.* */
     bool held;       /* every step has the batches of the first: none waits for data */
 } tr_trial_params_t;

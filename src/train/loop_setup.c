@@ -224,11 +224,9 @@ tr_status_t tr_loop_set_up(loop_t *l) {
     TR_TRY(tr_loop_share_origin(l));
 
     const loop_origin_t *origin = &l->origin;
-    const tr_session_params_t session = {.training = true,
-                                         .evaluation = true,
+    const tr_session_params_t session = {.purpose = TR_SESSION_TRAIN,
                                          .loaded = !is_root || origin->checkpoint ||
                                                    (origin->init && origin->init->is_complete),
-                                         .split = TR_SPLIT_TRAIN,
                                          .rank = l->info->rank,
                                          .size = l->info->size,
                                          .order = &origin->order,

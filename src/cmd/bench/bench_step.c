@@ -64,7 +64,7 @@ static tr_status_t bench_step_time_programs(bench_step_t *b) {
 
 tr_status_t bench_step_measure(bench_step_t *b, tr_world_t *world, const char *path,
                                cmd_words_t settings) {
-    const tr_trial_params_t params = {.buckets = true, .held = true};
+    const tr_trial_params_t params = {.held = true};
     size_t free_before = 0, free_after = 0, total = 0; /* bytes of the device; 0: not known */
     tr_config_t *config = NULL;
     TR_TRY(cmd_config_load_all(world, path, settings, &config));

@@ -358,15 +358,17 @@ static tr_status_t bench_generate_write_svg(const bench_generate_t *all, int cou
 static tr_status_t bench_generate_on(bench_generate_t *b, tr_world_t *world, const char *device,
                                      json_t *results) {
     const bench_generate_options_t *o = b->o;
-    const tr_trained_params_t trained = {
-        .weights = o->weights, .build = bench_generate_build, .build_self = b};
+    const tr_trained_params_t trained = {.weights = o->weights,
+                                         .purpose = TR_SESSION_BUILD,
+                                         .build = bench_generate_build,
+                                         .build_self = b};
     char assignment[32], *last[] = {assignment};
     cmd_words_t settings;
     tr_config_t *config = NULL;
     tr_status_t status = TR_OK;
     tr_snprintf(assignment, sizeof assignment, "device=%s", device ? device : "");
     TR_TRY(cmd_words_join(o->settings, (cmd_words_t){device ? 1 : 0, last}, &settings));
-    const cmd_trained_params_t params = {.weights = o->weights, .settings = settings};
+    const cmd_trained_params_t params = {.settings = settings, .model.weights = o->weights};
     const double begin = tr_clock_sec();
     b->t = (cmd_trained_t){.step = -1, .world = world};
     TR_TRY_GOTO(cmd_trained_config(world, &params, &config), done);

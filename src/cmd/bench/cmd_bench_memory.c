@@ -101,10 +101,8 @@ static tr_status_t bench_memory_take_error(tr_status_t status, char message[]) {
  * has. */
 static tr_status_t bench_memory_run_out(bench_memory_t *b) {
     const size_t impossible = (size_t)1 << 50, memory = b->device->memory_bytes;
-    const tr_session_params_t params = {.training = true,
-                                        .plans_only = true,
+    const tr_session_params_t params = {.purpose = TR_SESSION_PLAN,
                                         .device = b->device,
-                                        .split = TR_SPLIT_TRAIN,
                                         .size = 1,
                                         .micro_batch = b->trial.s->order.micro_batch};
     tr_session_t *s = NULL;

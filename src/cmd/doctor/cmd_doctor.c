@@ -142,12 +142,8 @@ static tr_status_t doctor_write_json(const doctor_t *d, const char *path) {
 
 static tr_status_t doctor_examine(doctor_t *d, const doctor_options_t *o) {
     const tr_world_info_t *info = d->info;
-    const tr_session_params_t params = {.training = true,
-                                        .evaluation = true,
-                                        .plans_only = true,
-                                        .split = TR_SPLIT_TRAIN,
-                                        .rank = info->rank,
-                                        .size = info->size};
+    const tr_session_params_t params = {
+        .purpose = TR_SESSION_PLAN, .rank = info->rank, .size = info->size};
     if (tr_launch_exists())
         doctor_find(d, "launch", DOCTOR_OK, TR_OK, NULL,
                     "%d rank%s on %d node%s, MPI started in %.2f s", info->size,

@@ -166,13 +166,8 @@ static tr_status_t plan_run(void *options_given) {
 /* -- for the modes ----------------------------------------------------------------------------- */
 
 tr_status_t plan_session(const tr_config_t *config, int ranks, bool any_size, tr_session_t **out) {
-    const tr_session_params_t params = {.training = true,
-                                        .evaluation = true,
-                                        .plans_only = true,
-                                        .any_size = any_size,
-                                        .split = TR_SPLIT_TRAIN,
-                                        .rank = ranks - 1,
-                                        .size = ranks};
+    const tr_session_params_t params = {
+        .purpose = TR_SESSION_PLAN, .any_size = any_size, .rank = ranks - 1, .size = ranks};
     return tr_session_create(config, NULL, &params, out);
 }
 

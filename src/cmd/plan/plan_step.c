@@ -151,11 +151,9 @@ tr_status_t plan_step_on(tr_config_t *config, const plan_options_t *o, const cha
                          tr_session_t **out, plan_step_t *out_step) {
     const int ranks = o->ranks.value[0];
     const bool is_auto = strcmp(tr_config_get(config, "data.micro_batch"), "auto") == 0;
-    const tr_session_params_t params = {.training = true,
-                                        .evaluation = true,
+    const tr_session_params_t params = {.purpose = TR_SESSION_PLAN,
                                         .any_size = !is_auto, /* auto: reduced until it fits */
                                         .gpu = gpu,
-                                        .split = TR_SPLIT_TRAIN,
                                         .rank = ranks - 1,
                                         .size = ranks};
     const tr_gpu_kind_t *kind = NULL;

@@ -78,9 +78,8 @@ static model_t open_model(int64_t rows, int threads, tr_dtype_t weights, tr_dtyp
     for (int i = 0; i < 2; i++) OK(tr_config_set(m.config, set[i], "test"));
     OK(tr_config_check(m.config));
     OK(tr_session_create(m.config, world,
-                         &(tr_session_params_t){.evaluation = true,
+                         &(tr_session_params_t){.purpose = TR_SESSION_BUILD,
                                                 .loaded = true,
-                                                .prediction = true,
                                                 .build = tr_generator_build,
                                                 .build_self = m.generator,
                                                 .size = 1},

@@ -91,7 +91,8 @@ static run_t run(const char *capture, const char *micro_batch, const char *repro
                  engine_t engine) {
     const char *const with[] = {capture, micro_batch, reproducible};
     const tr_world_info_t *info = tr_world_info(world);
-    const tr_session_params_t params = {.training = true, .rank = info->rank, .size = info->size};
+    const tr_session_params_t params = {
+        .purpose = TR_SESSION_TRAIN, .rank = info->rank, .size = info->size};
     const tr_config_table_t *const *tables;
     tr_config_t *config = NULL;
     tr_session_t *s = NULL;

@@ -32,7 +32,7 @@ typedef struct {
 
 static trainer_t begin(const char *device, const char *micro_batch, const char *prefetch) {
     const char *const with[] = {device, micro_batch, prefetch};
-    const tr_session_params_t params = {.training = true, .size = 1};
+    const tr_session_params_t params = {.purpose = TR_SESSION_TRAIN, .size = 1};
     const tr_config_table_t *const *tables;
     size_t count;
     trainer_t t = {0};

@@ -44,7 +44,8 @@ static tr_config_t *config_of(const char *device) {
 /* The losses of the run, step by step. */
 static void train(const char *device, double loss[STEPS]) {
     const tr_world_info_t *info = tr_world_info(world);
-    const tr_session_params_t params = {.training = true, .rank = info->rank, .size = info->size};
+    const tr_session_params_t params = {
+        .purpose = TR_SESSION_TRAIN, .rank = info->rank, .size = info->size};
     tr_config_t *config = config_of(device);
     tr_session_t *s = NULL;
     tr_collectives_t *c = NULL;

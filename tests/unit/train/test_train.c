@@ -117,7 +117,7 @@ static void many_features_share_one_mean(void **state) {
 /* A training of one rank, for what is tested without a run; both are the caller's to destroy. */
 static tr_session_t *open_session(tr_config_t **out_config) {
     const char *const none[] = {NULL};
-    const tr_session_params_t params = {.training = true, .size = 1};
+    const tr_session_params_t params = {.purpose = TR_SESSION_TRAIN, .size = 1};
     tr_session_t *session = NULL;
     *out_config = config_of(none);
     OK(tr_session_create(*out_config, NULL, &params, &session));
@@ -266,7 +266,7 @@ static double score(tr_session_t *session) {
 static void half_precision_copies_follow(void **state) {
     (void)state;
     const char *const with[] = {"precision=bf16", "optimizer.ema=0", "data.valid=synthetic", NULL};
-    const tr_session_params_t params = {.training = true, .evaluation = true, .size = 1};
+    const tr_session_params_t params = {.purpose = TR_SESSION_TRAIN, .size = 1};
     tr_config_t *config = config_of(with);
     tr_session_t *session = NULL;
     tr_snapshot_t *snapshot = NULL;
