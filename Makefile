@@ -227,7 +227,7 @@ $(O)/%.o: %.c $(O)/flags.stamp
 $(O)/src/%.o: private CPPFLAGS += $(stack_usage)
 # The only object that knows libmicrohttpd, and those that know libjpeg and libpng.
 $(O)/src/http/http.o: private CPPFLAGS += $(http_cflags)
-$(O)/src/data/image_%.o $(O)/tests/cli/make_images.o: private CPPFLAGS += $(image_cflags)
+$(O)/src/data/images/image_%.o $(O)/tests/cli/make_images.o: private CPPFLAGS += $(image_cflags)
 # cmocka 2 warns of what cmocka 1 has no other name for.
 $(O)/tests/%.o: private CPPFLAGS += -Wno-deprecated-declarations
 # One object knows the version and how it was built; a new commit compiles it alone.

@@ -43,6 +43,6 @@ void tr_record_number(json_t *to, tr_record_field_t field, double value) {
     json_t *json = type == TR_RECORD_TYPE_BOOL                     ? json_boolean(value != 0)
                    : type == TR_RECORD_TYPE_MEASURED               ? tr_json_measured(value)
                    : type == TR_RECORD_TYPE_INT && isfinite(value) ? json_integer((json_int_t)value)
-                                                             : tr_json_finite(value);
+                                                                   : tr_json_finite(value);
     tr_record_json(to, field, json);
 }

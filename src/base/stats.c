@@ -57,7 +57,8 @@ static void stats_add_column(tr_stats_t *s, int64_t width, const double *values,
 }
 
 void tr_stats_add(tr_stats_t *stats, int64_t width, const double *values, int64_t rows) {
-    for (int64_t c = 0; c < width && rows > 0; c++) stats_add_column(&stats[c], width, values + c, rows);
+    for (int64_t c = 0; c < width && rows > 0; c++)
+        stats_add_column(&stats[c], width, values + c, rows);
 }
 
 double tr_stats_deviation(const tr_stats_t *s) {

@@ -15,7 +15,7 @@
 #include "trainer/status.h"
 #include "base/str.h"
 #include "base/table.h"
-#include "report/plot.h"
+#include "report/page/plot.h"
 
 #define COMMAND(name) extern const cmd_command_t cmd_##name;
 #include "commands.def"

@@ -1,6 +1,6 @@
 /* trainer compare RUNS...: prints the differences and results of runs, best first. */
 #include "cmd.h"
-#include "report/compare.h"
+#include "report/compare/compare.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #include "open_trained.h"
 #include "base/json_text.h"
 #include "base/mem.h"
-#include "data/columns.h"
+#include "data/table/columns.h"
 #include "session/eval.h"
 #include "trainer/log.h"
 

@@ -1,7 +1,7 @@
 /* trainer predict RUN | CONFIG.ini CHECKPOINT IN OUT: writes a model's predictions for each sample. */
 #include "open_trained.h"
 #include "h5/writer.h"
-#include "predictions.h"
+#include "infer/predictions.h"
 #include "trainer/log.h"
 #include "base/mem.h"
 #include "infer/score.h"
@@ -34,7 +34,7 @@ typedef struct {
     /* one block; one per rank, used only by rank 0 */
     char *mine, *all;
     double unclear;               /* rows with a NaN score */
-    cmd_predictions_file_t *file; /* rank 0 */
+    tr_predictions_file_t *file;  /* rank 0 */
 } predict_t;
 
 /* -- asked to stop ----------------------------------------------------------------------------- */
@@ -128,12 +128,13 @@ static tr_status_t predict_open_output(predict_t *p) {
                            "another output file",
                            p->o->out, places[i][1]);
     }
-    const cmd_predictions_t what = {.t = &p->t,
-                                    .in = p->o->in,
-                                    .is_class = p->is_class,
-                                    .has_probability = p->wants_probability,
-                                    .width = p->width};
-    return cmd_predictions_create(p->o->out, p->o->force, &what, &p->file);
+    const tr_predictions_t what = {.t = &p->t,
+                                   .in = p->o->in,
+                                   .version = cmd_version,
+                                   .is_class = p->is_class,
+                                   .has_probability = p->wants_probability,
+                                   .width = p->width};
+    return tr_predictions_create(p->o->out, p->o->force, &what, &p->file);
 }
 
 /* -- predicting -------------------------------------------------------------------------------- */
@@ -149,8 +150,8 @@ static tr_status_t predict_write_step(predict_t *p, int64_t step) {
         int64_t rows = s->info.samples - (step * s->slots + first) * s->order.micro_batch;
         if (rows > count * s->order.micro_batch) rows = count * s->order.micro_batch;
         if (rows <= 0) continue;
-        TR_TRY(cmd_predictions_append(p->file, rows, block,
-                                      block + (size_t)p->rows * p->prediction_bytes));
+        TR_TRY(tr_predictions_append(p->file, rows, block,
+                                     block + (size_t)p->rows * p->prediction_bytes));
     }
     return TR_OK;
 }
@@ -201,7 +202,7 @@ static tr_status_t predict_run(void *options) {
     tr_str_t test = {0};
     tr_eval_outcome_t outcome;
     tr_status_t status = TR_OK;
-    TR_TRY(cmd_predictions_check(o->out));
+    TR_TRY(tr_predictions_check(o->out));
     predict_watch_signals(o->out);
     /* The data are all of IN, regardless of the configuration. Settings on the command line come
      * later and take precedence. */
@@ -217,13 +218,13 @@ static tr_status_t predict_run(void *options) {
                 done);
     TR_TRY_GOTO(tr_world_allreduce(p.t.world, &p.unclear, 1, TR_REDUCE_SUM), done);
     if (p.file) pthread_mutex_lock(&ending);
-    TR_TRY_GOTO(tr_world_agree(p.t.world, p.file ? cmd_predictions_commit(p.file) : TR_OK), done);
+    TR_TRY_GOTO(tr_world_agree(p.t.world, p.file ? tr_predictions_commit(p.file) : TR_OK), done);
     if (p.unclear > 0)
         TR_WARN("the outputs of %.0f samples are not finite%s", p.unclear,
                 p.is_class ? ": their class is -1" : "");
     if (p.t.info->rank == 0) predict_print(&p);
 done:
-    cmd_predictions_destroy(&p.file);
+    tr_predictions_destroy(&p.file);
     tr_free(&p.output);
     tr_free(&p.mine);
     tr_free(&p.all);

@@ -2,7 +2,7 @@
 #include "cmd.h"
 #include "base/file.h"
 #include "monitor/tensorboard.h"
-#include "report/runs.h"
+#include "report/record/runs.h"
 #include "report/runs_report.h"
 
 #include <stdio.h>

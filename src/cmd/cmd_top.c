@@ -1,6 +1,6 @@
 /* trainer top [RUNS...]: shows where runs are, again and again on a terminal. */
 #include "cmd.h"
-#include "report/newest.h"
+#include "report/record/newest.h"
 #include "report/top.h"
 #include "trainer/log.h"
 

@@ -5,7 +5,7 @@
  * tokens that follow each of them. Every token but the first is therefore a label of exactly one
  * window. Positions of the last window after the end of the stream have input 0 and label -1.
  */
-#include "hdf5_source.h"
+#include "data/hdf5/hdf5_source.h"
 #include "base/mem.h"
 #include <stdio.h>
 #include <string.h>

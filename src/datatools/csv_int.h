@@ -3,7 +3,7 @@
 #ifndef TR_DATATOOLS_CSV_INT_H
 #define TR_DATATOOLS_CSV_INT_H
 
-#include "data/columns.h"
+#include "data/table/columns.h"
 #include "import_int.h"
 
 /* -- csv_header.c ------------------------------------------------------------------------------ */

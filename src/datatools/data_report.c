@@ -1,7 +1,7 @@
 /* The report of `trainer data`: the contents of a file, the arrays that training would use, how
  * they are read, and their values. */
-#include "data/hdf5_source.h"
-#include "data/preprocess.h"
+#include "data/hdf5/hdf5_source.h"
+#include "data/preprocess/preprocess.h"
 #include "data/sampler.h"
 #include "datatools.h"
 #include "text/tokenizer.h"

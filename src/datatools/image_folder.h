@@ -2,7 +2,7 @@
 #ifndef TR_DATATOOLS_IMAGE_FOLDER_H
 #define TR_DATATOOLS_IMAGE_FOLDER_H
 
-#include "data/pictures.h"
+#include "data/images/pictures.h"
 
 enum { TR_PICTURES_TRAIN, TR_PICTURES_VALID, TR_PICTURES_TEST, TR_PICTURES_GROUPS };
 

@@ -1,6 +1,6 @@
 /* Imports images in folders, one per class. They are decoded on all cores and written in random
  * order. */
-#include "data/image.h"
+#include "data/images/image.h"
 #include "image_folder.h"
 #include "import_int.h"
 #include "base/rng.h"

@@ -4,7 +4,7 @@
  * external links point to objects that the copy does not contain; they are skipped with a warning.
  */
 #define H5_USE_110_API /* objects have addresses in 1.10; later versions have opaque tokens */
-#include "data/hdf5_source.h"
+#include "data/hdf5/hdf5_source.h"
 #include "h5/h5_write.h"
 #include "import_int.h"
 #include "trainer/log.h"

@@ -4,8 +4,8 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "prometheus.h"
-#include "report/newest.h"
-#include "report/page.h"
+#include "report/record/newest.h"
+#include "report/page/page.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

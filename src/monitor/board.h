@@ -7,7 +7,7 @@
 #ifndef TR_MONITOR_BOARD_H
 #define TR_MONITOR_BOARD_H
 
-#include "report/record.h"
+#include "report/record/record.h"
 #include "base/str.h"
 
 typedef struct tr_board tr_board_t;

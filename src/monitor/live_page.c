@@ -3,8 +3,8 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "report/html.h"
-#include "report/page.h"
+#include "report/page/html.h"
+#include "report/page/page.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #define TR_MONITOR_LIVE_PAGE_H
 
 #include "comm/watchdog.h"
-#include "report/newest.h"
+#include "report/record/newest.h"
 #include "base/str.h"
 
 typedef struct {

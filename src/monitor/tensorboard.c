@@ -7,7 +7,7 @@
 #include "base/str.h"
 #include "events.h"
 #include "metric.h"
-#include "report/metrics_lines.h"
+#include "report/record/metrics_lines.h"
 #include <dirent.h>
 #include <errno.h>
 #include <math.h>

@@ -1,10 +1,10 @@
 /* `trainer report`: reads run folders, and writes their tables and page. */
-#include "losses.h"
+#include "report/scaling/losses.h"
 #include "out_folder.h"
-#include "page.h"
-#include "runs.h"
+#include "report/page/page.h"
+#include "report/record/runs.h"
 #include "runs_report.h"
-#include "tables.h"
+#include "report/scaling/tables.h"
 #include "base/mem.h"
 #include "trainer/log.h"
 

@@ -1,8 +1,8 @@
 /* Composes the table of `trainer top`. */
 #include "top.h"
 
-#include "newest.h"
-#include "run_state.h"
+#include "report/record/newest.h"
+#include "report/record/run_state.h"
 #include "base/clock.h"
 #include "base/table.h"
 #include <math.h>

@@ -2,7 +2,7 @@
 #ifndef TR_REPORT_TOP_H
 #define TR_REPORT_TOP_H
 
-#include "runs.h"
+#include "report/record/runs.h"
 #include "base/str.h"
 
 /* Appends lines of at most `columns` (0: no limit): columns of the table that do not fit are left

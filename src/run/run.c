@@ -35,7 +35,7 @@ static tr_status_t run_join(const char *dir, const char *name, char **out) {
 
 /* The n-th of the same second: "runs/NAME-DATE-TIME", "runs/NAME-DATE-TIME-2", ... */
 static tr_status_t run_own_dir(const tr_run_settings_t *settings, const char *config_path, int n,
-                           char **out) {
+                               char **out) {
     const char *name = tr_file_name(config_path), *dot = strrchr(name, '.');
     int length = dot && dot > name ? (int)(dot - name) : (int)strlen(name);
     if (settings->name && *settings->name) {
@@ -134,7 +134,8 @@ static bool run_try_lock(const tr_run_t *run) {
     return true;
 }
 
-static tr_status_t run_wait_for_lock(const tr_run_t *run, double wait_sec, int (*asked_to_stop)(void)) {
+static tr_status_t run_wait_for_lock(const tr_run_t *run, double wait_sec,
+                                     int (*asked_to_stop)(void)) {
     const double begin = tr_clock_sec();
     if (run_try_lock(run)) return TR_OK;
     if (wait_sec <= 0) return run_fail_locked(run, 0);
@@ -184,7 +185,8 @@ static int run_append_json(const char *bytes, size_t count, void *text) {
 
 /* Into `to`, ending in a newline. Its room is that of a usual summary, so that the number of
  * allocations does not depend on how many digits the values have. */
-static tr_status_t run_dump_json(const tr_run_t *run, const json_t *value, size_t flags, tr_str_t *to) {
+static tr_status_t run_dump_json(const tr_run_t *run, const json_t *value, size_t flags,
+                                 tr_str_t *to) {
     enum { USUAL_BYTES = 4096 };
     to->length = 0;
     to->status = TR_OK;
@@ -202,7 +204,8 @@ static tr_status_t run_dump_json(const tr_run_t *run, const json_t *value, size_
 
 tr_status_t tr_run_summary(tr_run_t *run, json_t *summary) {
     tr_str_t text = {0}; /* a thread may still write run->line */
-    tr_status_t status = run_dump_json(run, summary, JSON_INDENT(2) | JSON_REAL_PRECISION(9), &text);
+    tr_status_t status =
+        run_dump_json(run, summary, JSON_INDENT(2) | JSON_REAL_PRECISION(9), &text);
     json_decref(summary);
     if (status == TR_OK) status = run_replace_file(run, "summary.json", text.text, text.length);
     tr_str_free(&text);

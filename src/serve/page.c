@@ -1,8 +1,8 @@
 /* The page to try a model by hand. */
 #include "api.h"
 
-#include "report/html.h"
-#include "report/page.h"
+#include "report/page/html.h"
+#include "report/page/page.h"
 
 static const char text_form[] =
     "<p><textarea id=\"prompt\" rows=\"5\" cols=\"90\"></textarea></p>\n"

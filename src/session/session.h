@@ -5,7 +5,7 @@
 #ifndef TR_SESSION_SESSION_H
 #define TR_SESSION_SESSION_H
 
-#include "data/preprocess.h"
+#include "data/preprocess/preprocess.h"
 #include "comm/comm.h"
 #include "config/config.h"
 #include "data/loader.h"

@@ -21,7 +21,7 @@ tr_status_t tr_ids_reserve(tr_ids_t *ids, size_t more) {
     return tr_vec_reserve_(&ids->data, &ids->capacity, ids->count + more, sizeof *ids->data);
 }
 
-static int special_order(const void *a, const void *b) {
+static int encoder_special_order(const void *a, const void *b) {
     return strcmp(((const tr_added_token_t *)a)->text, ((const tr_added_token_t *)b)->text);
 }
 
@@ -31,7 +31,7 @@ static tr_status_t encoder_sort_specials(tr_encoder_t *e) {
     TR_TRY(tr_alloc(e->specials * sizeof *e->special, "added tokens", &e->special));
     e->special[0] = (tr_added_token_t){TR_END_OF_TEXT, tokenizer->end};
     for (size_t i = 1; i < e->specials; i++) e->special[i] = tokenizer->added.data[i - 1];
-    qsort(e->special, e->specials, sizeof *e->special, special_order);
+    qsort(e->special, e->specials, sizeof *e->special, encoder_special_order);
     for (size_t i = 0; i < e->specials; i++) {
         const size_t bytes = strlen(e->special[i].text);
         e->begins[(unsigned char)e->special[i].text[0]] = true;

@@ -345,10 +345,10 @@ int MPI_Comm_split_type(void *comm, int type, int key, void *info, void *out);
 int MPI_Comm_split_type(void *comm, int type, int key, void *info, void *out) {
     const char *nodes = getenv("FAIL_NODES"), *rank = getenv("OMPI_COMM_WORLD_RANK");
     if (!nodes || !rank)
-        return ((int (*)(void *, int, int, void *, void *))dlsym(
-            RTLD_NEXT, "MPI_Comm_split_type"))(comm, type, key, info, out);
+        return ((int (*)(void *, int, int, void *, void *))dlsym(RTLD_NEXT, "MPI_Comm_split_type"))(
+            comm, type, key, info, out);
     return ((int (*)(void *, int, int, void *))dlsym(RTLD_NEXT, "MPI_Comm_split"))(comm, atoi(rank),
-                                                                                  key, out);
+                                                                                   key, out);
 }
 
 /* -- slow steps -------------------------------------------------------------------------------- */

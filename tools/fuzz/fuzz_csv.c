@@ -4,10 +4,10 @@
  *
  *   clang -g -O1 -std=gnu11 -D_GNU_SOURCE -fsanitize=fuzzer,address,undefined -Iinclude -Isrc
  *   tools/fuzz/fuzz_csv.c
- * src/data/csv.c src/base/[a-z]*.c -lz -lm -lpthread -o fuzz_csv
+ * src/data/table/csv.c src/base/[a-z]*.c -lz -lm -lpthread -o fuzz_csv
  *   ./fuzz_csv -max_total_time=60 -max_len=4096 [CORPUS]
  */
-#include "data/csv.h"
+#include "data/table/csv.h"
 #include "base/mem.h"
 #include "base/str.h"
 

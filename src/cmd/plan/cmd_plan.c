@@ -80,7 +80,7 @@ static tr_status_t plan_check(void *options_given, const char *option) {
 }
 
 /* The mode that the options name. */
-static tr_status_t plan_choose(plan_options_t *o, const plan_mode_t **out) {
+static tr_status_t plan_choose_mode(plan_options_t *o, const plan_mode_t **out) {
     const char *chosen = NULL;
     *out = &plan_mode_memory;
     /* --gpu and --price may also add to another mode */
@@ -152,7 +152,7 @@ static tr_status_t plan_run(void *options_given) {
     tr_config_t *config = NULL;
     tr_str_t said = {0};
     char path[4096];
-    TR_TRY(plan_choose(o, &mode));
+    TR_TRY(plan_choose_mode(o, &mode));
     cmd_config_path(o->path, path);
     TR_TRY(cmd_config_load(path, o->settings, &config));
     tr_log_set_sink(plan_say_once, &said);

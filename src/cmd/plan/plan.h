@@ -41,8 +41,8 @@ typedef struct {
     tr_str_t before, after; /* text around the table, whole lines */
     void *rows;             /* of the mode's table; tr_alloc */
     size_t count;
-    json_t *json;       /* what the object of --json has beside kind, config and the rows */
-    tr_svg_t charts;    /* where o->svg is given */
+    json_t *json;    /* what the object of --json has beside kind, config and the rows */
+    tr_svg_t charts; /* where o->svg is given */
 } plan_result_t;
 
 typedef struct {

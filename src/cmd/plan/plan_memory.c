@@ -34,7 +34,7 @@ static tr_status_t plan_append_parameters(const tr_session_t *s, tr_str_t *out) 
         if (!tr_is_param(s->g, (tr_tensor_t){id})) continue;
         tr_shape_format(&info->shape, row.shape);
         tr_snprintf(row.note, sizeof row.note, "%s%s", info->param.trainable ? "" : "frozen",
-                    info->param.decay          ? ""
+                    info->param.decay       ? ""
                     : info->param.trainable ? "no decay"
                                             : "  no decay");
         TR_TRY_GOTO(tr_vec_push(&rows, row), done);
@@ -63,8 +63,8 @@ static const tr_table_column_t op_columns[] = {
     TR_COLUMN(op_row_t, NULL, "", STRING, op, .is_left = true, .width = 17),
     TR_COLUMN(op_row_t, NULL, "", CHARS, label, .is_left = true, .missing = "", .width = 27),
     TR_COLUMN(op_row_t, NULL, "", CHARS, shape, .is_left = true, .missing = "", .width = 22),
-    TR_COLUMN(op_row_t, NULL, "", REAL, flops, .format = "%.3f MFLOP", .scale = 1e-6,
-              .missing = "", .width = 15),
+    TR_COLUMN(op_row_t, NULL, "", REAL, flops, .format = "%.3f MFLOP", .scale = 1e-6, .missing = "",
+              .width = 15),
     TR_COLUMN(op_row_t, NULL, "", REAL, bytes, .format = "%.3f MB", .scale = 1e-6, .missing = "",
               .width = 12),
 };
@@ -121,17 +121,21 @@ static double plan_program_sum(const tr_session_t *s, int program,
 static void plan_append_work(const tr_session_t *s, tr_str_t *out) {
     const double n = (double)s->order.micro_batch,
                  flops = plan_program_sum(s, s->last, tr_op_flops);
-    tr_str_printf(out, "work      %.4g MFLOP per sample, forward and backward; %.4g MB of memory traffic per "
-           "sample, without fusion or caching\n",
-           flops / n / 1e6, plan_program_sum(s, s->last, tr_op_bytes) / n / 1e6);
+    tr_str_printf(
+        out,
+        "work      %.4g MFLOP per sample, forward and backward; %.4g MB of memory traffic per "
+        "sample, without fusion or caching\n",
+        flops / n / 1e6, plan_program_sum(s, s->last, tr_op_bytes) / n / 1e6);
     tr_str_printf(out, "ops       %d forward and backward, %d update, %d evaluation\n",
-           tr_program_op_count(s->g, s->last), tr_program_op_count(s->g, s->update),
-           tr_program_op_count(s->g, s->eval));
-    tr_str_printf(out, "data      %s; %lld samples, %.6g steps per epoch at batch size %lld; %lld steps in "
-           "total\n"
-           "\n",
-           s->info.description, (long long)s->info.samples, s->steps_per_epoch,
-           (long long)s->order.batch_size, (long long)s->total_steps);
+                  tr_program_op_count(s->g, s->last), tr_program_op_count(s->g, s->update),
+                  tr_program_op_count(s->g, s->eval));
+    tr_str_printf(
+        out,
+        "data      %s; %lld samples, %.6g steps per epoch at batch size %lld; %lld steps in "
+        "total\n"
+        "\n",
+        s->info.description, (long long)s->info.samples, s->steps_per_epoch,
+        (long long)s->order.batch_size, (long long)s->total_steps);
 }
 
 /* -- memory ------------------------------------------------------------------------------------ */

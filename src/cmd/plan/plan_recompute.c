@@ -3,7 +3,7 @@
 #include "plan.h"
 #include "plan_step.h"
 #include "base/mem.h"
-#include "report/plot.h"
+#include "report/page/plot.h"
 
 #include <math.h>
 #include <string.h>

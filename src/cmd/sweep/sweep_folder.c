@@ -5,7 +5,7 @@
 #include "base/folders.h"
 #include "base/json_text.h"
 #include "config/field.h"
-#include "report/run_state.h"
+#include "report/record/run_state.h"
 #include "trainer/log.h"
 #include "trainer/session.h"
 #include <dirent.h>

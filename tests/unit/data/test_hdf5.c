@@ -1,8 +1,8 @@
 //TEST np=1
 /* HDF5 files as people have them, written here with the library and read back bit for bit. */
 #include "data_test.h"
-#include "data/preprocess.h"
-#include "data/hdf5_source.h"
+#include "data/preprocess/preprocess.h"
+#include "data/hdf5/hdf5_source.h"
 #include "datatools/datatools.h"
 #include "trainer/log.h"
 #include "base/mem.h"

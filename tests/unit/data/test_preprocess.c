@@ -1,7 +1,7 @@
 /* What a model was told about its data: which source rules, the way through JSON, and the check of
  * inputs. */
 #include "data_test.h"
-#include "data/preprocess.h"
+#include "data/preprocess/preprocess.h"
 #include "trainer/log.h"
 #include "base/mem.h"
 #include <jansson.h>

@@ -7,7 +7,7 @@
 #include "../../support/ok.h"
 
 #include "monitor/board.h"
-#include "report/newest.h"
+#include "report/record/newest.h"
 
 #include <math.h>
 #include <string.h>

@@ -8,7 +8,7 @@
 #include "../../support/ok.h"
 
 #include "base/mem.h"
-#include "report/metrics_lines.h"
+#include "report/record/metrics_lines.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

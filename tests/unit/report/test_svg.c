@@ -6,7 +6,7 @@
 #include <cmocka.h>
 #include "../../support/ok.h"
 
-#include "report/plot.h"
+#include "report/page/plot.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -202,7 +202,7 @@ static void colours_can_be_seen_and_told_apart(void **state) {
         int variant;
     } role[] = {
 #define SVG_ROLE(NAME, class, light, dark, variant) {#class, light, dark, variant},
-#include "report/svg_roles.def"
+#include "report/page/svg_roles.def"
 #undef SVG_ROLE
     };
     tr_str_t style = {0};

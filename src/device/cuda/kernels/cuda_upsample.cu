@@ -11,7 +11,7 @@ typedef struct {
     bool linear, backward;
 } geometry_t;
 
-static geometry_t geometry_of(const tr_kernel_call_t *call, bool backward) {
+static geometry_t upsample_geometry(const tr_kernel_call_t *call, bool backward) {
     const tr_upsample_attr_t *attr = (const tr_upsample_attr_t *)call->attr;
     const tr_shape_t *from = &call->in[0].shape, *to = &call->out[0].shape;
     geometry_t g = {};
@@ -26,7 +26,7 @@ static geometry_t geometry_of(const tr_kernel_call_t *call, bool backward) {
     return g;
 }
 
-static __device__ __forceinline__ void reads_of(const geometry_t &g, int dim, int at, int &first,
+static __device__ __forceinline__ void upsample_reads(const geometry_t &g, int dim, int at, int &first,
                                                 int &last) {
     if (g.backward) {
         tr_upsample_readers(at, g.factor[dim], g.from[dim], g.linear, &first, &last);
@@ -38,7 +38,7 @@ static __device__ __forceinline__ void reads_of(const geometry_t &g, int dim, in
     last = first + (source.next > 0 ? 2 : 1);
 }
 
-static __device__ __forceinline__ float weight_of(const geometry_t &g, int dim, int at, int read) {
+static __device__ __forceinline__ float upsample_weight(const geometry_t &g, int dim, int at, int read) {
     return g.backward ? tr_upsample_weight(read, at, g.to[dim], g.factor[dim], g.linear)
                       : tr_upsample_weight(at, read, g.from[dim], g.factor[dim], g.linear);
 }
@@ -56,14 +56,14 @@ static __global__ void __launch_bounds__(THREADS)
         const T *from = x + slice / g.to[0] * image_elems + channel;
         int first[3], last[3];
         float sum[N] = {};
-        reads_of(g, 0, d, first[0], last[0]);
-        reads_of(g, 1, h, first[1], last[1]);
-        reads_of(g, 2, w, first[2], last[2]);
+        upsample_reads(g, 0, d, first[0], last[0]);
+        upsample_reads(g, 1, h, first[1], last[1]);
+        upsample_reads(g, 2, w, first[2], last[2]);
         for (int a = first[0]; a < last[0]; a++)
             for (int b = first[1]; b < last[1]; b++) {
-                const float outer = weight_of(g, 0, d, a) * weight_of(g, 1, h, b);
+                const float outer = upsample_weight(g, 0, d, a) * upsample_weight(g, 1, h, b);
                 for (int c = first[2]; c < last[2]; c++) {
-                    const float weight = outer * weight_of(g, 2, w, c);
+                    const float weight = outer * upsample_weight(g, 2, w, c);
                     const int64_t read = ((int64_t)a * g.from[1] + b) * g.from[2] + c;
                     float v[N];
                     load(from + read * g.channels, true, v);
@@ -76,7 +76,7 @@ static __global__ void __launch_bounds__(THREADS)
 
 static tr_status_t upsample(tr_device_t *device, tr_stream_t *stream, const tr_kernel_call_t *call,
                             bool backward) {
-    const geometry_t g = geometry_of(call, backward);
+    const geometry_t g = upsample_geometry(call, backward);
     const void *x = call->in[0].data;
     void *y = call->out[0].data;
     CUDA_BY_TYPE(call->in[0].dtype, T, {

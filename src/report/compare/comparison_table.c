@@ -1,6 +1,6 @@
 /* Writes comparisons as text, HTML, CSV and JSON. */
 #include "comparison_table.h"
-#include "html.h"
+#include "report/page/html.h"
 #include "base/json_text.h"
 #include "base/table.h"
 
@@ -196,8 +196,8 @@ static void comparison_explain(const tr_comparison_t *c, tr_str_t *out) {
     }
     int selected = 0;
     for (size_t i = 0; i < c->entries.count; i++)
-        selected += json_is_true(
-            json_object_get(c->entries.data[i].record->summary, "test_selected"));
+        selected +=
+            json_is_true(json_object_get(c->entries.data[i].record->summary, "test_selected"));
     if (selected > 0)
         tr_str_printf(out,
                       " The test data of %d run%s are the validation data, on which the best "

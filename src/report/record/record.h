@@ -53,7 +53,7 @@ typedef struct {
     TR_VEC(tr_session_end_t) session_ends;
     json_t *first; /* the first line of training and the first validation, as one object */
     json_t *last_line, *last_validation; /* of TR_LINES_SPREAD, as they are; NULL: none */
-    json_t *profile;  /* of profile/profile.json; NULL: there is none */
+    json_t *profile;                     /* of profile/profile.json; NULL: there is none */
     json_t *sessions; /* array of {"session": n, "start": line or null, "end": line or null} */
     tr_kind_t kind;
     bool is_complete; /* the run is done */

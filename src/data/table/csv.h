@@ -16,7 +16,7 @@ tr_status_t tr_csv_open(int fd, const char *name, char delimiter, tr_csv_t **out
 /* The next row that is not empty: its fields, unquoted and trimmed, valid until the next call;
  * *out_count 0 at the end. */
 tr_status_t tr_csv_row(tr_csv_t *csv, char ***out_field, int *out_count);
-int64_t tr_csv_line(const tr_csv_t *csv); /* of the last row, from 1 */
+int64_t tr_csv_line(const tr_csv_t *csv);    /* of the last row, from 1 */
 bool tr_csv_has_quotes(const tr_csv_t *csv); /* in the rows so far */
 void tr_csv_close(tr_csv_t **csv);
 

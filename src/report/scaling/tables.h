@@ -2,7 +2,7 @@
 #ifndef TR_REPORT_TABLES_H
 #define TR_REPORT_TABLES_H
 
-#include "page.h"
+#include "report/page/page.h"
 
 /* One row per point of each sweep. Unknown values are empty. Fails only with TR_ERR_MEMORY. */
 tr_status_t tr_tables_csv(const tr_study_t *study, tr_str_t *out);

@@ -1,6 +1,6 @@
 /* The section of one run. */
 #include "html.h"
-#include "losses.h"
+#include "report/scaling/losses.h"
 #include "page.h"
 
 #include <math.h>
@@ -112,13 +112,13 @@ static void run_append_profile(const tr_record_t *r, tr_str_t *out) {
     size_t i;
     if (!r->profile) return;
     tr_html_element(out, "h3", "Profile (rank 0)");
-    tr_str_printf(out,
-                  "<p>Steps %.0f to %.0f: %.3f ms a step; the device computes for %.1f %% of it. Below "
-                  "%.0f %% it waits for something.</p>\n",
-                  tr_json_number(r->profile, "first_step"), tr_json_number(r->profile, "last_step"),
-                  tr_json_number(r->profile, "step_ms"),
-                  100 * tr_json_number(r->profile, "utilisation"),
-                  100 * tr_json_number(r->profile, "utilisation_mark"));
+    tr_str_printf(
+        out,
+        "<p>Steps %.0f to %.0f: %.3f ms a step; the device computes for %.1f %% of it. Below "
+        "%.0f %% it waits for something.</p>\n",
+        tr_json_number(r->profile, "first_step"), tr_json_number(r->profile, "last_step"),
+        tr_json_number(r->profile, "step_ms"), 100 * tr_json_number(r->profile, "utilisation"),
+        100 * tr_json_number(r->profile, "utilisation_mark"));
     json_array_foreach(advice, i, entry) {
         const char *text = json_string_value(json_object_get(entry, "text"));
         if (text) tr_html_element(out, "p class=\"words\"", text);
@@ -154,9 +154,10 @@ static void run_append_session(const tr_record_t *r, size_t i, tr_str_t *out) {
     tr_html_number(out, tr_json_number(start, "ranks"), 0);
     tr_html_number(out, tr_json_number(start, "first_step"), 0);
     tr_html_number(out, tr_json_number(end, "last_step"), 0);
-    tr_html_element(out, "td class=\"text\"", verdict     ? verdict
-                                              : is_running ? "running"
-                                                           : "no end recorded");
+    tr_html_element(out, "td class=\"text\"",
+                    verdict      ? verdict
+                    : is_running ? "running"
+                                 : "no end recorded");
     tr_html_number(out, tr_json_number(end, "code"), 0);
     tr_html_number(out, tr_json_number(end, "wall_sec"), 1);
     tr_html_number(out, tr_record_first_step_sec(r, i), 1);

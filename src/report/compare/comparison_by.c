@@ -158,7 +158,8 @@ static const char *comparison_loss_differs(const tr_comparison_t *c, const char 
         const bool same_fold = tr_entry_is_equal(a, b, "data.fold");
         const char *here = json_string_value(json_object_get(a->record->summary, "valid_dataset")),
                    *there = json_string_value(json_object_get(b->record->summary, "valid_dataset"));
-        if (scope == OF_VALID && same_fold && here && there && strcmp(here, there) != 0) return "valid_dataset";
+        if (scope == OF_VALID && same_fold && here && there && strcmp(here, there) != 0)
+            return "valid_dataset";
         for (size_t k = 0; k < TR_COUNT(loss_keys); k++) {
             const char *key = loss_keys[k].key, *learned = loss_keys[k].learned,
                        *x =

@@ -2,8 +2,8 @@
  * or one file. They are decoded when they are read, to the size and the channels of the training. */
 #include "image.h"
 #include "pictures.h"
-#include "preprocess.h"
-#include "shared.h"
+#include "data/preprocess/preprocess.h"
+#include "data/shared.h"
 #include "base/file.h"
 #include "base/mem.h"
 

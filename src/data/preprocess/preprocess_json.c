@@ -1,6 +1,6 @@
 /* Preprocessing as JSON in checkpoints, and the differences between two. */
 #include "preprocess.h"
-#include "shared.h"
+#include "data/shared.h"
 #include "base/mem.h"
 #include "text/tokenizer.h"
 

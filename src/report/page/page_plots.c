@@ -101,7 +101,8 @@ static void plots_append(const tr_record_t *r, const tr_plot_t *plot, tr_str_t *
     for (size_t i = 0; i < TR_PLOT_CURVES && plot->curves[i].y; i++) {
         const tr_plot_curve_t *c = &plot->curves[i];
         tr_curve_t *d = &data[i];
-        if (tr_page_curve(curve_is_validation(c) ? &r->validation : &r->training, c->y, d) != TR_OK) continue;
+        if (tr_page_curve(curve_is_validation(c) ? &r->validation : &r->training, c->y, d) != TR_OK)
+            continue;
         for (size_t k = 0; k < d->count; k++)
             d->y[k] *= scale, d->low[k] *= scale, d->high[k] *= scale;
         series[drawn++] = (tr_svg_series_t){

@@ -8,7 +8,7 @@
 #ifndef TR_REPORT_COMPARISON_H
 #define TR_REPORT_COMPARISON_H
 
-#include "run_state.h"
+#include "report/record/run_state.h"
 #include "base/mem.h"
 #include "base/str.h"
 

@@ -1,7 +1,7 @@
 /* Checks data against the preprocessing of a model, and the range of the normalised inputs. */
 #include "preprocess.h"
-#include "columns.h"
-#include "shared.h"
+#include "data/table/columns.h"
+#include "data/shared.h"
 #include "text/tokenizer.h"
 #include "trainer/log.h"
 

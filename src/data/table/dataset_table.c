@@ -1,8 +1,8 @@
 /* CSV files as data sets of a trained model, whose columns they must have, in any order. A table is
  * held in memory. Training reads tables that `import csv` has converted. */
 #include "columns.h"
-#include "preprocess.h"
-#include "shared.h"
+#include "data/preprocess/preprocess.h"
+#include "data/shared.h"
 #include "trainer/log.h"
 #include "base/file.h"
 #include "base/mem.h"

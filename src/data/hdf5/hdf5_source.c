@@ -1,7 +1,7 @@
 /* Opens the files of data.train, data.valid or data.test. */
 #include "hdf5_source.h"
 #include "base/host.h"
-#include "preprocess.h"
+#include "data/preprocess/preprocess.h"
 #include "trainer/log.h"
 #include <fcntl.h>
 #include <stdio.h>

@@ -11,7 +11,7 @@
 #ifndef TR_REPORT_SWEEP_H
 #define TR_REPORT_SWEEP_H
 
-#include "record.h"
+#include "report/record/record.h"
 #include "base/mem.h"
 
 typedef enum { TR_MODE_NONE, TR_MODE_WEAK, TR_MODE_STRONG } tr_scaling_mode_t;

@@ -1,9 +1,9 @@
 /* `trainer compare`: reads runs and writes their comparison. */
 #include "compare.h"
 #include "comparison_table.h"
-#include "out_folder.h"
-#include "page.h"
-#include "runs.h"
+#include "report/out_folder.h"
+#include "report/page/page.h"
+#include "report/record/runs.h"
 
 static tr_status_t compare_write_page(const tr_compare_settings_t *settings, const tr_runs_t *runs,
                                       const tr_comparison_t *comparison) {
@@ -30,9 +30,9 @@ tr_status_t tr_compare(const tr_compare_settings_t *settings, tr_compare_texts_t
     if (settings->out) TR_TRY(tr_out_folder_check(settings->out));
     TR_TRY(tr_runs_read(settings->runs, settings->count, &asked, &runs));
     TR_TRY_GOTO(tr_runs_tell_apart(&runs), done);
-    TR_TRY_GOTO(
-        tr_comparison_make(runs.records.data, runs.records.count, settings->by, settings->by != NULL, &comparison),
-        done);
+    TR_TRY_GOTO(tr_comparison_make(runs.records.data, runs.records.count, settings->by,
+                                   settings->by != NULL, &comparison),
+                done);
     if (settings->out) TR_TRY_GOTO(compare_write_page(settings, &runs, &comparison), done);
     tr_comparison_print(&comparison, settings->columns, &out->table);
     tr_comparison_csv(&comparison, &out->csv);

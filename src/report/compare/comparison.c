@@ -20,9 +20,8 @@ static bool key_is_seed(const char *key) {
 
 /* Keys that say only where things are and how often they are written. */
 static bool key_is_place(const char *key) {
-    static const char *const keys[] = {"cuda.plan_cache",  "resume",
-                                       "checkpoint.every", "checkpoint.keep",
-                                       "checkpoint.patience"};
+    static const char *const keys[] = {"cuda.plan_cache", "resume", "checkpoint.every",
+                                       "checkpoint.keep", "checkpoint.patience"};
     for (size_t i = 0; i < TR_COUNT(keys); i++)
         if (strcmp(key, keys[i]) == 0) return true;
     return strncmp(key, "run.", 4) == 0 || strncmp(key, "log.", 4) == 0;
@@ -72,7 +71,8 @@ static tr_status_t comparison_find_keys(tr_comparison_t *c) {
 
 const char *tr_comparison_short(const tr_comparison_t *c, const char *key) {
     const char *dot = strchr(key, '.'), *name = dot ? dot + 1 : key;
-    static const char *const vague[] = {"steps", "type", "every", "train", "valid", "test", "x", "y"};
+    static const char *const vague[] = {"steps", "type", "every", "train",
+                                        "valid", "test", "x",     "y"};
     for (size_t i = 0; i < TR_COUNT(vague); i++)
         if (strcmp(name, vague[i]) == 0) return key;
     for (size_t i = 0; i < c->keys.count; i++) {
@@ -148,8 +148,7 @@ static double entry_sec(const tr_record_t *r, const tr_run_state_t *state) {
     double sec = 0;
     size_t i;
     json_array_foreach(r->sessions, i, session) {
-        const bool runs =
-            state->kind == TR_RUN_RUNNING && i + 1 == json_array_size(r->sessions);
+        const bool runs = state->kind == TR_RUN_RUNNING && i + 1 == json_array_size(r->sessions);
         const double wall = tr_json_number(json_object_get(session, "end"), "wall_sec"),
                      begin = tr_json_number(json_object_get(session, "start"), "unix_time"),
                      end = runs ? tr_clock_unix_sec()

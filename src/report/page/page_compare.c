@@ -1,5 +1,5 @@
 /* The section that compares runs: the table, and the curves of all of them. */
-#include "comparison_table.h"
+#include "report/compare/comparison_table.h"
 #include "html.h"
 #include "page.h"
 

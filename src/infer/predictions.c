@@ -1,7 +1,6 @@
 /* Writes predictions as HDF5 or CSV. */
 #include "predictions.h"
-#include "cmd.h"
-#include "data/columns.h"
+#include "data/table/columns.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "h5/writer.h"
@@ -11,8 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-struct cmd_predictions_file {
-    cmd_predictions_t what;
+struct tr_predictions_file {
+    tr_predictions_t what;
     char *path, *part;
     int64_t row; /* rows so far */
     FILE *csv;   /* NULL: HDF5 */
@@ -20,7 +19,7 @@ struct cmd_predictions_file {
     int prediction, probability; /* arrays of the writer */
 };
 
-tr_status_t cmd_predictions_check(const char *path) {
+tr_status_t tr_predictions_check(const char *path) {
     static const char *const endings[] = {".csv", ".h5", ".hdf5", ".he5"};
     for (size_t i = 0; i < TR_COUNT(endings); i++)
         if (tr_path_ends_in(path, endings[i])) return TR_OK;
@@ -32,7 +31,7 @@ tr_status_t cmd_predictions_check(const char *path) {
 }
 
 /* The names of the classes; NULL: they have none. */
-static const char *const *predictions_classes(const cmd_predictions_t *what) {
+static const char *const *predictions_classes(const tr_predictions_t *what) {
     const tr_names_t *names = &what->t->s->preprocess->names[TR_NAMES_CLASSES];
     return what->is_class && names->count == what->width ? (const char *const *)names->name : NULL;
 }
@@ -55,7 +54,7 @@ static void predictions_name_text(const tr_dataset_info_t *info, int64_t column,
 }
 
 /* The texts that the data set carries along, a data set for each column. */
-static tr_status_t predictions_write_texts(cmd_predictions_file_t *f) {
+static tr_status_t predictions_write_texts(tr_predictions_file_t *f) {
     const tr_dataset_info_t *info = &f->what.t->s->info;
     const char **text = NULL;
     tr_status_t status = TR_OK;
@@ -71,12 +70,12 @@ static tr_status_t predictions_write_texts(cmd_predictions_file_t *f) {
     return status;
 }
 
-static tr_status_t predictions_create_hdf5(cmd_predictions_file_t *f, bool force) {
-    const cmd_predictions_t *w = &f->what;
+static tr_status_t predictions_create_hdf5(tr_predictions_file_t *f, bool force) {
+    const tr_predictions_t *w = &f->what;
     const tr_writer_params_t params = {.force = force};
     const int64_t samples = w->t->s->info.samples;
     const char *const attributes[][2] = {
-        {"checkpoint", w->t->weights_path}, {"input", w->in}, {"trainer", cmd_version}};
+        {"checkpoint", w->t->weights_path}, {"input", w->in}, {"trainer", w->version}};
     TR_TRY(tr_writer_create(f->path, &params, &f->writer));
     for (size_t i = 0; i < TR_COUNT(attributes); i++)
         TR_TRY(tr_writer_texts(f->writer, "/", attributes[i][0], 1, &attributes[i][1]));
@@ -94,7 +93,7 @@ static tr_status_t predictions_create_hdf5(cmd_predictions_file_t *f, bool force
 /* -- CSV --------------------------------------------------------------------------------------- */
 
 /* A field, in quotes if it would not be read back the same. */
-static void csv_put_text(tr_str_t *out, const char *text) {
+static void predictions_csv_put_text(tr_str_t *out, const char *text) {
     const size_t length = strlen(text);
     const bool has_blanks =
         length > 0 && (strchr(" \t", text[0]) || strchr(" \t", text[length - 1]));
@@ -111,8 +110,8 @@ static void csv_put_text(tr_str_t *out, const char *text) {
 }
 
 /* "prediction" for one output; "prediction_NAME", or its number without names, for several. */
-static void csv_put_heading(tr_str_t *out, const char *what, const char *const *names,
-                            int64_t count) {
+static void predictions_csv_put_heading(tr_str_t *out, const char *what, const char *const *names,
+                                        int64_t count) {
     for (int64_t i = 0; i < count; i++) {
         tr_str_t name = {0};
         tr_str_append(&name, what);
@@ -121,20 +120,20 @@ static void csv_put_heading(tr_str_t *out, const char *what, const char *const *
         else if (count > 1)
             tr_str_printf(&name, "_%lld", (long long)i);
         if (i > 0) tr_str_append(out, ",");
-        csv_put_text(out, name.text ? name.text : "");
+        predictions_csv_put_text(out, name.text ? name.text : "");
         if (name.status != TR_OK) out->status = name.status;
         tr_str_free(&name);
     }
 }
 
-static tr_status_t csv_write(cmd_predictions_file_t *f, tr_str_t *text) {
+static tr_status_t predictions_csv_write(tr_predictions_file_t *f, tr_str_t *text) {
     TR_TRY(text->status);
     if (fwrite(text->text, 1, text->length, f->csv) == text->length) return TR_OK;
     return tr_io_fail("write", f->path, errno);
 }
 
-static tr_status_t csv_write_header(cmd_predictions_file_t *f) {
-    const cmd_predictions_t *w = &f->what;
+static tr_status_t predictions_csv_write_header(tr_predictions_file_t *f) {
+    const tr_predictions_t *w = &f->what;
     const tr_dataset_info_t *info = &w->t->s->info;
     const char *columns = w->t->s->preprocess->columns;
     tr_columns_t table = {0};
@@ -142,25 +141,25 @@ static tr_status_t csv_write_header(cmd_predictions_file_t *f) {
     tr_status_t status = TR_OK;
     if (columns && !w->is_class) status = tr_columns_from_json(columns, w->t->weights_path, &table);
     for (int64_t c = 0; c < info->text_count; c++) {
-        csv_put_text(&text, info->text_name[c]); /* may be empty */
+        predictions_csv_put_text(&text, info->text_name[c]); /* may be empty */
         tr_str_append(&text, ",");
     }
     const bool has_targets = w->width > 1 && table.targets.count == w->width;
-    csv_put_heading(&text, "prediction",
-                    has_targets ? (const char *const *)table.targets.name : NULL,
-                    w->is_class ? 1 : w->width);
+    predictions_csv_put_heading(&text, "prediction",
+                                has_targets ? (const char *const *)table.targets.name : NULL,
+                                w->is_class ? 1 : w->width);
     if (w->has_probability) {
         tr_str_append(&text, ",");
-        csv_put_heading(&text, "probability", predictions_classes(w), w->width);
+        predictions_csv_put_heading(&text, "probability", predictions_classes(w), w->width);
     }
     tr_str_append(&text, "\n");
-    if (status == TR_OK) status = csv_write(f, &text);
+    if (status == TR_OK) status = predictions_csv_write(f, &text);
     tr_columns_free(&table);
     tr_str_free(&text);
     return status;
 }
 
-static tr_status_t predictions_create_csv(cmd_predictions_file_t *f, bool force) {
+static tr_status_t predictions_create_csv(tr_predictions_file_t *f, bool force) {
     tr_str_t part = {0};
     if (!force && access(f->path, F_OK) == 0)
         return TR_FAIL(TR_ERR_CONFIG, "'%s' already exists; --force replaces it.", f->path);
@@ -168,46 +167,46 @@ static tr_status_t predictions_create_csv(cmd_predictions_file_t *f, bool force)
     TR_TRY(tr_str_take(&part, &f->part));
     f->csv = tr_create_stream(f->part);
     if (!f->csv) return tr_io_fail("create", f->path, errno);
-    return csv_write_header(f);
+    return predictions_csv_write_header(f);
 }
 
-static void csv_put_numbers(tr_str_t *out, const float *values, int64_t count) {
+static void predictions_csv_put_numbers(tr_str_t *out, const float *values, int64_t count) {
     for (int64_t i = 0; i < count; i++)
         tr_str_printf(out, "%s%.9g", i ? "," : "", (double)values[i]);
 }
 
-static tr_status_t csv_append(cmd_predictions_file_t *f, int64_t rows, const void *prediction,
-                              const float *probability) {
-    const cmd_predictions_t *w = &f->what;
+static tr_status_t predictions_csv_append(tr_predictions_file_t *f, int64_t rows,
+                                          const void *prediction, const float *probability) {
+    const tr_predictions_t *w = &f->what;
     const tr_dataset_info_t *info = &w->t->s->info;
     const char *const *classes = predictions_classes(w);
     tr_str_t text = {0};
     for (int64_t i = 0; i < rows; i++, f->row++) {
         for (int64_t c = 0; c < info->text_count; c++) {
-            csv_put_text(&text, info->text[f->row * info->text_count + c]);
+            predictions_csv_put_text(&text, info->text[f->row * info->text_count + c]);
             tr_str_append(&text, ",");
         }
         if (!w->is_class) {
-            csv_put_numbers(&text, (const float *)prediction + i * w->width, w->width);
+            predictions_csv_put_numbers(&text, (const float *)prediction + i * w->width, w->width);
         } else {
             const int32_t class = ((const int32_t *)prediction)[i];
             if (!classes)
                 tr_str_printf(&text, "%d", (int)class);
             else if (class >= 0)
-                csv_put_text(&text, classes[class]);
+                predictions_csv_put_text(&text, classes[class]);
         }
         if (w->has_probability) {
             tr_str_append(&text, ",");
-            csv_put_numbers(&text, probability + i * w->width, w->width);
+            predictions_csv_put_numbers(&text, probability + i * w->width, w->width);
         }
         tr_str_append(&text, "\n");
     }
-    const tr_status_t status = rows > 0 ? csv_write(f, &text) : TR_OK;
+    const tr_status_t status = rows > 0 ? predictions_csv_write(f, &text) : TR_OK;
     tr_str_free(&text);
     return status;
 }
 
-static tr_status_t csv_commit(cmd_predictions_file_t *f) {
+static tr_status_t predictions_csv_commit(tr_predictions_file_t *f) {
     if (fflush(f->csv) != 0 || fsync(fileno(f->csv)) != 0)
         return tr_io_fail("write", f->path, errno);
     return tr_replace_by(f->part, f->path, true);
@@ -215,34 +214,34 @@ static tr_status_t csv_commit(cmd_predictions_file_t *f) {
 
 /* -- both -------------------------------------------------------------------------------------- */
 
-tr_status_t cmd_predictions_create(const char *path, bool force, const cmd_predictions_t *what,
-                                   cmd_predictions_file_t **out) {
-    cmd_predictions_file_t *f = NULL;
+tr_status_t tr_predictions_create(const char *path, bool force, const tr_predictions_t *what,
+                                  tr_predictions_file_t **out) {
+    tr_predictions_file_t *f = NULL;
     TR_TRY(tr_alloc(sizeof *f, "predictions", &f));
     f->what = *what;
     tr_status_t status = tr_strdup(path, &f->path);
     if (status == TR_OK)
         status = (tr_path_ends_in(path, ".csv") ? predictions_create_csv
                                                 : predictions_create_hdf5)(f, force);
-    if (status != TR_OK) cmd_predictions_destroy(&f);
+    if (status != TR_OK) tr_predictions_destroy(&f);
     *out = f;
     return status;
 }
 
-tr_status_t cmd_predictions_append(cmd_predictions_file_t *f, int64_t rows, const void *prediction,
-                                   const void *probability) {
-    if (f->csv) return csv_append(f, rows, prediction, probability);
+tr_status_t tr_predictions_append(tr_predictions_file_t *f, int64_t rows, const void *prediction,
+                                  const void *probability) {
+    if (f->csv) return predictions_csv_append(f, rows, prediction, probability);
     TR_TRY(tr_writer_append(f->writer, f->prediction, rows, prediction));
     return f->what.has_probability ? tr_writer_append(f->writer, f->probability, rows, probability)
                                    : TR_OK;
 }
 
-tr_status_t cmd_predictions_commit(cmd_predictions_file_t *f) {
-    return f->csv ? csv_commit(f) : tr_writer_commit(f->writer);
+tr_status_t tr_predictions_commit(tr_predictions_file_t *f) {
+    return f->csv ? predictions_csv_commit(f) : tr_writer_commit(f->writer);
 }
 
-void cmd_predictions_destroy(cmd_predictions_file_t **file) {
-    cmd_predictions_file_t *f = *file;
+void tr_predictions_destroy(tr_predictions_file_t **file) {
+    tr_predictions_file_t *f = *file;
     *file = NULL;
     if (!f) return;
     tr_writer_destroy(&f->writer);

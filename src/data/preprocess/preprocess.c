@@ -1,6 +1,6 @@
 /* Preprocessing: resolved from keys, attributes and checkpoints, and applied in the graph. */
 #include "preprocess.h"
-#include "shared.h"
+#include "data/shared.h"
 #include "text/tokenizer.h"
 #include "trainer/log.h"
 #include "trainer/ops.h"

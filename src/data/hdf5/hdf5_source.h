@@ -14,7 +14,7 @@
 #define TR_DATA_HDF5_SOURCE_H
 
 #include "h5/h5.h"
-#include "shared.h"
+#include "data/shared.h"
 #include <glob.h>
 
 /* size of messages that name a file twice */

@@ -1,7 +1,7 @@
 /* The columns of a table as JSON: in the attribute `columns` of imported tables, and in checkpoints. */
 #include "columns.h"
 #include "base/json_text.h"
-#include "shared.h"
+#include "data/shared.h"
 #include "base/mem.h"
 
 #include <jansson.h>

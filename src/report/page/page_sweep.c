@@ -1,6 +1,6 @@
 /* The section of a sweep. */
 #include "html.h"
-#include "losses.h"
+#include "report/scaling/losses.h"
 #include "page.h"
 #include "plot.h"
 

@@ -1,7 +1,7 @@
 /* Columns of a table: what they become, and converting a row. */
 #include "columns.h"
 #include "base/mem.h"
-#include "shared.h"
+#include "data/shared.h"
 
 #include <math.h>
 #include <stdio.h>

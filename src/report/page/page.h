@@ -2,9 +2,9 @@
 #ifndef TR_REPORT_PAGE_H
 #define TR_REPORT_PAGE_H
 
-#include "comparison.h"
+#include "report/compare/comparison.h"
 #include "svg.h"
-#include "sweep.h"
+#include "report/scaling/sweep.h"
 
 /* Points of a curve, by step. */
 typedef struct {

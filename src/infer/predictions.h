@@ -1,0 +1,31 @@
+/* The file that predict writes: HDF5 or CSV, by the end of its name. */
+#ifndef TR_INFER_PREDICTIONS_H
+#define TR_INFER_PREDICTIONS_H
+
+#include "trained.h"
+
+/* What is written; borrowed until the file is closed. */
+typedef struct {
+    const tr_trained_t *t;
+    const char *in;      /* path of the samples */
+    const char *version; /* of this program */
+    bool is_class, has_probability;
+    int64_t width; /* outputs of a sample */
+} tr_predictions_t;
+
+typedef struct tr_predictions_file tr_predictions_file_t;
+/* TR_ERR_USAGE if `path` ends neither as an HDF5 file nor in .csv. */
+tr_status_t tr_predictions_check(const char *path);
+/* Creates PATH.part-PID. TR_ERR_CONFIG if `path` exists and `force` is false. */
+tr_status_t tr_predictions_create(const char *path, bool force, const tr_predictions_t *what,
+                                  tr_predictions_file_t **out);
+/* Appends rows in the order of the samples. prediction: int32 classes, or (rows, width) floats;
+ * probability: (rows, width), read only with has_probability. */
+tr_status_t tr_predictions_append(tr_predictions_file_t *file, int64_t rows, const void *prediction,
+                                  const void *probability);
+/* Makes the file durable and gives it its name. */
+tr_status_t tr_predictions_commit(tr_predictions_file_t *file);
+/* Removes a file that was not committed. */
+void tr_predictions_destroy(tr_predictions_file_t **file);
+
+#endif
