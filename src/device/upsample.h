@@ -17,20 +17,23 @@ enum { TR_UPSAMPLE_MAX_FACTOR = 16 };
 #define TR_UPSAMPLE_INLINE static inline
 #endif
 
-/* An output is (1 - next) * x[index] + next * x[index + 1]; next is 0 at the last input. */
+/* The sum of the weights of an output, which are integers. */
+TR_UPSAMPLE_INLINE int tr_upsample_unit(int factor, bool linear) {
+    return linear ? 2 * factor : 1;
+}
+
+/* An output is ((unit - next) * x[index] + next * x[index + 1]) / unit; next is 0 at the last input. */
 typedef struct {
-    int index;
-    float next;
+    int index, next;
 } tr_upsample_source_t;
 
 TR_UPSAMPLE_INLINE tr_upsample_source_t tr_upsample_source(int output, int inputs, int factor,
                                                            bool linear) {
     tr_upsample_source_t source = {output / factor, 0};
-    const int halves = 2 * output + 1 - factor; /* the position times 2 * factor */
+    const int units = 2 * output + 1 - factor; /* the position */
     if (!linear) return source;
-    source.index = halves < 0 ? 0 : halves / (2 * factor);
-    if (halves < 0 || source.index + 1 >= inputs) return source;
-    source.next = (float)(halves % (2 * factor)) / (float)(2 * factor);
+    source.index = units < 0 ? 0 : units / (2 * factor);
+    if (units >= 0 && source.index + 1 < inputs) source.next = units % (2 * factor);
     return source;
 }
 
@@ -44,10 +47,11 @@ TR_UPSAMPLE_INLINE void tr_upsample_readers(int input, int factor, int outputs, 
     if (*last > outputs) *last = outputs;
 }
 
-TR_UPSAMPLE_INLINE float tr_upsample_weight(int output, int input, int inputs, int factor,
-                                            bool linear) {
+TR_UPSAMPLE_INLINE int tr_upsample_weight(int output, int input, int inputs, int factor,
+                                          bool linear) {
     const tr_upsample_source_t source = tr_upsample_source(output, inputs, factor, linear);
-    return source.index == input ? 1 - source.next : source.index + 1 == input ? source.next : 0;
+    if (source.index == input) return tr_upsample_unit(factor, linear) - source.next;
+    return source.index + 1 == input ? source.next : 0;
 }
 
 #endif

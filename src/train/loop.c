@@ -258,6 +258,32 @@ static void loop_forget_folder(loop_t *l) {
     l->metrics.run = NULL;
 }
 
+/* What is done at each kind of end. */
+typedef struct {
+    bool is_agreed;  /* all ranks are here: rank 0 writes the verdict, and nothing is in doubt */
+    bool has_failed; /* the summary says so */
+    enum { FREES_ALL, FREES_RUN, FREES_NOTHING } frees;
+} loop_end_t;
+static const loop_end_t
+    end_complete = {true, false, FREES_ALL},        /* or stopped, with a checkpoint */
+    end_stopped_by_fault = {true, true, FREES_ALL}, /* which all ranks noticed */
+    end_failed_alone = {false, true, FREES_ALL},    /* a run of one rank */
+    end_failed_at_start = {false, true, FREES_RUN},
+    /* A rank that fails in the loop returns at once: its peers wait in a collective, and only the
+     * caller can end them. */
+    end_failed_among_others = {false, true, FREES_NOTHING};
+
+static const loop_end_t *loop_end(const loop_t *l, tr_status_t status, bool has_begun) {
+    const tr_error_t *error = tr_error_last();
+    if (status == TR_OK) return &end_complete;
+    const bool has_fault = error->fault[0] != '\0',
+               is_of_one = l->info->size > 1 && has_fault && error->origin == TR_ORIGIN_OPEN;
+    if (status == TR_ERR_RETRY && !is_of_one)
+        return has_fault ? &end_stopped_by_fault : &end_complete;
+    if (l->info->size == 1) return &end_failed_alone;
+    return has_begun ? &end_failed_among_others : &end_failed_at_start;
+}
+
 tr_status_t tr_train(const tr_config_t *config, tr_world_t *world,
                      const tr_train_params_t *params) {
     loop_t l = {.params = params,
@@ -275,35 +301,30 @@ tr_status_t tr_train(const tr_config_t *config, tr_world_t *world,
     if (status == TR_OK) status = loop_finish(&l);
     status = tr_history_fault(&l, status, has_begun);
     const tr_error_t error = *tr_error_last(); /* of the run: it remains the last one recorded */
-    const bool is_alone = l.info->size > 1 && error.fault[0] && error.origin == TR_ORIGIN_OPEN;
-    const bool is_good = status == TR_OK || (status == TR_ERR_RETRY && !is_alone);
-    const bool has_failed = !is_good || (status != TR_OK && error.fault[0]);
+    const loop_end_t *end = loop_end(&l, status, has_begun);
     if (status != TR_OK && l.run && tr_run_check_there(l.run) != TR_OK) loop_forget_folder(&l);
     /* While rank 0 writes its last files to a slow disk, the others wait. */
     tr_watchdog_phase(world, tr_loop_is_root(&l) ? TR_PHASE_CHECKPOINT : TR_PHASE_END,
                       l.state.step);
-    if (tr_loop_is_root(&l) && is_good) tr_verdict_write((int)status, error.message, error.node);
+    if (tr_loop_is_root(&l) && end->is_agreed)
+        tr_verdict_write((int)status, error.message, error.node);
     if (tr_loop_is_root(&l)) tr_history_end(&l, status);
     tr_signals_restore();
-    if (has_failed) {
+    if (end->has_failed) {
         tr_loop_finish_writing(&l);
         if (l.metrics.run && loop_summarize(&l, "failed") != TR_OK)
             TR_WARN("%s", tr_error_last()->message);
     }
-    tr_profiler_destroy(&l.profiler, !is_good);
+    tr_profiler_destroy(&l.profiler, !end->is_agreed);
     tr_telemetry_stop(&l.telemetry);
     tr_metrics_close(&l.metrics); /* frees the terminal for the error */
     tr_server_stop(&l.server);
-    if (!tr_recorder_stop(&l.recorder, !is_good))
+    if (!tr_recorder_stop(&l.recorder, !end->is_agreed))
         l.run = NULL, l.board = NULL; /* the thread uses them */
     tr_board_close(&l.board);
     tr_watchdog_phase(world, TR_PHASE_END, l.state.step);
-    /* A rank that failed alone returns at once: its peers wait in a collective, and only the caller
-     * can end them. */
-    if (is_good || l.info->size == 1)
-        tr_loop_tear_down(&l);
-    else if (!has_begun)
-        tr_run_close(&l.run);
+    if (end->frees == FREES_ALL) tr_loop_tear_down(&l);
+    if (end->frees == FREES_RUN) tr_run_close(&l.run);
     if (status != TR_OK) tr_error_set(&error);
     return status;
 }

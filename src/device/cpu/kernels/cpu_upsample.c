@@ -37,19 +37,23 @@ static geometry_t cpu_upsample_geometry(const tr_kernel_call_t *call, bool backw
 
 static void cpu_upsample_reads(const geometry_t *g, int dim, int at, reads_t *reads) {
     const int factor = g->factor[dim];
-    float *weight = reads->weight[dim];
+    const float unit = 1.0f / (float)tr_upsample_unit(factor, g->linear);
     int last;
-    if (!g->backward) {
+    if (g->backward) {
+        tr_upsample_readers(at, factor, g->from[dim], g->linear, &reads->first[dim], &last);
+        reads->count[dim] = last - reads->first[dim];
+    } else {
         const tr_upsample_source_t source = tr_upsample_source(at, g->from[dim], factor, g->linear);
         reads->first[dim] = source.index;
         reads->count[dim] = source.next > 0 ? 2 : 1;
-        weight[0] = 1 - source.next, weight[1] = source.next;
-        return;
     }
-    tr_upsample_readers(at, factor, g->from[dim], g->linear, &reads->first[dim], &last);
-    reads->count[dim] = last - reads->first[dim];
-    for (int k = 0; k < reads->count[dim]; k++)
-        weight[k] = tr_upsample_weight(reads->first[dim] + k, at, g->to[dim], factor, g->linear);
+    for (int k = 0; k < reads->count[dim]; k++) {
+        const int read = reads->first[dim] + k;
+        const int weight = g->backward
+                               ? tr_upsample_weight(read, at, g->to[dim], factor, g->linear)
+                               : tr_upsample_weight(at, read, g->from[dim], factor, g->linear);
+        reads->weight[dim][k] = (float)weight * unit;
+    }
 }
 
 /* `lanes` channels of one position; always inlined, so that the full width is a constant. */
