@@ -27,9 +27,9 @@ static void *exec_address(const tr_graph_t *g, tr_tensor_t t) {
     return (char *)base->data + inside;
 }
 
-/* A view may look at another view's base only (graph_make_view, autodiff_finish_param keep it so), except where
- * autodiff turned an activation with views into a view itself: those chains are resolved here,
- * once. */
+/* A view may look at another view's base only (graph_make_view, autodiff_finish_param keep it so),
+ * except where autodiff turned an activation with views into a view itself: those chains are
+ * resolved here, once. */
 static void exec_flatten_views(tr_graph_t *g) {
     for (size_t i = 1; i < g->tensors.count; i++) {
         tr_tensor_info_t *info = &g->tensors.data[i]->info;

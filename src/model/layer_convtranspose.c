@@ -93,10 +93,12 @@ static tr_status_t convtranspose_build(const tr_layer_context_t *context,
 const tr_layer_t tr_layer_convtranspose = {
     .name = "convtranspose",
     .elsewhere = "conv_transpose convtranspose2d conv2dtranspose conv_transpose2d deconv upconv",
-    .help = "Transposed convolution over all spatial dimensions of its input (one to three): each "
-            "input adds its multiple of the kernel to the output. The weight is initialised from a "
-            "normal distribution with standard deviation sqrt(2 x strides / (kernel size x "
-            "inputs)), the bias with 0.",
+    .help =
+        "Transposed convolution over all spatial dimensions of its input (one to three): each "
+        "input adds its multiple of the kernel to the output. A size becomes (size - 1) x stride + "
+        "kernel - padding at both sides + outpad. The weight is initialised from a "
+        "normal distribution with standard deviation sqrt(2 x strides / (kernel size x "
+        "inputs)), the bias with 0.",
     .fields = fields,
     .field_count = TR_COUNT_INT(fields),
     .positional = 2,

@@ -36,7 +36,7 @@ tr_status_t tr_layer_tap(const tr_layer_context_t *context, const tr_layer_spec_
                       i ? "," : "; saved so far:", context->taps->list.data[i].name);
     TR_LAYER_FAIL(spec,
                   "%s refers to '%.64s', which no layer before it saves%s. Write 'save %.64s' "
-                  "behind the layer whose output is meant.",
+                  "after the layer whose output is meant.",
                   spec->name, name, all.text ? all.text : "", name);
     tr_str_free(&all);
     return TR_ERR_CONFIG;
@@ -44,7 +44,7 @@ tr_status_t tr_layer_tap(const tr_layer_context_t *context, const tr_layer_spec_
 
 static tr_status_t tap_fail_unused(const tr_layer_tap_t *tap) {
     return TR_LAYER_FAIL(tap->spec,
-                         "'save %.64s' is used by no layer behind it. Use it with 'concat %.64s' "
+                         "'save %.64s' is used by no layer after it. Use it with 'concat %.64s' "
                          "or 'add %.64s', or remove it.",
                          tap->name, tap->name, tap->name);
 }
@@ -94,8 +94,10 @@ static tr_status_t add_build(const tr_layer_context_t *context, const tr_layer_s
 const tr_layer_t tr_layer_save = {
     .name = "save",
     .elsewhere = "tap keep store",
-    .help = "Keeps its input under a name, for `concat TAP` and `add TAP` behind it, and passes "
-            "it on. A name that was used may be given again, so that a repeat can contain a save.",
+    .help =
+        "Keeps its input under a name, for `concat TAP` and `add TAP` after it, one of which must "
+        "use it, and passes it on. A name may be given again after that, so that a repeat can "
+        "contain a save.",
     .fields = save_fields,
     .field_count = TR_COUNT_INT(save_fields),
     .positional = 1,

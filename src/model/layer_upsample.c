@@ -29,7 +29,9 @@ static tr_status_t upsample_build(const tr_layer_context_t *context, const tr_la
 const tr_layer_t tr_layer_upsample = {
     .name = "upsample",
     .elsewhere = "upsampling upsampling2d interpolate resize",
-    .help = "Makes each spatial size a multiple of what it was.",
+    .help =
+        "Makes each spatial size (one to three) a multiple of what it was, by whole factors up to "
+        "16.",
     .fields = fields,
     .field_count = TR_COUNT_INT(fields),
     .positional = 1,

@@ -36,6 +36,7 @@ static tr_status_t samples_alloc(const tr_predictor_info_t *info, int64_t count,
     if (info->dtype != TR_F32 && info->dtype != TR_U8 && info->dtype != TR_I32)
         return TR_FAIL(TR_ERR_DATA, "inputs of type %s cannot be sent to this server",
                        tr_dtype_name(info->dtype));
+    if (count < 1) return TR_FAIL(TR_ERR_DATA, "inputs: expected at least one sample, found none");
     if (count > MOST_OUTPUTS / info->outputs)
         return TR_FAIL(TR_ERR_DATA, "inputs: expected at most %lld samples, found %lld",
                        (long long)(MOST_OUTPUTS / info->outputs), (long long)count);

@@ -171,7 +171,7 @@ tr_status_t tr_train_step_begin(tr_train_step_t *t, int64_t step, double lr, int
                                         .lr = (float)lr,
                                         .weight_decay_scale = 1},
                                .asks = (float)asks};
-    /* Only rank 0 knows may_save, so several ranks, whose graphs have to be the same, never do. */
+    /* Several ranks never do: a checkpoint of theirs is taken between the halves. */
     t->whole =
         !may_save && s->params.size == 1 && s->slot_count == 1 && !s->tree && !s->device->immediate;
     TR_TRY(step_run_slot(t, 0));

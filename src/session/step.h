@@ -38,10 +38,9 @@ tr_status_t tr_train_step_hold(tr_train_step_t *train_step);
  * that step is enqueued and before the second overwrites the inputs, or _drain returns it. Every
  * rank therefore learns the outcome of a step at the same place.
  *
- * may_save: between the halves, the parameters are those of the previous step. Several ranks need
- * not agree on it. Without it, _begin may enqueue the whole step, which is one launch where there is
- * one rank with one slot. If the previous step
- * is not finite and train.on_nan is `stop`, this one changes nothing. Collective.
+ * may_save: between the halves, the parameters are those of the previous step. Without it,
+ * _begin may enqueue the whole step, which is one launch where there is one rank with one slot. If
+ * the previous step is not finite and train.on_nan is `stop`, this one changes nothing. Collective.
  */
 tr_status_t tr_train_step_begin(tr_train_step_t *train_step, int64_t step, double lr, int asks,
                                 bool may_save, tr_step_outcome_t *out);

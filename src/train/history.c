@@ -132,11 +132,13 @@ tr_status_t tr_history_fault(loop_t *l, tr_status_t status, bool has_begun) {
     mine.at_any_step = is_of_replicas;
     const bool is_of_step = has_begun && (strncmp(mine.name, "cuda", 4) == 0 || is_of_replicas);
     if (is_of_step && tr_starts_had_fault(l->run_dir, &mine, &earlier)) {
-        error.code = TR_FAIL(TR_ERR_INTERNAL,
-                             "%s. %s%s had %s at step %lld in session %lld, so that "
-                             "this is no fault of one node: report it as a bug%s",
+        error.code = TR_FAIL(TR_ERR_INTERNAL, "%s. %s%s had %s at step %lld in session %lld%s%s",
                              error.message, earlier.node[0] ? "Node " : "The run", earlier.node,
                              earlier.name, (long long)earlier.step, (long long)earlier.session,
+                             earlier.node[0] && mine.node[0]
+                                 ? ", so that this is no fault of one node: report it as a bug"
+                                 : ", and which node is at fault is unknown: test the memory of "
+                                   "the nodes, and report it as a bug if that is sound",
                              is_of_replicas ? ". Nodes with processors or libraries of different "
                                               "kinds may also compute different bits: then set "
                                               "parallel.check = 0"

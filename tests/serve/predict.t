@@ -161,6 +161,7 @@ for inputs in (None, [], 1, "a", [[1, 2]], [[1, 2, 3], [1, 2]], [[1, 2, "3"]], [
 refused(400, ["input", "inputs?"], {"input": [1, 2, 3]})
 refused(400, [], "[[[[[[[[[[[[[[[[[[[[[[")
 x = samples("kinds")[:2]
+refused(400, ["inputs"], npy([], shape=(0, 3)), as_npy)
 for body in (b"", b"\x93NUMPY", npy(x)[:-1], npy(x) + b"0", npy(x, order="True"), npy(x, shape=(3, 2)),
              npy(x, shape="(2,"), npy(x, shape=(1 << 62, 3)), npy(x, "<f4").replace(b"<f4", b">f4"),
              npy([[1e39, 0, 0]], "<f8"),
