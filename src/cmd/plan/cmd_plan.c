@@ -193,8 +193,8 @@ const cmd_command_t cmd_plan = {
     .name = "plan",
     .runs = CMD_ON_FIRST,
     .summary = "Shows parameters, memory, work and ops of a run without running it.",
-    .help = "RUN is a run folder; its config.ini is used. --ops, --stages, --largest, --fixes, "
-            "--recompute-sweep, --gpu and --nodes exclude each other.",
+    .help = "RUN is a run folder; its config.ini is used. --ops and the options from --stages to "
+            "--nodes exclude each other, but for --gpu with --price or --recompute-sweep.",
     CMD_ARGUMENTS(plan_options_t),
     CMD_OPTIONS,
     .run = plan_run,
