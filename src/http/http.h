@@ -94,6 +94,8 @@ tr_http_presence_t tr_http_presence(const tr_http_peer_t *peer);
  * while the handler has the request. */
 void tr_http_probe(const tr_http_peer_t *peer);
 
+/* Whether the body of a request has this Content-Type, with any parameters. */
+bool tr_http_type_is(const tr_http_request_t *request, const char *type);
 /* Whether a Host header names this machine: localhost, an address in numbers, or its host name,
  * with any port. A page in a browser that reaches the server by a name of its own does not. NULL: no
  * header. For tests. */

@@ -1,4 +1,4 @@
-/* The Host header: whether a request is meant for this machine. */
+/* What headers say: whether a request is meant for this machine, and of what type its body is. */
 #include "http.h"
 
 #include <arpa/inet.h>
@@ -22,4 +22,10 @@ bool tr_http_is_own_host(const char *header) {
     if (strcasecmp(name, mine) == 0) return true;
     mine[strcspn(mine, ".")] = '\0'; /* its short form */
     return mine[0] && strcasecmp(name, mine) == 0;
+}
+
+bool tr_http_type_is(const tr_http_request_t *request, const char *type) {
+    const size_t length = strlen(type);
+    return strncasecmp(request->type, type, length) == 0 &&
+           strchr("; \t", request->type[length]) != NULL;
 }

@@ -241,17 +241,11 @@ static const struct {
     {"/predict", "POST", FOR_PREDICTIONS, answer_predict},
 };
 
-static bool type_is(const tr_http_request_t *request, const char *type) {
-    const size_t length = strlen(type);
-    return strncasecmp(request->type, type, length) == 0 &&
-           strchr("; \t", request->type[length]) != NULL;
-}
-
 /* A browser sends JSON to another site only after it has asked, which is not answered here. */
 static bool type_is_accepted(const tr_http_request_t *request, route_for_t what) {
-    return type_is(request, "application/json") ||
-           (what == FOR_PREDICTIONS && (type_is(request, "application/x-npy") ||
-                                        type_is(request, "application/octet-stream")));
+    return tr_http_type_is(request, "application/json") ||
+           (what == FOR_PREDICTIONS && (tr_http_type_is(request, "application/x-npy") ||
+                                        tr_http_type_is(request, "application/octet-stream")));
 }
 
 static bool route_is(const char *route, const char *path) {

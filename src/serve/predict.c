@@ -8,7 +8,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 struct tr_prediction {
     tr_job_t job; /* first */
@@ -183,7 +182,7 @@ static tr_status_t prediction_read(tr_predict_t *p, const tr_http_request_t *req
                                    tr_prediction_t *prediction) {
     const tr_predictor_info_t *info = tr_predictor_info(p->predictor);
     tr_status_t status;
-    if (strncasecmp(request->type, "application/json", 16) == 0) {
+    if (tr_http_type_is(request, "application/json")) {
         pthread_mutex_lock(&p->parsing);
         status = tr_samples_of_json(info, request->body, request->body_bytes, &prediction->samples);
         pthread_mutex_unlock(&p->parsing);

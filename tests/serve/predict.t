@@ -79,6 +79,8 @@ parts = together([lambda i=i: post("/predict", file="kinds.at", inputs=x[i::8])[
 assert all(parts[i] == got["probability"][i::8] for i in range(8))
 assert metric("predicted_samples_total", "kinds.at") == 4001
 assert metric_of("request_success_total", '"stop"', "kinds.at") == 12
+body = json.dumps({"inputs": x[5]})
+assert ask("POST", "/predict", body, {"Content-Type": "Application/JSON; charset=utf-8"}, "kinds.at")[1] == one
 END
 ok $? "a classifier: the classes, names and probabilities of trainer predict, bit for bit; in parts, together, as .npy"
 # Wide enough that the order of sums shows: 30 numbers a sample, 64 units; convolutions direct and by Winograd.
