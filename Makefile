@@ -8,7 +8,7 @@
 #   make help            this page
 #   make info            what was found, where, in which version
 #   make lint            floors and names                                       make format        what you changed, by clang-format
-#   make reference       the pages of docs/ that the program itself writes: config, layers, commands, records
+#   make reference       the pages of docs/ that the program itself writes: config, layers, commands, records, elsewhere
 #   make install         PREFIX (default /usr/local), LIBDIR, DESTDIR                   make uninstall
 #   make labs            the lab pages of docs/labs, with points                make dist         a tarball of the last commit
 #   make configure NAME=VALUE ...   keeps settings in config.mk; an empty value forgets one
@@ -234,6 +234,12 @@ $(O)/tests/%.o: private CPPFLAGS += -Wno-deprecated-declarations
 $(O)/src/cmd/version.o: $(O)/version.h
 $(O)/src/cmd/version.o: private CPPFLAGS += -I$(O)
 $(O)/version.h: FORCE ; $(call keep,$(version_h))
+# The headings of the pages, which `trainer help WORDS` searches.
+$(O)/src/cmd/help_search.o: $(O)/docs_headings.inc
+$(O)/src/cmd/help_search.o: private CPPFLAGS += -I$(O)
+$(O)/docs_headings.inc: tools/docs-headings $(wildcard docs/*.md docs/labs/*.md)
+	@mkdir -p $(@D)
+	@tools/docs-headings docs >$@
 $(O)/flags.stamp: FORCE ; $(call keep,$(CC) $(cflags) $(stack_usage) | $(libs) $(LDFLAGS) $(LDLIBS))
 $(O)/objects.stamp: FORCE ; $(call keep,$(lib_c) | $(cmd_c) | $(help_c))
 define version_h

@@ -163,6 +163,15 @@ const char *tr_file_name(const char *path) {
     return slash ? slash + 1 : path;
 }
 
+bool tr_has_word(const char *words, const char *name) {
+    const size_t length = strlen(name);
+    for (size_t word; *words; words += word + strspn(words + word, " ")) {
+        word = strcspn(words, " ");
+        if (word == length && strncasecmp(name, words, word) == 0) return true;
+    }
+    return false;
+}
+
 /* A typing error is at most one edit per three letters and three in total, or a name without its
  * end. */
 const char *tr_nearest(const char *name, const char *const *candidates, size_t count) {

@@ -1,10 +1,10 @@
 /* Help. All of it is generated from the tables and registries, so that it is always current. */
-#include "cmd.h"
+#include "help.h"
 #include "base/record_fields.h"
+#include "config/elsewhere.h"
 #include "data/data.h"
 #include "device/device.h"
 #include "base/mem.h"
-#include "model/layer.h"
 #include "optim/optim.h"
 #include "trainer/session.h"
 
@@ -13,58 +13,56 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-typedef struct {
-    const char *name, *help;
-    const tr_layer_t *layer;      /* its arguments are also shown; NULL: not a layer */
-    const cmd_command_t *command; /* its usage is shown; NULL: not a command */
-} entry_t;
-
-/* A registry; `at` returns false after the last entry. */
-typedef struct {
-    const char *topic, *title;
-    bool (*at)(size_t index, entry_t *out);
-} list_t;
-
-static bool help_layer_at(size_t i, entry_t *out) {
+static bool help_layer_at(size_t i, help_entry_t *out) {
     size_t count;
     const tr_layer_t *const *all = tr_layer_list(&count);
-    if (i < count) *out = (entry_t){all[i]->name, all[i]->help, all[i], NULL};
+    if (i < count)
+        *out = (help_entry_t){.name = all[i]->name, .help = all[i]->help, .layer = all[i]};
     return i < count;
 }
-static bool help_model_at(size_t i, entry_t *out) {
+static bool help_model_at(size_t i, help_entry_t *out) {
     const tr_model_t *model = tr_model_at(i);
-    if (model) *out = (entry_t){model->name, model->help, NULL, NULL};
+    if (model) *out = (help_entry_t){.name = model->name, .help = model->help};
     return model != NULL;
 }
-static bool help_optimizer_at(size_t i, entry_t *out) {
+static bool help_optimizer_at(size_t i, help_entry_t *out) {
     const tr_optimizer_t *optimizer = tr_optimizer_at(i);
-    if (optimizer) *out = (entry_t){optimizer->name, optimizer->help, NULL, NULL};
+    if (optimizer) *out = (help_entry_t){.name = optimizer->name, .help = optimizer->help};
     return optimizer != NULL;
 }
-static bool help_schedule_at(size_t i, entry_t *out) {
+static bool help_schedule_at(size_t i, help_entry_t *out) {
     const char *help = NULL, *name = tr_schedule_at(i, &help);
-    if (name) *out = (entry_t){name, help, NULL, NULL};
+    if (name) *out = (help_entry_t){.name = name, .help = help};
     return name != NULL;
 }
-static bool help_dataset_at(size_t i, entry_t *out) {
+static bool help_dataset_at(size_t i, help_entry_t *out) {
     const tr_dataset_ops_t *dataset = tr_dataset_at(i);
-    if (dataset) *out = (entry_t){dataset->name, dataset->help, NULL, NULL};
+    if (dataset) *out = (help_entry_t){.name = dataset->name, .help = dataset->help};
     return dataset != NULL;
 }
-static bool help_device_at(size_t i, entry_t *out) {
+static bool help_device_at(size_t i, help_entry_t *out) {
     size_t count;
     const tr_backend_t *const *all = tr_backend_list(&count);
-    if (i < count) *out = (entry_t){all[i]->name, all[i]->help, NULL, NULL};
+    if (i < count) *out = (help_entry_t){.name = all[i]->name, .help = all[i]->help};
     return i < count;
 }
-static bool help_command_at(size_t i, entry_t *out) {
+static bool help_command_at(size_t i, help_entry_t *out) {
     size_t count;
     const cmd_command_t *const *all = cmd_list(&count);
-    if (i < count) *out = (entry_t){all[i]->name, all[i]->summary, NULL, all[i]};
+    if (i < count)
+        *out = (help_entry_t){.name = all[i]->name, .help = all[i]->summary, .command = all[i]};
     return i < count;
 }
 
-static const list_t lists[] = {
+static bool help_importer_at(size_t i, help_entry_t *out) {
+    size_t count;
+    const tr_importer_t *const *all = tr_importer_list(&count);
+    if (i < count)
+        *out = (help_entry_t){.name = all[i]->name, .help = all[i]->help, .importer = all[i]};
+    return i < count;
+}
+
+static const help_list_t lists[] = {
     {"commands", "What trainer can do: trainer NAME ...", help_command_at},
     {"layers", "Layers for model.layers, with model.type = sequential", help_layer_at},
     {"models", "model.type", help_model_at},
@@ -72,17 +70,20 @@ static const list_t lists[] = {
     {"schedules", "schedule.type", help_schedule_at},
     {"datasets", "data.format", help_dataset_at},
     {"devices", "device", help_device_at},
+    {"importers", "trainer import NAME ...", help_importer_at},
 };
 
-static int help_width(void) {
+const help_list_t *cmd_help_list_at(size_t index) {
+    return index < TR_COUNT(lists) ? &lists[index] : NULL;
+}
+
+int cmd_help_width(void) {
     struct winsize size;
     if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col < 40) return 100;
     return size.ws_col > 120 ? 120 : size.ws_col;
 }
 
-/* Wraps `text` to `columns`, with each line indented by `indent`; the first line starts at column
- * `at`. */
-static void help_print_wrapped(const char *text, int at, int indent, int columns) {
+void cmd_help_print_wrapped(const char *text, int at, int indent, int columns) {
     bool first = at >= indent;
     printf("%*s", first ? 0 : indent - at, "");
     at = first ? at : indent;
@@ -106,13 +107,15 @@ static void help_print_wrapped(const char *text, int at, int indent, int columns
     printf("\n");
 }
 
-static void help_print_entry(const entry_t *entry) {
+static void help_print_entry(const help_entry_t *entry) {
     tr_str_t usage = {0};
     if (entry->layer) tr_layer_usage(entry->layer, &usage);
     if (entry->command) cmd_usage(entry->command, 0, &usage);
-    printf("  %s\n", usage.text ? usage.text : entry->name);
+    if (entry->importer)
+        tr_str_printf(&usage, "trainer import %s %s", entry->name, entry->importer->usage);
+    cmd_help_print_wrapped(usage.text ? usage.text : entry->name, 0, 2, cmd_help_width());
     tr_str_free(&usage);
-    help_print_wrapped(entry->help ? entry->help : "", 0, 6, help_width());
+    cmd_help_print_wrapped(entry->help ? entry->help : "", 0, 6, cmd_help_width());
 }
 
 static void help_print_fields(const char *title, const tr_config_field_t *fields, int count) {
@@ -122,7 +125,7 @@ static void help_print_fields(const char *title, const tr_config_field_t *fields
     if (count) printf("\n%s", title);
     for (int i = 0; i < count; i++) {
         int at = printf("      %-*s  ", longest, fields[i].name);
-        help_print_wrapped(fields[i].help, at, at, help_width());
+        cmd_help_print_wrapped(fields[i].help, at, at, cmd_help_width());
     }
 }
 
@@ -142,7 +145,7 @@ static void help_print_records(void) {
             if ((int)field->record != kind) continue;
             printf("  %s: %s%s%s%s%s\n", field->key, tr_value_types[field->type], *unit ? ", " : "",
                    unit, *when ? "; " : "", when);
-            help_print_wrapped(field->help, 0, 6, help_width());
+            cmd_help_print_wrapped(field->help, 0, 6, cmd_help_width());
         }
     }
 }
@@ -150,7 +153,7 @@ static void help_print_records(void) {
 static tr_status_t help_print_overview(void) {
     const tr_config_table_t *const *tables;
     size_t count;
-    entry_t entry;
+    help_entry_t entry;
     int longest = 0;
     TR_TRY(tr_all_tables(&tables, &count));
     printf("trainer %s: trains neural networks from HDF5 data on one or many nodes\n\n"
@@ -161,7 +164,7 @@ static tr_status_t help_print_overview(void) {
         if ((int)strlen(entry.name) > longest) longest = (int)strlen(entry.name);
     for (size_t i = 0; help_command_at(i, &entry); i++) {
         int at = printf("  %-*s  ", longest, entry.name);
-        help_print_wrapped(entry.help, at, at, help_width());
+        cmd_help_print_wrapped(entry.help, at, at, cmd_help_width());
     }
     printf("\n"
            "Help\n"
@@ -177,19 +180,20 @@ static tr_status_t help_print_overview(void) {
     printf("\n  trainer help keys         all keys\n  trainer help LIST         one of:");
     for (size_t i = 1; i < TR_COUNT(lists); i++) printf(" %s", lists[i].topic);
     printf("\n  trainer help records      the fields of metrics.jsonl, summary.json, "
-           "sessions.jsonl\n");
+           "sessions.jsonl\n"
+           "  trainer help WORDS        what mentions them; also names that other programs use\n");
     return TR_OK;
 }
 
 void cmd_help_command(const cmd_command_t *command) {
     enum { MOST_NAME = 30 }; /* a longer option has a line of its own */
-    const int columns = help_width();
+    const int columns = cmd_help_width();
     int width = 0;
     tr_str_t text = {0};
     cmd_usage(command, columns, &text);
     printf("%s\n\n", text.text ? text.text : command->name);
-    help_print_wrapped(command->summary, 0, 0, columns);
-    if (command->help) help_print_wrapped(command->help, 0, 0, columns);
+    cmd_help_print_wrapped(command->summary, 0, 0, columns);
+    if (command->help) cmd_help_print_wrapped(command->help, 0, 0, columns);
     for (size_t i = 0; i < command->option_count; i++) {
         const cmd_option_t *o = &command->options[i];
         const int length =
@@ -207,13 +211,13 @@ void cmd_help_command(const cmd_command_t *command) {
         tr_str_printf(&text, "%s", o->field.help);
         if (o->field.fallback && strcmp(o->field.fallback, "auto") != 0)
             tr_str_printf(&text, " Default: %s.", o->field.fallback);
-        help_print_wrapped(text.text ? text.text : "", at, width + 4, columns);
+        cmd_help_print_wrapped(text.text ? text.text : "", at, width + 4, columns);
     }
     tr_str_free(&text);
-    if (command == &cmd_import) {
-        cmd_import_list(&text);
-        printf("%s\n", text.text ? text.text : "");
-        tr_str_free(&text);
+    help_entry_t entry;
+    for (size_t i = 0; command == &cmd_import && help_importer_at(i, &entry); i++) {
+        printf("\n");
+        help_print_entry(&entry);
     }
     for (size_t i = 0; command->targets && command->targets[i]; i++) {
         printf("\n");
@@ -221,10 +225,21 @@ void cmd_help_command(const cmd_command_t *command) {
     }
 }
 
+static void help_print_elsewhere(void) {
+    const tr_elsewhere_t *row;
+    printf("Names in other programs, and what they are here\n\n");
+    for (size_t i = 0; (row = tr_elsewhere_at(i)) != NULL; i++) {
+        cmd_help_print_wrapped(row->names, 0, 2, cmd_help_width());
+        if (row->key) printf("      here: %s\n", row->key);
+        if (*row->text) cmd_help_print_wrapped(row->text, 0, 6, cmd_help_width());
+    }
+}
+
+/* The name that was probably meant. */
 static tr_status_t help_fail_unknown(const char *name) {
     const char *names[256];
     size_t count = 0;
-    entry_t entry;
+    help_entry_t entry;
     for (size_t l = 0; l < TR_COUNT(lists); l++) {
         names[count++] = lists[l].topic;
         for (size_t i = 0; count < TR_COUNT(names) - TR_COUNT(lists) && lists[l].at(i, &entry); i++)
@@ -235,6 +250,23 @@ static tr_status_t help_fail_unknown(const char *name) {
     return TR_FAIL(TR_ERR_USAGE, "no help on '%s'; did you mean '%s'?", name, nearest);
 }
 
+/* What nothing here has as its name: that of another program, words of some text, a typing error.
+ * The error record is that of tr_config_help. */
+static tr_status_t help_print_other(const char *name) {
+    const tr_elsewhere_t *other = tr_elsewhere_find(name);
+    const char *const layer = tr_layer_elsewhere(name);
+    int count;
+    if (layer || (other && other->key)) {
+        printf("%s is %s here.\n", name, layer ? layer : other->key);
+        if (!layer && *other->text) cmd_help_print_wrapped(other->text, 0, 0, cmd_help_width());
+        printf("\n");
+        return cmd_help_print(layer ? layer : other->key);
+    }
+    if (other) cmd_help_print_wrapped(other->text, 0, 0, cmd_help_width());
+    TR_TRY(cmd_help_search(name, &count));
+    return count > 0 || other ? TR_OK : help_fail_unknown(name);
+}
+
 /* The keys of a name; NULL: all. */
 static tr_status_t help_print_keys(const char *name) {
     const tr_config_table_t *const *tables;
@@ -242,23 +274,29 @@ static tr_status_t help_print_keys(const char *name) {
     tr_str_t text = {0};
     TR_TRY(tr_all_tables(&tables, &count));
     tr_status_t status = tr_config_help(tables, count, name, &text);
-    if (status == TR_OK && text.text) fputs(text.text, stdout);
     if (status == TR_OK) status = text.status;
+    for (char *line = text.text, *end; status == TR_OK && line && *line; line = end) {
+        end = line + strcspn(line, "\n");
+        if (*end) *end++ = '\0';
+        const int indent = (int)strspn(line, " ");
+        if (indent < 4)
+            puts(line);
+        else
+            cmd_help_print_wrapped(line + indent, 0, indent, cmd_help_width());
+    }
     tr_str_free(&text);
-    return status == TR_ERR_USAGE ? help_fail_unknown(name) : status;
+    return status == TR_ERR_USAGE ? help_print_other(name) : status;
 }
 
 tr_status_t cmd_help_print(const char *name) {
     const cmd_command_t *command = cmd_find(name);
     const tr_config_table_t *const *tables;
     size_t count;
-    entry_t entry;
+    help_entry_t entry;
     bool is_found = command != NULL, is_section = false;
     if (!*name) return help_print_overview();
-    if (strcmp(name, "records") == 0) {
-        help_print_records();
-        return TR_OK;
-    }
+    if (strcmp(name, "records") == 0) return help_print_records(), TR_OK;
+    if (strcmp(name, "elsewhere") == 0) return help_print_elsewhere(), TR_OK;
     TR_TRY(tr_all_tables(&tables, &count));
     for (size_t i = 0; i < count; i++) is_section |= strcmp(tables[i]->section, name) == 0;
     if (command) cmd_help_command(command);
@@ -286,27 +324,49 @@ tr_status_t cmd_help_print(const char *name) {
     return help_print_keys(strcmp(name, "keys") == 0 ? NULL : name);
 }
 
+/* "bench step" and "import csv": a command and what belongs to it. */
+static bool help_print_part(const cmd_command_t *command, const char *name) {
+    help_entry_t entry;
+    for (size_t t = 0; command->targets && command->targets[t]; t++)
+        if (strcmp(command->targets[t]->name + strlen(command->name) + 1, name) == 0)
+            return cmd_help_command(command->targets[t]), true;
+    for (size_t i = 0; command == &cmd_import && help_importer_at(i, &entry); i++)
+        if (strcmp(entry.name, name) == 0) return help_print_entry(&entry), true;
+    return false;
+}
+
 typedef struct {
-    const char *name;
+    cmd_words_t words;
 } help_options_t;
 
 static tr_status_t help_run(void *options) {
-    const help_options_t *o = options;
-    return cmd_help_print(o->name ? o->name : "");
+    const cmd_words_t words = ((const help_options_t *)options)->words;
+    const cmd_command_t *command = words.count == 2 ? cmd_find(words.word[0]) : NULL;
+    tr_str_t name = {0};
+    if (command && help_print_part(command, words.word[1])) return TR_OK;
+    for (int i = 0; i < words.count; i++)
+        tr_str_printf(&name, "%s%s", i > 0 ? " " : "", words.word[i]);
+    const tr_status_t status =
+        name.status == TR_OK ? cmd_help_print(name.text ? name.text : "") : name.status;
+    tr_str_free(&name);
+    return status;
 }
 
 static const cmd_argument_t arguments[] = {
-    {"[NAME]", offsetof(help_options_t, name), CMD_OPTIONAL, NULL},
+    {"[NAME ...]", offsetof(help_options_t, words), CMD_WORDS, NULL},
 };
 
 const cmd_command_t cmd_help = {
     .name = "help",
     .runs = CMD_ON_FIRST,
-    .summary = "Explains a command, a key, a section, or a list such as layers.",
-    .help = "NAME is a command (info), a key (data.batch_size), a section (data), `keys` for all "
-            "keys, `records` for the fields of the records of a run, a list (layers, models, "
-            "optimizers, schedules, datasets, devices) or an entry of a list (conv). Without NAME "
-            "it prints the overview.",
+    .summary =
+        "Explains a command, a key, a section, or a list such as layers; or searches for words.",
+    .help = "NAME is a command (info, bench step, import csv), a key (data.batch_size), a section "
+            "(data), `keys` for all keys, `records` for the fields of the records of a run, a list "
+            "(layers, models, optimizers, schedules, datasets, devices, importers), an entry of a "
+            "list (conv), or the name that another program has for it (early_stopping; `elsewhere` "
+            "lists these). Any other NAME is searched for in keys, lists, options, records and the "
+            "headings of docs/. Without NAME it prints the overview.",
     CMD_ARGUMENTS(help_options_t),
     .run = help_run,
 };

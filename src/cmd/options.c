@@ -2,6 +2,7 @@
 #include "cmd.h"
 #include "base/file.h"
 #include "config/field.h"
+#include "trainer/session.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -108,6 +109,19 @@ static tr_status_t options_fail_unknown(const cmd_command_t *command, const char
         return TR_FAIL(TR_ERR_USAGE,
                        "%s: unknown option %s; did you mean %s? See trainer %s --help",
                        command->name, word, nearest, command->name);
+    if (takes_settings) { /* --epochs, --max-steps */
+        const tr_config_table_t *const *tables;
+        tr_config_t *config = NULL;
+        TR_TRY(tr_all_tables(&tables, &count));
+        TR_TRY(tr_config_create(tables, count, &config));
+        const char *const key = tr_config_suggest(config, name + strspn(name, "-"));
+        if (key)
+            TR_FAIL(TR_ERR_USAGE,
+                    "%s: unknown option %s; did you mean %s=VALUE? See trainer help %s",
+                    command->name, word, key, key);
+        tr_config_destroy(&config);
+        if (key) return TR_ERR_USAGE;
+    }
     return TR_FAIL(TR_ERR_USAGE, "%s: unknown option %s%s; see trainer %s --help", command->name,
                    word, takes_settings ? "; settings are written as section.key=value" : "",
                    command->name);

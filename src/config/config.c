@@ -1,5 +1,6 @@
 /* The configuration object: create, look up, assign, record problems, read. */
 #include "config_int.h"
+#include "elsewhere.h"
 #include "ini.h"
 
 #include <stdarg.h>
@@ -158,11 +159,14 @@ static tr_status_t note_unknown(tr_config_t *config, const char *key, const char
         return TR_OK;
     }
     const char *meant = tr_config_suggest(config, key);
+    const tr_elsewhere_t *other = tr_elsewhere_find(key);
     tr_str_t message = {0};
     tr_str_append(&message, "unknown key ");
     tr_config_quote(key, &message);
     if (meant)
         tr_str_printf(&message, "; did you mean %s?", meant);
+    else if (other && !other->key)
+        tr_str_printf(&message, ". %s", other->text);
     else
         tr_str_append(&message, "; `trainer help` lists all keys");
     if (message.status == TR_OK) tr_config_note(config, where, "%s", message.text);

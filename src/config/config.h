@@ -17,6 +17,10 @@ bool tr_config_is_given(const tr_config_t *config, const char *key);
 /* The row of a key; NULL for an unknown key. */
 const tr_config_field_t *tr_config_field(const tr_config_t *config, const char *key);
 
+/* The known key that `key` is probably a typo of, or another program's name for; NULL if there is
+ * none. Owned by the config. */
+const char *tr_config_suggest(const tr_config_t *config, const char *key);
+
 /*
  * Appends the help of all keys (key NULL), of a section, or of one key ("data.batch_size").
  * TR_ERR_USAGE with the nearest name for an unknown key.

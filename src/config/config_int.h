@@ -34,6 +34,4 @@ void tr_config_where(const char *origin, int line, char where[WHERE_BYTES]);
 /* Records the problem "origin: message". */
 void tr_config_note(tr_config_t *config, const char *origin, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* The known key that `key` is probably a typo of; NULL if there is none. */
-const char *tr_config_suggest(const tr_config_t *config, const char *key);
 #endif

@@ -1,5 +1,6 @@
 /* Text output: the resolved configuration, help, and the nearest key. */
 #include "config_int.h"
+#include "elsewhere.h"
 #include "ini.h"
 
 #include <string.h>
@@ -104,10 +105,12 @@ static const char *same_words(const tr_config_t *config, const char *key) {
     return meant;
 }
 
-/* The likeliest mistakes first: the right name in a wrong section, a typing error, both, then the
- * name of another program. */
+/* The likeliest mistakes first: a name of another program that is listed, the right name in a wrong
+ * section, a typing error, both, then a name that is like those of other programs. */
 const char *tr_config_suggest(const tr_config_t *config, const char *key) {
+    const tr_elsewhere_t *other = tr_elsewhere_find(key);
     const char *meant = NULL;
+    if (other) return other->key && tr_config_get(config, other->key) ? other->key : NULL;
     if (nearest_key(config, key, last_part(key), &meant) == TR_OK && !meant &&
         nearest_key(config, key, NULL, &meant) == TR_OK && !meant &&
         nearest_part(config, key, &meant) == TR_OK && !meant)

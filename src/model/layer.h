@@ -83,6 +83,8 @@ typedef struct {
                          bool *out_fused);
 } tr_layer_t;
 const tr_layer_t *const *tr_layer_list(size_t *out_count);
+/* The layer that other libraries call `name`, in upper or lower case; NULL if there is none. */
+const char *tr_layer_elsewhere(const char *name);
 /* The options common to all layers. */
 const tr_config_field_t *tr_layer_common_fields(int *out_count);
 /* Appends "conv CHANNELS KERNEL [stride=1] ..." to out. */

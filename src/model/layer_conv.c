@@ -76,7 +76,7 @@ static tr_status_t conv_build(const tr_layer_context_t *context, const tr_layer_
 
 const tr_layer_t tr_layer_conv = {
     .name = "conv",
-    .elsewhere = "convolution convolution2d",
+    .elsewhere = "convolution convolution2d conv1d conv2d conv3d",
     .help = "Convolution over all spatial dimensions of its input (one to three). The weight is "
             "initialised from a normal distribution with standard deviation sqrt(2 / (kernel size "
             "x outputs / groups)), the bias with 0.",

@@ -61,7 +61,7 @@ static tr_status_t build_layernorm(const tr_layer_context_t *context, const tr_l
 
 const tr_layer_t tr_layer_batchnorm = {
     .name = "batchnorm",
-    .elsewhere = "bn batchnormalization batch_normalization",
+    .elsewhere = "bn batchnormalization batch_normalization batchnorm1d batchnorm2d batchnorm3d",
     .help = "Batch normalisation of each channel. Evaluation uses the running mean and variance.",
     .fields = batchnorm_fields,
     .field_count = TR_COUNT_INT(batchnorm_fields),

@@ -66,7 +66,7 @@ static tr_status_t build_global(const tr_layer_context_t *context, const tr_laye
 
 const tr_layer_t tr_layer_maxpool = {
     .name = "maxpool",
-    .elsewhere = "maxpooling maxpooling2d max_pooling2d",
+    .elsewhere = "maxpooling maxpooling2d max_pooling2d maxpool1d maxpool2d maxpool3d",
     .help = "Maximum of each window.",
     .fields = fields,
     .field_count = TR_COUNT_INT(fields),
@@ -76,7 +76,7 @@ const tr_layer_t tr_layer_maxpool = {
 
 const tr_layer_t tr_layer_avgpool = {
     .name = "avgpool",
-    .elsewhere = "averagepooling averagepooling2d average_pooling2d",
+    .elsewhere = "averagepooling averagepooling2d average_pooling2d avgpool1d avgpool2d avgpool3d",
     .help = "Mean of each window, without padding.",
     .fields = fields,
     .field_count = TR_COUNT_INT(fields),

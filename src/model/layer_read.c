@@ -137,23 +137,22 @@ static bool is_label(const char *name) {
            '\0';
 }
 
-/* Is `name` one of the words? */
-static bool is_among(const char *name, const char *words) {
-    const size_t length = strlen(name);
-    for (size_t word; *words; words += word + strspn(words + word, " ")) {
-        word = strcspn(words, " ");
-        if (word == length && strncasecmp(name, words, word) == 0) return true;
-    }
-    return false;
+const char *tr_layer_elsewhere(const char *name) {
+    size_t count;
+    const tr_layer_t *const *list = tr_layer_list(&count);
+    for (size_t i = 0; i < count; i++)
+        if (list[i]->elsewhere != NULL && tr_has_word(list[i]->elsewhere, name))
+            return list[i]->name;
+    return NULL;
 }
 
 /* The layer that `name` is likely to mean; NULL: none. */
 static const char *nearest_layer(const char *name) {
     size_t count, known = 0;
     const tr_layer_t *const *list = tr_layer_list(&count);
-    const char *names[64];
+    const char *names[64], *const elsewhere = tr_layer_elsewhere(name);
+    if (elsewhere != NULL) return elsewhere;
     for (size_t i = 0; i < count; i++) {
-        if (list[i]->elsewhere != NULL && is_among(name, list[i]->elsewhere)) return list[i]->name;
         if (known < TR_COUNT(names)) names[known++] = list[i]->name;
         if (known < TR_COUNT(names) && list[i]->alias != NULL) names[known++] = list[i]->alias;
     }

@@ -51,6 +51,32 @@ ok $? "help on what is not there names the nearest"
 call 0 help lr && grep -q '^optimizer.lr = ' out &&
     call 0 help every && grep -q '^log.every' out && grep -q '^checkpoint.every' out
 ok $? "a key without its section: all that have the name"
+bad=
+while read -r theirs ours; do
+    call 0 help "$theirs" && grep -q "^$ours = " out || bad="$bad $theirs"
+done <<'END'
+optimizer.name optimizer.type
+early_stopping train.patience
+scheduler schedule.type
+Gradient-Accumulation-Steps data.micro_batch
+Trainer.max-epochs train.epochs
+training.gradient_checkpointing model.recompute
+END
+[ -z "$bad" ] && call 0 help conv2d && grep -q '^  conv CHANNELS' out && call 0 help gpus && names out 'mpirun -np'
+ok $? "names of other programs lead to those here:${bad:- all}"
+call 0 help elsewhere && sed -n 's/^      here: //p' out | sort -u >here && [ -s here ] &&
+    ! grep -vxFf keys here >err
+ok $? "and each of them to a key that exists"
+call 0 help 'batch size' && grep -q '^  data.batch_size ' out && grep -q '^  bench batch --sizes' out &&
+    call 0 help exit codes && grep -q '^  docs/training.md ' out &&
+    call 0 help perplexity && grep -q valid_perplexity out
+ok $? "words are searched in keys, options, records and pages"
+call 0 help import csv && grep -q '^  trainer import csv' out && ! grep -q mnist out &&
+    call 0 help bench step && grep -q '^trainer bench step' out && ! grep -q 'trainer bench memory' out &&
+    call 0 help import && [ "$(wc -L <out)" -le 100 ]
+ok $? "help on a part of a command, wrapped also where it is no terminal"
+call 2 train net.ini --epochs 5 && names err --epochs train.epochs
+ok $? "an option that is a key is named as one"
 TRAINER_TRACE=1 call 2 hlep && grep -q '(src/cmd/main.c:[0-9]*)' err && call 2 hlep && ! grep -q 'main.c' err
 ok $? "a trace with TRAINER_TRACE=1 only"
 TRAINER_LR=3 TRAINER_HOME=/opt call 0 plan "$TRAINER_ROOT/configs/mnist_mlp.ini" data.format=synthetic &&

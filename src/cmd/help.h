@@ -1,0 +1,34 @@
+/* The lists of `trainer help`, and its search by words. */
+#ifndef TR_CMD_HELP_H
+#define TR_CMD_HELP_H
+
+#include "cmd.h"
+#include "datatools/datatools.h"
+#include "model/layer.h"
+
+typedef struct {
+    const char *name, *help;
+    const tr_layer_t *layer;       /* its arguments are also shown; NULL: not a layer */
+    const cmd_command_t *command;  /* its usage is shown; NULL: not a command */
+    const tr_importer_t *importer; /* the same */
+} help_entry_t;
+
+/* A registry; `at` returns false after the last entry. */
+typedef struct {
+    const char *topic, *title;
+    bool (*at)(size_t index, help_entry_t *out);
+} help_list_t;
+
+/* The list at `index`, commands first; NULL after the last. */
+const help_list_t *cmd_help_list_at(size_t index);
+/* Columns of the terminal within limits; 100 where there is none. */
+int cmd_help_width(void);
+/* Prints `text` wrapped to `columns`, with each line indented by `indent`; the first line starts at
+ * column `at`. */
+void cmd_help_print_wrapped(const char *text, int at, int indent, int columns);
+
+/* Prints the keys, entries of lists, options, fields of records and headings of pages that mention
+ * `words`, in this order. *out_count: how many do. */
+tr_status_t cmd_help_search(const char *words, int *out_count);
+
+#endif
