@@ -1,5 +1,6 @@
 /* The processor; limits of the machine and of control groups. */
 #include "base/host.h"
+#include <dirent.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -108,6 +109,29 @@ size_t tr_host_resident_bytes(void) {
     double pages[2]; /* of the address space, and in memory */
     if (host_read_numbers("/proc/self", "statm", pages) < 2) return 0;
     return (size_t)pages[1] * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static double host_seconds(struct timeval t) {
+    return (double)t.tv_sec + 1e-6 * (double)t.tv_usec;
+}
+
+double tr_host_cpu_sec(void) {
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return host_seconds(usage.ru_utime) + host_seconds(usage.ru_stime);
+}
+
+double tr_host_cores_wait_sec(void) {
+    double nanosec[2], sum = NAN; /* on a core, and ready for one */
+    DIR *threads = opendir("/proc/self/task");
+    for (struct dirent *entry; threads && (entry = readdir(threads)) != NULL;) {
+        char folder[300];
+        snprintf(folder, sizeof folder, "/proc/self/task/%s", entry->d_name);
+        if (entry->d_name[0] != '.' && host_read_numbers(folder, "schedstat", nanosec) == 2)
+            sum = 1e-9 * nanosec[1] + (isnan(sum) ? 0 : sum);
+    }
+    if (threads) closedir(threads);
+    return sum;
 }
 
 /* Linux tells Arm processors by the numbers of a register. */

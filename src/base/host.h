@@ -15,6 +15,12 @@ int tr_host_cpu_limit(void);
 /* Bytes of this process in memory; 0 if unknown. */
 size_t tr_host_resident_bytes(void);
 
+/* Seconds that all threads of this process have computed. */
+double tr_host_cpu_sec(void);
+/* Seconds that the present threads of this process were ready to run while others ran on their
+ * cores, since each began; NAN where the kernel does not count them. */
+double tr_host_cores_wait_sec(void);
+
 /* The name of the processor in a file like /proc/cpuinfo, "AMD EPYC 9B14" or "Arm Neoverse-V2";
  * "CPU" if there is none. */
 void tr_host_cpu_model(const char *cpuinfo, char *text, size_t text_bytes);

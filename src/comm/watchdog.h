@@ -61,7 +61,7 @@ bool tr_watchdog_times(tr_world_t *world, tr_rank_times_t *out);
 bool tr_watchdog_silent(tr_world_t *world, double *out_sec, double *out_limit_sec);
 
 /* Numbers that each rank gives to rank 0; who gives them knows what they mean. All 0: none yet. */
-enum { TR_RANK_VALUES = 28 };
+enum { TR_RANK_VALUES = 31 };
 typedef struct {
     char host[64];
     double value[TR_RANK_VALUES];

@@ -30,6 +30,7 @@ static const struct {
     {"gpu_temp", "gpu_temp", OF_VALUE},
     {"gpu_mem", "gpu_mem_bytes", OF_VALUE},
     {"cpu_util", "cpu_util", OF_VALUE},
+    {"cpu_wait", "cpu_wait", OF_VALUE},
 };
 
 static bool reference_is_measured(reference_t of) {

@@ -10,6 +10,7 @@
 #include <string.h>
 
 enum { REFRESH_SEC = 5, MOST_RANKS = 32, LATE_SEC = 30 };
+#define LEAST_CORES_WAIT 0.2 /* fewer cores are waited for by chance */
 
 static void live_fact(tr_str_t *out, const char *name, const char *value) {
     tr_str_append(out, "<div>");
@@ -47,6 +48,8 @@ static void live_facts(const tr_live_t *live, const tr_newest_t *n, tr_str_t *ou
     if (live->record->ranks > 1)
         live_number(out, "exposed communication", "%.1f %%", 100 * n->comm_exposed);
     live_number(out, "GPU utilisation", "%.0f %%", 100 * n->gpu_util);
+    if (n->cpu_wait >= LEAST_CORES_WAIT)
+        live_number(out, "cores that others use, of a rank", "%.1f", n->cpu_wait);
     if (n->slow_rank >= 0) {
         tr_snprintf(text, sizeof text, "%d on %s (%.0f %%)", n->slow_rank,
                     n->slow_host ? n->slow_host : "?", 100 * n->slow_share);

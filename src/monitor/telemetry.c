@@ -7,7 +7,6 @@
 #include "trainer/log.h"
 #include <math.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <time.h>
 
 enum { STOP_SEC = 2 };
@@ -22,19 +21,18 @@ static void series_add(series_t *series, double value) {
     series->sum += value;
 }
 
-static double seconds_of(struct timeval t) {
-    return (double)t.tv_sec + 1e-6 * (double)t.tv_usec;
-}
-
 static void sample_process(tr_telemetry_t *t, double now_sec) {
-    struct rusage usage;
     const double rss = (double)tr_host_resident_bytes();
-    getrusage(RUSAGE_SELF, &usage);
-    const double cpu_sec = seconds_of(usage.ru_utime) + seconds_of(usage.ru_stime);
-    if (t->sampled_sec > 0 && now_sec > t->sampled_sec)
-        series_add(&t->totals.series[SERIES_CPU],
-                   (cpu_sec - t->cpu_sec) / (now_sec - t->sampled_sec));
+    const double cpu_sec = tr_host_cpu_sec(), cores_wait_sec = tr_host_cores_wait_sec();
+    if (t->sampled_sec > 0 && now_sec > t->sampled_sec) {
+        const double sec = now_sec - t->sampled_sec;
+        series_add(&t->totals.series[SERIES_CPU], (cpu_sec - t->cpu_sec) / sec);
+        /* the time of threads that have ended since is missing */
+        series_add(&t->totals.series[SERIES_CPU_WAIT],
+                   fmax(0, cores_wait_sec - t->cores_wait_sec) / sec);
+    }
     t->cpu_sec = cpu_sec;
+    t->cores_wait_sec = cores_wait_sec;
     series_add(&t->totals.series[SERIES_RSS], rss > 0 ? rss : NAN);
     if (!t->backend) t->memory_bytes = rss;
 }

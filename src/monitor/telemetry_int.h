@@ -15,6 +15,7 @@ enum {
     SERIES_GPU_POWER,
     SERIES_GPU_CLOCK,
     SERIES_CPU,
+    SERIES_CPU_WAIT,
     SERIES_RSS,
     SERIES_COUNT
 };
@@ -46,7 +47,7 @@ struct tr_telemetry {
     _Atomic double memory_bytes;
     /* of the thread */
     totals_t totals;
-    double sampled_sec, cpu_sec; /* of the last sample */
+    double sampled_sec, cpu_sec, cores_wait_sec; /* of the last sample */
     double first_joules;         /* of the driver's counter; NaN: none yet */
     /* of rank 0: [size], at the last line and now */
     tr_rank_values_t *base, *now;

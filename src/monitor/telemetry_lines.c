@@ -16,6 +16,7 @@ static const struct {
     [SERIES_GPU_POWER] = {"gpu_power_watts"},
     [SERIES_GPU_CLOCK] = {"gpu_sm_mhz", .least_is_worst = true},
     [SERIES_CPU] = {"cpu_util", .least_is_worst = true},
+    [SERIES_CPU_WAIT] = {"cpu_wait"},
     [SERIES_RSS] = {"rss_bytes", .is_bytes = true},
 };
 
@@ -142,7 +143,7 @@ void tr_telemetry_summary(tr_telemetry_t *t, json_t *summary) {
             count++;
         }
         if (count == 0 || k == SERIES_GPU_CLOCK) continue;
-        if (k == SERIES_GPU_UTIL || k == SERIES_CPU)
+        if (k == SERIES_GPU_UTIL || k == SERIES_CPU || k == SERIES_CPU_WAIT)
             telemetry_put(summary, k, "", sum / count);
         else
             telemetry_put(summary, k, "_max", most);

@@ -76,7 +76,8 @@ static void top_fill(const tr_record_t *r, top_row_t *row) {
     if (isfinite(n.gpu_util))
         tr_snprintf(row->use, CELL, "%.0f %% GPU", 100 * n.gpu_util);
     else if (isfinite(n.cpu_util))
-        tr_snprintf(row->use, CELL, "%.1f cores", n.cpu_util);
+        tr_snprintf(row->use, CELL, "%.1f of %.1f cores", n.cpu_util,
+                    n.cpu_util + (isfinite(n.cpu_wait) ? n.cpu_wait : 0));
     if (n.slow_rank >= 0) {
         char text[CELL];
         tr_snprintf(text, sizeof text, "%.0f %%: %d on %s", 100 * n.slow_share, n.slow_rank,

@@ -28,11 +28,27 @@ a = [json.loads(l) for l in open("r/metrics.jsonl")]
 s = json.load(open("r/summary.json"))
 known = [l for l in a if "cpu_util" in l]
 ranks = [l for l in known if l.get("rss_bytes_min", 0) < l.get("rss_bytes_max", 0)]
-assert known and all(0 <= l["cpu_util"] <= 99 and l["rss_bytes"] > 1 << 20 for l in known)
+assert known and all(0 <= l["cpu_util"] <= 99 and 0 <= l["cpu_wait"] <= 99 and l["rss_bytes"] > 1 << 20 for l in known)
 assert ranks and all(l["rss_bytes_min"] <= l["rss_bytes"] <= l["rss_bytes_max"] for l in ranks)
 assert s["rss_bytes_max"] > 1 << 20 and not any(k.startswith("gpu") for l in a + [s] for k in l)
 PY
 ok $? "a run on CPUs: memory and cores of its ranks"
+core=$(taskset -cp $$ | sed 's/.*[ ,]//; s/.*-//')
+set -m
+timeout 60 taskset -c "$core" sh -c 'while :; do :; done' &
+set +m
+# shellcheck disable=SC2086
+taskset -c "$core" timeout -s TERM 3 "$TRAINER" $train train.steps=100000000 train.valid_every=0 log.every=1000 \
+    monitor.interval=20ms run.dir=shared >out 2>&1
+taskset -c "$core" "$TRAINER" doctor >doctor 2>&1
+kill -- -$!
+"$TRAINER" report shared --out page >out 2>&1 && grep -q 'cores and waited for' page/index.html &&
+    grep -q '^warning *cores *.*other programs use the cores' doctor && python3 -I - <<'PY'
+import json
+s = json.load(open("shared/summary.json"))
+assert 0.2 < s["cpu_wait"] < 3 and s["cpu_util"] < 0.8, (s["cpu_wait"], s["cpu_util"])
+PY
+ok $? "another program on the core of a run: record, report and doctor say so"
 # shellcheck disable=SC2086
 call 0 $train train.steps=10 monitor.interval=0 run.dir=off && ! grep -q 'rss_bytes\|cpu_util' off/*.json*
 ok $? "monitor.interval = 0: no samples"

@@ -40,6 +40,8 @@ typedef struct {
     uint64_t user_namespace; /* its number; 0: unknown */
     int node_cores;          /* cores of its node that this job may use */
     double flops, bytes;     /* per second, measured on all ranks at the same time; 0: unknown */
+    /* cores that the threads used, and waited for while others ran there, at that time */
+    double cores_used, cores_waited;
 } doctor_rank_t;
 
 typedef struct {

@@ -1,16 +1,19 @@
 /* Checks of the ranks: cores, threads, versions, speed. */
 #include "doctor.h"
 #include "cmd/machine.h"
+#include "base/clock.h"
 #include "base/cores.h"
 #include "base/stats.h"
 #include "base/host.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #define SLOW_RANK 0.6 /* of the median rate */
+#define BUSY      0.1 /* of the cores that the ranks wanted */
 
 /* -- gathering --------------------------------------------------------------------------------- */
 
@@ -70,9 +73,14 @@ tr_status_t doctor_gather_ranks(doctor_t *d) {
     tr_cores_format(&mine->cores, mine->cores_text, sizeof mine->cores_text);
     cmd_format_numa(&mine->cores, mine->numa, sizeof mine->numa);
     TR_TRY_GOTO(tr_world_barrier(d->world), done); /* all compute at the same time */
+    const double from_sec = tr_clock_sec(), waited_sec = tr_host_cores_wait_sec(),
+                 used_sec = tr_host_cpu_sec();
     if (ops->measure_peak &&
         ops->measure_peak(d->device, TR_F32, &mine->flops, &mine->bytes) != TR_OK)
         mine->flops = mine->bytes = 0;
+    mine->cores_used = (tr_host_cpu_sec() - used_sec) / (tr_clock_sec() - from_sec);
+    mine->cores_waited =
+        fmax(0, tr_host_cores_wait_sec() - waited_sec) / (tr_clock_sec() - from_sec);
     if (ops->report) (void)ops->report(d->device, doctor_ranks_add_row, mine);
     status = tr_world_allgather(d->world, mine, sizeof *mine, d->ranks);
 done:
@@ -86,6 +94,7 @@ typedef struct {
     const doctor_rank_t *first; /* its rank with the lowest number */
     cpu_set_t cores;            /* of all its ranks */
     int ranks, threads;
+    double used, waited;        /* cores */
     const doctor_rank_t *a, *b; /* two ranks that share cores; NULL: none do */
     cpu_set_t shared;           /* by these */
 } node_t;
@@ -106,10 +115,12 @@ static void doctor_ranks_look_at_node(const doctor_t *d, int node, node_t *out) 
         if (!out->first) out->first = rank;
         out->ranks++;
         out->threads += rank->threads;
+        out->used += rank->cores_used;
+        out->waited += rank->cores_waited;
     }
 }
 
-typedef enum { FEW_CORES, SHARED_CORES, MANY_THREADS, IDLE_CORES, PROBLEMS } problem_t;
+typedef enum { FEW_CORES, SHARED_CORES, MANY_THREADS, BUSY_CORES, IDLE_CORES, PROBLEMS } problem_t;
 
 static void doctor_ranks_find_problem(doctor_t *d, problem_t problem, const node_t *n, int nodes) {
     static const char *const remedies[] = {
@@ -119,6 +130,8 @@ static void doctor_ranks_find_problem(doctor_t *d, problem_t problem, const node
         [SHARED_CORES] = "Bind the ranks: --cpu-bind=cores with --cpus-per-task=N on srun's own "
                          "line, or mpirun --bind-to core --map-by slot:PE=N.",
         [MANY_THREADS] = "Set threads = auto, and check OMP_NUM_THREADS.",
+        [BUSY_CORES] = "Look for other programs on these cores (top), or take a node for the job "
+                       "alone (--exclusive with SLURM); until then steps take longer.",
         [IDLE_CORES] = "Give the ranks more cores: --cpus-per-task=N on srun's own line, mpirun "
                        "--map-by slot:PE=N, or mpirun --bind-to none.",
     };
@@ -130,6 +143,11 @@ static void doctor_ranks_find_problem(doctor_t *d, problem_t problem, const node
         doctor_find(d, "cores", DOCTOR_WARNING, TR_OK, remedies[problem],
                     "%s: ranks %d and %d share the cores %s%s", host, n->a->rank, n->b->rank, cores,
                     more);
+    else if (problem == BUSY_CORES)
+        doctor_find(d, "cores", DOCTOR_WARNING, TR_OK, remedies[problem],
+                    "%s: other programs use the cores: the ranks computed on %.1f and waited for "
+                    "%.1f more%s",
+                    host, n->used, n->waited, more);
     else
         doctor_find(d, "cores", DOCTOR_WARNING, TR_OK, remedies[problem],
                     "%s: %d rank%s with %d thread%s in total %s %d of %d cores (%s)%s", host,
@@ -148,6 +166,7 @@ void doctor_check_cores(doctor_t *d) {
         const problem_t problem = n.ranks > cores || n.ranks > all        ? FEW_CORES
                                   : n.threads > cores                     ? MANY_THREADS
                                   : n.a                                   ? SHARED_CORES
+                                  : n.waited > BUSY * (n.used + n.waited) ? BUSY_CORES
                                   : n.threads > 0 && n.threads * 2 <= all ? IDLE_CORES
                                                                           : PROBLEMS;
         if (nodes[problem]++ == 0 && problem < PROBLEMS) first[problem] = n;

@@ -18,7 +18,7 @@ static double newest_or_zero(double value) {
 }
 
 void tr_newest_ask(tr_asked_t *asked) {
-    static const char *const keys[] = {"loss", "gpu_util", "cpu_util"};
+    static const char *const keys[] = {"loss", "gpu_util", "cpu_util", "cpu_wait"};
     for (size_t i = 0; i < TR_COUNT(keys); i++) tr_ask(asked, keys[i]);
 }
 
@@ -89,6 +89,7 @@ tr_newest_t tr_newest_of(const tr_record_t *r) {
                      .comm_exposed = recent.comm_exposed,
                      .gpu_util = newest_number(lines, "gpu_util"),
                      .cpu_util = newest_number(lines, "cpu_util"),
+                     .cpu_wait = newest_number(lines, "cpu_wait"),
                      .unix_sec = tr_rows_number(lines, last, "unix_time"),
                      .line_sec = recent.line_sec,
                      .slow_rank = recent.slow_rank >= least_slow ? (int)rank : -1,

@@ -9,6 +9,7 @@
 #define GOOD        0.95 /* efficiency */
 #define DOUBTFUL    1.1  /* caches that grow with the ranks explain less */
 #define NOTICE_RUN  0.05
+#define NOTICE_CORES 0.10 /* of the cores that a rank wanted */
 #define MUCH_LAUNCH 0.10 /* start-up as a fraction of the time of a session */
 
 const char *tr_cause_name(tr_cause_t cause) {
@@ -213,7 +214,17 @@ void tr_losses_explain_run(const tr_record_t *r, tr_str_t *out) {
     const double step = losses_sum(part);
     part[TR_CAUSE_COMPUTE] = 0;
     const tr_cause_t cause = losses_largest(part);
-    if (step > 0 && part[cause] > NOTICE_RUN * step) {
+    const double used = tr_json_number(r->summary, "cpu_util"),
+                 wait = tr_json_number(r->summary, "cpu_wait"),
+                 threads = tr_json_number(r->summary, "threads");
+    if (step > 0 && wait > NOTICE_CORES * (used + wait)) {
+        tr_str_printf(
+            out,
+            "A rank's %.0f thread%s used %.2g cores and waited for %.2g more, which others "
+            "used: its times are longer than its work. Look for other programs, and for "
+            "more threads than cores, with trainer doctor under the same launcher.",
+            threads, threads == 1 ? "" : "s", used, wait);
+    } else if (step > 0 && part[cause] > NOTICE_RUN * step) {
         tr_str_printf(out,
                       "Besides computing, most time goes to %s: %.2f ms of a step of %.2f "
                       "ms (%.0f %%).",
