@@ -15,7 +15,8 @@
 #
 # Settings: command line, environment, or config.mk. CC CFLAGS CPPFLAGS LDFLAGS LDLIBS NVCCFLAGS are yours; ours are added to them.
 # V=1 shows commands, WERROR=1 makes warnings errors, SAN="address undefined" or SAN=thread builds with sanitizers, CUDA=0 leaves CUDA
-# out, CUDA=1 insists on it, ARCH= builds for any machine instead of this one.
+# out, CUDA=1 insists on it. ARCH=FLAGS builds for other processors than this machine's, ARCH= for any of the architecture,
+# ARCH=portable for several, with kernels for each, which the program chooses from: packages are built so.
 O          ?= build
 -include config.mk
 .SUFFIXES:
@@ -32,6 +33,7 @@ endif
 ifeq ($(origin CC),default)
 CC          = cc
 endif
+OBJCOPY    ?= objcopy
 MPICC      ?= mpicc
 MPIEXEC    ?= mpirun
 PKG_CONFIG ?= pkg-config
@@ -43,7 +45,7 @@ PREFIX     ?= /usr/local
 OPT        ?= -O3 -g
 ARCH       ?= $(native)
 SAN        ?=
-settings   := O CC AR MPICC MPIEXEC PKG_CONFIG HDF5_HOME DNNL_HOME JPEG PNG MICROHTTPD CUDA CUDA_HOME NVCC CUDA_ARCH CUDNN_HOME NCCL_HOME \
+settings   := O CC AR OBJCOPY MPICC MPIEXEC PKG_CONFIG HDF5_HOME DNNL_HOME JPEG PNG MICROHTTPD CUDA CUDA_HOME NVCC CUDA_ARCH CUDNN_HOME NCCL_HOME \
               PREFIX OPT ARCH SAN WERROR CFLAGS CPPFLAGS LDFLAGS LDLIBS NVCCFLAGS
 
 # -- what is here: ask the compiler, with the flags that will be used ------------------------------------------------
@@ -53,7 +55,13 @@ home  = $(if $(1),-I$(1)/include)
 homel = $(if $(1),$(foreach d,$(wildcard $(1)/lib $(1)/lib64),-L$(d) -Wl$(comma)-rpath$(comma)$(d)))
 
 # This machine: on Arm, -mcpu. A cross compiler knows no native.
-native       := $(if $(filter aarch64-%,$(shell $(CC) -dumpmachine 2>/dev/null)),-mcpu=native,-march=native)
+machine      := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine 2>/dev/null)))
+native       := $(if $(filter aarch64,$(machine)),-mcpu=native,-march=native)
+# ARCH=portable: what the kernels are compiled for; all other code is for the first.
+isas_x86_64  := x86-64-v3 x86-64-v4
+isas_aarch64 := armv8-a armv8.2-a+sve
+isas          = $(if $(filter portable,$(ARCH)),$(isas_$(machine)))
+march         = $(if $(filter portable,$(ARCH)),$(addprefix -march=,$(firstword $(isas))),$(ARCH))
 cuda_home    := $(CUDA_HOME)
 mpi_cflags   := $(shell $(MPICC) --showme:compile 2>/dev/null || $(MPICC) -show 2>/dev/null | tr ' ' '\n' | grep '^-I')
 mpi_libs     := $(shell $(MPICC) --showme:link 2>/dev/null || $(MPICC) -show 2>/dev/null | tr ' ' '\n' | grep '^-[LlW]')
@@ -105,7 +113,7 @@ version := $(or $(number),0)$(if $(commit),+$(subst -,.,$(commit)))
 # -- flags ----------------------------------------------------------------------------------------------------------
 warn    := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wno-unused-parameter $(if $(filter 1,$(WERROR)),-Werror)
 san     := $(SAN:%=-fsanitize=%) $(if $(SAN),-fno-omit-frame-pointer)
-cflags   = -std=gnu11 -fPIC -fno-common -ffp-contract=off -fno-math-errno -fno-trapping-math -fopenmp -MMD -MP -Iinclude -Isrc -D_GNU_SOURCE $(warn) $(OPT) $(ARCH) $(san) \
+cflags   = -std=gnu11 -fPIC -fno-common -ffp-contract=off -fno-math-errno -fno-trapping-math -fopenmp -MMD -MP -Iinclude -Isrc -D_GNU_SOURCE $(warn) $(OPT) $(march) $(san) \
            -ffile-prefix-map=$(CURDIR)=. $(mpi_cflags) $(hdf5_cflags) $(dnnl_cflags) $(other_cflags) $(CPPFLAGS) $(CFLAGS)
 libs     = $(san) -fopenmp $(mpi_libs) $(hdf5_libs) $(dnnl_libs) $(other_libs) -ldl -lm -lpthread
 
@@ -124,7 +132,11 @@ unit_c  := $(foreach c,$(test_c),$(if $(filter test_% make_%,$(notdir $(c))),$(c
 help_c  := $(filter-out $(unit_c),$(test_c))
 # What a device library is linked with in place of libtrainer.a: src/device/library.h.
 library_c := src/device/library/services.c src/device/kernels.c src/device/tensor_types.c src/device/gpu_kinds.c src/base/str.c src/base/file.c src/base/folders.c src/base/cores.c
-lib_o   := $(lib_c:%.c=$(O)/%.o)
+# Compiled for each of isas, and linked into one object with one global name, the table of its kernels.
+isa_c   := $(if $(isas),$(filter src/device/cpu/kernels/% src/device/cpu/winograd/% %/cpu_kernels.c %/cpu_peak.c,$(lib_c)))
+isa_o     = $(isa_c:%.c=$(O)/isa/$(1)/%.o)
+isa_table = tr_cpu_kernels_$(subst -,_,$(subst .,_,$(subst +,_,$(1))))
+lib_o   := $(patsubst %.c,$(O)/%.o,$(filter-out $(isa_c),$(lib_c))) $(isas:%=$(O)/isa/%.o)
 cmd_o   := $(cmd_c:%.c=$(O)/%.o)
 help_o  := $(help_c:%.c=$(O)/%.o)
 library_o := $(library_c:%.c=$(O)/%.o)
@@ -223,6 +235,17 @@ $(O)/libfail.so: tools/faults/fail.c
 $(O)/%.o: %.c $(O)/flags.stamp
 	@mkdir -p $(@D)
 	$(call say,CC)$(CC) $(cflags) -c -o $@ $<
+define isa_rules
+$(O)/isa/$(1)/%.o: %.c $(O)/flags.stamp
+	@mkdir -p $$(@D)
+	$$(call say,CC)$$(CC) $$(cflags) $(stack_usage) -march=$(1) -fno-lto -DCPU_TABLE=$(isa_table) -c -o $$@ $$<
+$(O)/isa/$(1).o: $(isa_o) $(O)/objects.stamp
+	$$(call say,LINK)$$(CC) -r -nostdlib -o $$@ $(isa_o) && $$(OBJCOPY) --keep-global-symbol=$(isa_table) $$@
+endef
+$(foreach i,$(isas),$(eval $(call isa_rules,$(i))))
+$(O)/src/device/cpu/cpu_isa.o: private CPPFLAGS += $(if $(isas),-D'CPU_TABLES=$(foreach i,$(isas),TABLE($(call isa_table,$(i))))')
+# These are run before it is known what the processor has.
+$(O)/src/device/cpu/cpu_isa.o $(O)/src/cmd/processor.o: private march :=
 # NAME.su: the stack frame of each function, which tools/check-layers limits.
 $(O)/src/%.o: private CPPFLAGS += $(stack_usage)
 # The only object that knows libmicrohttpd, and those that know libjpeg and libpng.
@@ -245,7 +268,7 @@ $(O)/objects.stamp: FORCE ; $(call keep,$(lib_c) | $(cmd_c) | $(help_c))
 define version_h
 #define TR_VERSION       "$(version)"
 #define TR_BUILD_CC      "$(CC)"
-#define TR_BUILD_FLAGS   "$(subst ",,$(strip $(OPT) $(ARCH) $(san) $(filter-out -ffile-prefix-map=%,$(CPPFLAGS) $(CFLAGS))))"
+#define TR_BUILD_FLAGS   "$(subst ",,$(strip $(OPT) $(march) $(san) $(filter-out -ffile-prefix-map=%,$(CPPFLAGS) $(CFLAGS))))"
 endef
 
 reference: all
@@ -313,7 +336,7 @@ help:
 	@sed -n '1,/^[^#]/s/^# \{0,1\}//p' $(firstword $(MAKEFILE_LIST))
 info:
 	@echo 'trainer $(version)'
-	@$(call row,compiler,1,$(shell $(CC) -dumpfullversion 2>/dev/null || $(CC) -dumpversion),$(CC) $(OPT) $(ARCH) $(san) $(CPPFLAGS) $(CFLAGS))
+	@$(call row,compiler,1,$(shell $(CC) -dumpfullversion 2>/dev/null || $(CC) -dumpversion),$(CC) $(OPT) $(march)$(if $(isas), with kernels for $(isas)) $(san) $(CPPFLAGS) $(CFLAGS))
 	@$(call row,MPI,$(have_mpi),$(if $(filter OMPI%,$(mpi_v)),MPI $(call macro,mpi.h,$(mpi_cflags),MPI_VERSION.MPI_SUBVERSION),Open MPI $(mpi_v)),$(if $(have_mpi),$(shell command -v $(MPICC)) $(mpi_libs),no usable '"$(MPICC)"'; set MPICC))
 	@$(call row,HDF5,$(have_hdf5),$(call macro,hdf5.h,$(hdf5_cflags),H5_VERS_MAJOR.H5_VERS_MINOR.H5_VERS_RELEASE),$(if $(have_hdf5),$(hdf5_libs),set HDF5_HOME))
 	@$(call row,oneDNN,$(have_dnnl),$(call macro,oneapi/dnnl/dnnl_version.h,$(dnnl_cflags),DNNL_VERSION_MAJOR.DNNL_VERSION_MINOR.DNNL_VERSION_PATCH),$(if $(have_dnnl),$(dnnl_libs),set DNNL_HOME))
@@ -332,4 +355,4 @@ info:
 
 -include tests/hostcuda/hostcuda.mk
 -include $(cuda_c_o:.o=.d) $(cuda_k_o:.o=.d)
--include $(lib_o:.o=.d) $(cmd_o:.o=.d) $(unit_c:%.c=$(O)/%.d) $(help_o:.o=.d) $(library_o:.o=.d) $(O)/tests/library/second.d $(bench_x:=.d) $(replay_x:=.d)
+-include $(lib_o:.o=.d) $(foreach i,$(isas),$(patsubst %.o,%.d,$(call isa_o,$(i)))) $(cmd_o:.o=.d) $(unit_c:%.c=$(O)/%.d) $(help_o:.o=.d) $(library_o:.o=.d) $(O)/tests/library/second.d $(bench_x:=.d) $(replay_x:=.d)

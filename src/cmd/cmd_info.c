@@ -4,6 +4,7 @@
 #include "base/cores.h"
 #include "base/host.h"
 #include "device/device.h"
+#include "device/isa.h"
 #include "machine.h"
 
 #include <stdio.h>
@@ -47,6 +48,15 @@ static void info_read_isa(char *text, size_t bytes) {
     }
 }
 
+/* The set of instructions that the device cpu uses. */
+static void info_print_set(void) {
+    tr_isa_t own;
+    if (tr_isa_find(&own) != TR_OK) return; /* the row of the device says why */
+    printf("  %-9s %s of %s; kernels for", "set", tr_isa_name(own.set), tr_isa_name(own.processor));
+    for (int i = 0; tr_isa_built(i); i++) printf("%s %s", i ? "," : "", tr_isa_built(i));
+    printf("%s\n", own.is_limited ? "; limited by TRAINER_ISA" : "");
+}
+
 static void info_print_machine(void) {
     struct utsname os = {0};
     char model[256], isa[256], memory[64];
@@ -57,6 +67,7 @@ static void info_print_machine(void) {
     printf("\nmachine\n  %-9s %s, %s %s %s\n", "host", os.nodename, os.sysname, os.release,
            os.machine);
     printf("  %-9s %s\n  %-9s %s\n", "CPU", model, "ISA", *isa ? isa : "unknown");
+    info_print_set();
     printf("  %-9s %s free\n", "memory", tr_format_bytes(1024.0 * strtod(memory, NULL), memory));
 }
 

@@ -3,10 +3,10 @@
 hostcuda     := $(O)/hostcuda
 hostcuda_dir := tests/hostcuda
 hostcuda_inc  = -I$(hostcuda_dir)/include -I$(hostcuda_dir)/numeric $(cuda_cflags)
-hostcuda_c    = -std=gnu11 -D_GNU_SOURCE -fPIC -fvisibility=hidden -ffp-contract=off -O3 -g $(ARCH) $(warn) -Wno-strict-prototypes \
+hostcuda_c    = -std=gnu11 -D_GNU_SOURCE -fPIC -fvisibility=hidden -ffp-contract=off -O3 -g $(march) $(warn) -Wno-strict-prototypes \
                 -MMD -MP $(hostcuda_inc)
 # Kernels on the host: each static variable of a function is shared memory, collected in one section of the module.
-hostcuda_cxx  = -x c++ -std=gnu++17 -fPIC -fvisibility=hidden -fdata-sections -ffp-contract=off -O2 -g $(ARCH) -Wall -Wextra \
+hostcuda_cxx  = -x c++ -std=gnu++17 -fPIC -fvisibility=hidden -fdata-sections -ffp-contract=off -O2 -g $(march) -Wall -Wextra \
                 -Wno-unused-parameter -Wno-unknown-pragmas -fno-strict-aliasing $(if $(filter 1,$(WERROR)),-Werror) -DTR_HOSTCUDA -Isrc -Iinclude -MMD -MP $(hostcuda_inc)
 hostcuda_rename = objcopy $$(objdump -h $(1) | awk '$$2 ~ /^\.bss\._ZZ/ { print "--rename-section " $$2 "=hostcuda_shared" }') $(1)
 

@@ -13,6 +13,7 @@
 
 typedef struct {
     tr_device_t base;
+    tr_device_ops_t ops; /* with the kernels of a set of instructions */
     char stream, event; /* their addresses are the handles of all streams and events */
 } cpu_device_t;
 
@@ -100,22 +101,25 @@ static const tr_device_ops_t cpu_ops = {
     .event_sync = cpu_event_sync,
     .copy = cpu_memory_copy,
     .zero = cpu_memory_zero,
-    .kernels = tr_cpu_kernels,
-    .measure_peak = tr_cpu_measure_peak,
-    .measure_read = tr_cpu_measure_read,
     .report = tr_cpu_host_report,
 };
 
 static tr_status_t cpu_open(const tr_device_params_t *params, tr_device_t **out) {
     cpu_device_t *cpu = NULL;
+    const cpu_kernels_t *kernels = NULL;
     if (params->threads < 0)
         return TR_FAIL(
             TR_ERR_CONFIG,
             "device cpu: expected a number of threads of 1 or more, or 0 for all; found %d",
             params->threads);
+    TR_TRY(tr_cpu_isa_enter(&kernels));
     TR_TRY(tr_alloc(sizeof *cpu, "the cpu device", &cpu));
     tr_device_t *device = &cpu->base;
-    device->ops = &cpu_ops;
+    cpu->ops = cpu_ops;
+    cpu->ops.kernels = kernels->kernel;
+    cpu->ops.measure_peak = kernels->measure_peak;
+    cpu->ops.measure_read = kernels->measure_read;
+    device->ops = &cpu->ops;
     device->host_visible = true;
     device->immediate = true;
     device->allocates_zeros = true;
@@ -124,7 +128,7 @@ static tr_status_t cpu_open(const tr_device_params_t *params, tr_device_t **out)
     device->threads =
         tr_cpu_threads_enter(params->threads > 0 ? params->threads : tr_cpu_threads_default());
     device->memory_bytes = tr_host_memory_bytes();
-    tr_cpu_host_describe(device->threads, device->description, sizeof device->description);
+    tr_cpu_host_describe(device, device->description, sizeof device->description);
     *out = device;
     return TR_OK;
 }

@@ -1,34 +1,21 @@
-/* Describes the machine: processor, instruction set. */
+/* Describes the machine: processor, instruction set of the kernels. */
 #include "cpu_int.h"
+#include "device/isa.h"
 #include "base/host.h"
 #include "base/str.h"
 #include <sched.h>
 #include <stdio.h>
 
-/* The instruction set of the compiled code; oneDNN selects its own at run time. */
-static const char *compiled_isa(void) {
-#if defined(__AVX512F__)
-    return "AVX-512";
-#elif defined(__AVX2__)
-    return "AVX2";
-#elif defined(__x86_64__)
-    return "SSE2";
-#elif defined(__ARM_FEATURE_SVE2)
-    return "SVE2";
-#elif defined(__ARM_FEATURE_SVE)
-    return "SVE";
-#elif defined(__aarch64__)
-    return "NEON";
-#else
-    return "generic";
-#endif
+static const char *host_label(const tr_device_t *device) {
+    return ((const cpu_kernels_t *)device->ops->kernels)->label;
 }
 
-void tr_cpu_host_describe(int threads, char *text, size_t text_bytes) {
+void tr_cpu_host_describe(const tr_device_t *device, char *text, size_t text_bytes) {
+    const int threads = device->threads;
     char model[160];
     tr_host_cpu_model("/proc/cpuinfo", model, sizeof model);
     snprintf(text, text_bytes, "%s, %d thread%s, %s", model, threads, threads == 1 ? "" : "s",
-             compiled_isa());
+             host_label(device));
 }
 
 tr_status_t tr_cpu_host_report(tr_device_t *device, tr_report_row_fn row, void *self) {
@@ -42,7 +29,8 @@ tr_status_t tr_cpu_host_report(tr_device_t *device, tr_report_row_fn row, void *
     row(self, "cores", text);
     snprintf(text, sizeof text, "%d", device->threads);
     row(self, "threads", text);
-    snprintf(text, sizeof text, "%s%s", compiled_isa(), device->fast_bf16 ? ", bf16" : ", no bf16");
+    snprintf(text, sizeof text, "%s%s; %s", host_label(device),
+             device->fast_bf16 ? ", bf16" : ", no bf16", tr_isa_name(tr_isa_used()));
     row(self, "ISA", text);
     row(self, "memory", tr_format_bytes((double)device->memory_bytes, memory));
     return TR_OK;

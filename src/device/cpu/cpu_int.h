@@ -53,7 +53,51 @@ static inline bool cpu_adds(const tr_kernel_call_t *call, int index) {
 }
 
 extern const tr_backend_t tr_backend_cpu;
-extern const tr_kernel_t tr_cpu_kernels[TR_K_COUNT];
+
+/* Sets of instructions, each with those before it; cpu_isa.c has their names. CPU_ISA_COMPILED: what
+ * this file is compiled for. */
+enum {
+    CPU_ISA_BASE,
+#if defined(__x86_64__)
+    CPU_ISA_V3,
+    CPU_ISA_V4,
+    CPU_ISA_V4_BF16,
+    CPU_ISA_V4_AMX,
+#elif defined(__aarch64__)
+    CPU_ISA_SVE,
+#endif
+};
+#if defined(__AMX_TILE__) && defined(__AVX512BF16__)
+#define CPU_ISA_COMPILED CPU_ISA_V4_AMX
+#elif defined(__AVX512BF16__)
+#define CPU_ISA_COMPILED CPU_ISA_V4_BF16
+#elif defined(__AVX512F__)
+#define CPU_ISA_COMPILED CPU_ISA_V4
+#elif defined(__AVX2__)
+#define CPU_ISA_COMPILED CPU_ISA_V3
+#elif defined(__ARM_FEATURE_SVE)
+#define CPU_ISA_COMPILED CPU_ISA_SVE
+#else
+#define CPU_ISA_COMPILED CPU_ISA_BASE
+#endif
+
+/*
+ * The code that depends on the set: kernels/, winograd/, cpu_peak.c and cpu_kernels.c. A build for
+ * several sets compiles it for each, and of each copy only this table has a name outside of it.
+ */
+typedef struct {
+    tr_kernel_t kernel[TR_K_COUNT]; /* tr_device_ops_t.kernels of a device */
+    int isa;                        /* the set that they need */
+    const char *label;              /* "AVX-512" */
+    tr_status_t (*measure_peak)(tr_device_t *device, tr_dtype_t dtype, double *out_flops_per_sec,
+                                double *out_bytes_per_sec);
+    tr_status_t (*measure_read)(tr_device_t *device, double *out_bytes_per_sec);
+} cpu_kernels_t;
+
+/* cpu_isa.c */
+/* Before oneDNN is used: chooses the set of a device, and limits oneDNN to it where the process is
+ * limited. Errors are those of tr_isa_find. */
+tr_status_t tr_cpu_isa_enter(const cpu_kernels_t **out);
 
 /* cpu_threads.c */
 /* OMP_NUM_THREADS, else the processors of the process's affinity and control group. */
@@ -65,7 +109,7 @@ int tr_cpu_threads_enter(int threads);
 
 /* cpu_host.c */
 /* "AMD EPYC 9B14, 2 threads, AVX-512" */
-void tr_cpu_host_describe(int threads, char *text, size_t text_bytes);
+void tr_cpu_host_describe(const tr_device_t *device, char *text, size_t text_bytes);
 /* processor, cores of this process, instruction set, memory */
 tr_status_t tr_cpu_host_report(tr_device_t *device, tr_report_row_fn row, void *self);
 

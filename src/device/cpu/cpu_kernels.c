@@ -1,6 +1,25 @@
 /* The table of the cpu device's kernels, from the column cpu of kernels.def. */
 #include "cpu_int.h"
 
+#ifndef CPU_TABLE /* one of several */
+#define CPU_TABLE tr_cpu_kernels
+#endif
+#if defined(__AVX512F__)
+#define LABEL "AVX-512"
+#elif defined(__AVX2__)
+#define LABEL "AVX2"
+#elif defined(__x86_64__)
+#define LABEL "SSE2"
+#elif defined(__ARM_FEATURE_SVE2)
+#define LABEL "SVE2"
+#elif defined(__ARM_FEATURE_SVE)
+#define LABEL "SVE"
+#elif defined(__aarch64__)
+#define LABEL "NEON"
+#else
+#define LABEL "generic"
+#endif
+
 #define NONE                                                                                       \
     { 0 }
 #define RUN(f)                                                                                     \
@@ -13,8 +32,16 @@
         .adds = n                                                                                  \
     }
 
-const tr_kernel_t tr_cpu_kernels[TR_K_COUNT] = {
+extern const cpu_kernels_t CPU_TABLE;
+const cpu_kernels_t CPU_TABLE = {
+    .isa = CPU_ISA_COMPILED,
+    .label = LABEL,
+    .measure_peak = tr_cpu_measure_peak,
+    .measure_read = tr_cpu_measure_read,
+    .kernel =
+        {
 #define KERNEL(name, required, kind, cpu, cuda, ...) [TR_K_##name] = cpu,
 #include "device/kernels.def"
 #undef KERNEL
+        },
 };

@@ -5,6 +5,7 @@
 #include "cpu_types.h"
 #include "base/mem.h"
 #include <omp.h>
+#include <stdlib.h>
 #if defined(__aarch64__)
 #include <sys/auxv.h>
 #endif
@@ -290,6 +291,18 @@ static bool multiplies_bf16(void) {
     return is_fast;
 }
 #endif
+
+void tr_cpu_dnn_limit(int set) {
+#if defined(__x86_64__)
+    static const dnnl_cpu_isa_t most[] = {[CPU_ISA_BASE] = dnnl_cpu_isa_sse41,
+                                          [CPU_ISA_V3] = dnnl_cpu_isa_avx2,
+                                          [CPU_ISA_V4] = dnnl_cpu_isa_avx512_core,
+                                          [CPU_ISA_V4_BF16] = dnnl_cpu_isa_avx512_core_bf16,
+                                          [CPU_ISA_V4_AMX] = dnnl_cpu_isa_avx512_core_amx};
+    if (getenv("ONEDNN_MAX_CPU_ISA") || getenv("DNNL_MAX_CPU_ISA")) return;
+    (void)dnnl_set_max_cpu_isa(most[set]);
+#endif
+}
 
 bool tr_cpu_dnn_has_bf16(void) {
 #if defined(__x86_64__)

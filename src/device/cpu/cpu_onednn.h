@@ -52,6 +52,9 @@ tr_status_t tr_cpu_dnn_run(cpu_dnn_t *dnn, const cpu_dnn_data_t *data, void *scr
  * than others. */
 const char *tr_cpu_dnn_implementation(const cpu_dnn_t *dnn);
 
+/* Limits oneDNN to a set of instructions (cpu_int.h), unless the environment says what it may use. To
+ * be called before all others; later it has no effect. */
+void tr_cpu_dnn_limit(int set);
 /* Whether the processor has instructions for bf16 products and oneDNN uses them; otherwise they are
  * emulated, slower than f32. */
 bool tr_cpu_dnn_has_bf16(void);
