@@ -8,6 +8,7 @@
 #include "open_device.h"
 #include "plan.h"
 #include "self_test.h"
+#include "share_choices.h"
 #include "trainer/log.h"
 
 #include <string.h>
@@ -58,6 +59,7 @@ static tr_status_t session_open(tr_session_t *s) {
     const bool has_data = !tr_session_builds(s);
     TR_TRY(tr_session_agree(s, has_data ? tr_session_open_data(s) : TR_OK));
     if (has_data) TR_TRY(tr_session_open_preprocess(s));
+    if (s->world && !s->params.device) TR_TRY(tr_share_isa(s->world));
     TR_TRY(tr_session_agree(s, session_open_device(s)));
     if (s->world) TR_TRY(tr_check_own_device(s->world, s->config, s->device));
     if (s->world) TR_TRY(tr_session_check_alike(s));

@@ -1,6 +1,8 @@
-/* What the device of rank 0 chose while it planned, for the other ranks. */
+/* What the device of rank 0 chose while it planned, for the other ranks; and the instructions that
+ * all of them have. */
 #include "share_choices.h"
 #include "base/mem.h"
+#include "trainer/log.h"
 #include <string.h>
 
 /* Before each choice in the message: the bytes of its key, with the final zero, and of its value.
@@ -65,4 +67,24 @@ done:
     tr_str_free(&message);
     tr_free(&text);
     return status;
+}
+
+/* Where all processors are alike, oneDNN may use whatever it knows, as in a run of one rank. */
+tr_status_t tr_common_isa(tr_world_t *world, const tr_isa_t *own, int *out_set, int *out_most) {
+    int64_t least[] = {own->set, -own->set, own->features, -own->features, !own->is_limited};
+    TR_TRY(tr_world_allreduce_int(world, least, (int)TR_COUNT(least), TR_REDUCE_MIN));
+    *out_set = least[2] == -least[3] && least[4] ? -1 : (int)least[0];
+    *out_most = (int)-least[1];
+    return TR_OK;
+}
+
+tr_status_t tr_share_isa(tr_world_t *world) {
+    tr_isa_t own = {0};
+    int set, most;
+    TR_TRY(tr_world_agree(world, tr_isa_find(&own)));
+    TR_TRY(tr_common_isa(world, &own, &set, &most));
+    if (set >= 0 && tr_isa_limit(set) && set < most)
+        TR_INFO("instructions: %s, which all ranks have; some have %s", tr_isa_name(set),
+                tr_isa_name(most));
+    return TR_OK;
 }

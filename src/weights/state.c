@@ -2,6 +2,7 @@
  * evaluated. */
 #include "state.h"
 #include "base/json_text.h"
+#include "device/isa.h"
 #include "trainer/log.h"
 #include "base/mem.h"
 
@@ -33,7 +34,7 @@ static void format_hash(uint64_t hash, char text[32]) {
     snprintf(text, 32, "%016llx", (unsigned long long)hash);
 }
 
-static const char checksums_key[] = "data_checksums";
+static const char checksums_key[] = "data_checksums", isa_key[] = "isa";
 
 /* Unknown ones are left out. */
 static json_t *checksums_json(const tr_session_t *s) {
@@ -61,6 +62,11 @@ static json_t *ages_json(const tr_graph_t *g) {
     return ages;
 }
 
+/* NULL: the device is no CPU. */
+static const char *isa_of(const tr_session_t *s) {
+    return s->device->threads > 0 ? tr_isa_name(tr_isa_used()) : NULL;
+}
+
 json_t *tr_state_json(const tr_session_t *s, int64_t step) {
     char fingerprint[32];
     tr_str_t config = {0};
@@ -74,8 +80,11 @@ json_t *tr_state_json(const tr_session_t *s, int64_t step) {
         checksums_json(s), "dataset", s->info.description, "ranks", s->params.size, "precision",
         tr_precision_name((tr_precision_t)s->main.precision), "config", take_text(&config));
     json_t *ages = ages_json(s->g);
-    const bool is_whole = ages && (json_object_size(ages) == 0 ||
-                                   json_object_set(state, "updates_before", ages) == 0);
+    const char *isa = isa_of(s);
+    const bool is_whole =
+        ages &&
+        (json_object_size(ages) == 0 || json_object_set(state, "updates_before", ages) == 0) &&
+        (!isa || json_object_set_new(state, isa_key, json_string(isa)) == 0);
     json_decref(ages);
     if (is_whole) return state;
     json_decref(state);
@@ -196,6 +205,16 @@ static void compare_data(const tr_session_t *s, const json_t *state) {
                 what ? what : "not known");
 }
 
+/* Other instructions are no error: they round some sums differently. */
+static void compare_isa(const tr_session_t *s, const json_t *state) {
+    const char *then = json_string_value(json_object_get(state, isa_key));
+    const char *now = isa_of(s);
+    if (then && now && strcmp(then, now) != 0)
+        TR_INFO("instructions: %s, and %s in the run so far: the results may differ in their last "
+                "bits from those of one processor",
+                now, then);
+}
+
 /* The resolved values of keys. samples, seed and batch_size are compared as written. */
 static void compare_order(const json_t *then, const json_t *now, tr_str_t *out) {
     static const char *const kept[] = {"micro_batch", "block", "shuffle"};
@@ -241,6 +260,7 @@ tr_status_t tr_state_check(const tr_session_t *s, const tr_checkpoint_t *checkpo
     json_t *now = order_json(s);
     tr_str_t differences = {0};
     compare_data(s, checkpoint->state);
+    compare_isa(s, checkpoint->state);
     compare_order(json_object_get(checkpoint->state, "order"), now, &differences);
     if (s->params.trained_preprocess)
         tr_preprocess_compare(s->params.trained_preprocess, s->preprocess, &differences);

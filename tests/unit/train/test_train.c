@@ -4,6 +4,7 @@
 #include "comm/comm.h"
 #include "trainer/log.h"
 #include "base/mem.h"
+#include "device/isa.h"
 #include "session/eval.h"
 #include "weights/state.h"
 #include "trainer/session.h"
@@ -418,6 +419,41 @@ static void a_state_is_whole_or_none(void **state) {
     tr_config_destroy(&config);
 }
 
+static char said[1024]; /* the lines of the log */
+static void keep_said(void *self, tr_log_level_t level, const char *line) {
+    (void)self;
+    (void)level;
+    snprintf(said + strlen(said), sizeof said - strlen(said), "%s\n", line);
+}
+
+static void a_state_names_the_instructions(void **state) {
+    (void)state;
+    static const char *const then[] = {NULL, "", "x86-64-v9"};
+    tr_config_t *config;
+    tr_session_t *session = open_session(&config);
+    tr_checkpoint_t checkpoint = {.path = "then", .state = tr_state_json(session, 3)};
+    const char *now = json_string_value(json_object_get(checkpoint.state, "isa"));
+    assert_non_null(now);
+    assert_string_equal(now, tr_isa_name(tr_isa_used()));
+    tr_log_set_sink(keep_said, NULL);
+    for (size_t i = 0; i < sizeof then / sizeof *then; i++) {
+        said[0] = '\0';
+        if (!then[i]) /* as in a checkpoint of an earlier release */
+            json_object_del(checkpoint.state, "isa");
+        else
+            json_object_set_new(checkpoint.state, "isa",
+                                json_string(*then[i] ? then[i] : tr_isa_name(tr_isa_used())));
+        OK(tr_state_check(session, &checkpoint));
+        const bool is_noted = then[i] && *then[i];
+        assert_true((strstr(said, "x86-64-v9") != NULL) == is_noted);
+        assert_true((strstr(said, tr_isa_name(tr_isa_used())) != NULL) == is_noted);
+    }
+    tr_log_set_sink(NULL, NULL);
+    json_decref(checkpoint.state);
+    tr_session_destroy(&session);
+    tr_config_destroy(&config);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_allocates_nothing),
@@ -427,6 +463,7 @@ int main(void) {
         cmocka_unit_test(many_features_share_one_mean),
         cmocka_unit_test(a_snapshot_without_memory_leaves_nothing),
         cmocka_unit_test(a_state_is_whole_or_none),
+        cmocka_unit_test(a_state_names_the_instructions),
         cmocka_unit_test(checkpoints_hold_averages),
         cmocka_unit_test(half_precision_copies_follow),
         cmocka_unit_test(only_changed_keys_explain_other_states),
