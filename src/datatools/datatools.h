@@ -31,8 +31,8 @@ typedef struct {
     bool missing_indicator, refuses_unknown; /* csv */
     bool regression;                         /* csv: numeric labels are regression targets */
     double test_fraction;                    /* csv: fraction of the rows for the group test */
-    const char *what;                        /* synthetic: digits, images, volumes */
-    /* synthetic images and volumes: "32x32x3"; images: "64x64", height and width. NULL: depends on
+    const char *what;                        /* synthetic: digits, shapes, images, volumes */
+    /* synthetic shapes, images and volumes: "32x32x3"; images: "64x64", height and width. NULL: depends on
      * `what`, or on the images */
     const char *shape;
     bool grey;         /* images: convert to one channel */
@@ -40,7 +40,7 @@ typedef struct {
     bool skip_corrupt; /* images: leaves out files that cannot be decoded */
     /* synthetic: training samples, and a sixth as many for testing; -1: depends on `what` */
     int64_t samples;
-    int64_t classes; /* synthetic: 0: regression; -1: 10 */
+    int64_t classes; /* synthetic: 0: regression; -1: depends on `what` */
     uint64_t seed;
     /* Reports rows done of `total` (0: unknown). Any status but TR_OK ends the import and is
      * returned. May be NULL. */

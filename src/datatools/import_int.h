@@ -56,4 +56,14 @@ void tr_idx_close(tr_idx_t **idx);
 /* Draws digit 0 .. 9 in the handwriting of (seed, sample): white on black, (28, 28). */
 void tr_digit_draw(uint64_t seed, int64_t sample, int digit, uint8_t *out);
 
+/* -- shapes.c ---------------------------------------------------------------------------------- */
+
+/* The shape of the mask, (H, W) or (D, H, W), of samples `x` (H, W), (H, W, C), (D, H, W) or
+ * (D, H, W, C) with C 1 or 3. TR_ERR_USAGE for others. */
+tr_status_t tr_shapes_mask_shape(const tr_shape_t *x, tr_shape_t *out);
+/* Draws the sample (seed, sample). mask[i]: 0 background, 1 disc or ball, 2 box, 3 triangle, of
+ * which the first `kinds` are drawn; images have 3, volumes 2. x: `channels` values a position. */
+void tr_shapes_draw(uint64_t seed, int64_t sample, int kinds, const tr_shape_t *mask_shape,
+                    int channels, uint8_t *x, uint8_t *mask);
+
 #endif

@@ -182,6 +182,8 @@ printf '1,1.5\n2,2.5\n3,1\n4,3\n' >odd.csv &&
     y '14 & c01, c02, c03 & c12, \.\.\.' csv odd.csv odd.h5 &&
     y '10 & 0, 1, 2, 3, 4, 5, 6, 7, 8, 9' synthetic digits odd.h5 --samples 6 &&
     y '7 & 0 & 6' synthetic images odd.h5 --samples 6 --classes 7 &&
+    y '4 & background, disc, box, triangle' synthetic shapes odd.h5 --samples 6 &&
+    y '3 & background, ball, box' synthetic shapes odd.h5 --samples 6 --shape 9x8x9 &&
     y 4 synthetic volumes odd.h5 --samples 6 --shape 4x4x4x1 --classes 0
 ok $? "the last line says what y became"
 values() { call 0 import synthetic images v.h5 --samples 30 --shape 4x4x1 --force "$@" && call 0 data v.h5 && train; }

@@ -573,6 +573,53 @@ static void test_synthetic(void **state) {
     clear();
 }
 
+/* A mask marks what stands out from the ground, by at least 50; the noise is at most 24. */
+static void test_synthetic_shapes(void **state) {
+    enum { SAMPLES = 30, PIXELS = 40 * 48, KINDS = 3 };
+    static uint8_t x[SAMPLES][PIXELS][3], again[SAMPLES][PIXELS][3];
+    static uint8_t mask[SAMPLES][PIXELS];
+    tr_import_params_t params = {.writer.force = true,
+                                 .what = "shapes",
+                                 .samples = SAMPLES,
+                                 .classes = -1,
+                                 .seed = 3,
+                                 .shape = "40x48x3"};
+    for (int round = 0; round < 2; round++) {
+        OK(import("synthetic", "shapes", &params));
+        const hid_t file = H5Fopen(out, H5F_ACC_RDONLY, H5P_DEFAULT),
+                    inputs = H5Dopen2(file, "train/x", H5P_DEFAULT),
+                    masks = H5Dopen2(file, "train/y", H5P_DEFAULT);
+        assert_in_range(H5Dget_storage_size(masks), sizeof mask, sizeof mask + 4); /* checksum */
+        H5Dread(inputs, H5T_NATIVE_UINT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, round ? again : x);
+        H5Dread(masks, H5T_NATIVE_UINT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, mask);
+        H5Dclose(inputs);
+        H5Dclose(masks);
+        H5Fclose(file);
+    }
+    assert_memory_equal(x, again, sizeof x);
+    int of_class[1 + KINDS] = {0};
+    for (int i = 0; i < SAMPLES; i++)
+        for (int c = 0; c < 3; c++) {
+            int highest = 0, lowest = 255; /* of the ground, and of the shapes */
+            for (int p = 0; p < PIXELS; p++) {
+                const int class = (int)mask[i][p];
+                assert_in_range(class, 0, KINDS);
+                if (class == 0 && x[i][p][c] > highest) highest = x[i][p][c];
+                if (class > 0 && x[i][p][c] < lowest) lowest = x[i][p][c];
+                of_class[class]++;
+            }
+            assert_true(highest <= lowest + 1);
+        }
+    for (int class = 0; class <= KINDS; class ++)
+        assert_true(of_class[class] > SAMPLES * PIXELS * 3 / 50);
+    params.shape = "12x4x3";
+    check_failure("synthetic", "shapes", &params, TR_ERR_USAGE, "--shape & 12, 4, 3");
+    params.shape = "12x8x9";
+    params.classes = 4;
+    check_failure("synthetic", "shapes", &params, TR_ERR_USAGE, "--classes & 3 & 4");
+    clear();
+}
+
 /* -- repacking --------------------------------------------------------------------------------- */
 
 static hid_t put_dataset(hid_t file, const char *name, int ndim, const hsize_t *dim,
@@ -747,6 +794,7 @@ int main(void) {
         cmocka_unit_test(test_csv_split_leaves_rows_to_train),
         cmocka_unit_test(test_csv_many_classes),
         cmocka_unit_test(test_synthetic),
+        cmocka_unit_test(test_synthetic_shapes),
         cmocka_unit_test(test_repack),
         cmocka_unit_test(test_repack_pair),
     };
