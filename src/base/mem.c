@@ -1,13 +1,14 @@
 /*
  * Counted memory: a small header before each block stores its size, so that the counters are exact.
  */
-#include "base/mem.h"
+#include "base/mem_shared.h"
 #include "base/str.h"
 
 #include <stdalign.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -19,6 +20,9 @@ typedef struct {
 } header_t;
 
 #define HEADER_BYTES 16 /* keeps malloc's alignment */
+/* In `offset`, which is a multiple of 16: the block is a private page, which begins with the file
+ * descriptor, and the pages of that file. */
+#define SHARED ((size_t)1)
 _Static_assert(sizeof(header_t) <= HEADER_BYTES, "the header must fit before the smallest block");
 _Static_assert(alignof(max_align_t) <= HEADER_BYTES, "blocks must be aligned for any type");
 
@@ -92,13 +96,61 @@ tr_status_t tr_alloc_aligned(size_t bytes, size_t align, const char *what, void 
     return TR_OK;
 }
 
+static size_t mem_page(void) {
+    return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Whole pages, at least one. */
+static size_t mem_in_pages(size_t bytes) {
+    return (bytes / mem_page() + (bytes % mem_page() > 0 || bytes == 0)) * mem_page();
+}
+
+/* The pages of a new file behind a private one; NULL: this system has no such files, or no memory. */
+static char *mem_map_file(size_t pages_bytes, int *out_file) {
+    const size_t page = mem_page();
+    const int file = memfd_create("trainer", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    char *block = MAP_FAILED;
+    if (file < 0) return NULL;
+    if (fallocate(file, 0, 0, (off_t)pages_bytes) == 0 &&
+        fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
+        block = mmap(NULL, page + pages_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                     -1, 0);
+    if (block != MAP_FAILED && mmap(block + page, pages_bytes, PROT_READ | PROT_WRITE,
+                                    MAP_SHARED | MAP_FIXED, file, 0) != MAP_FAILED) {
+        *out_file = file;
+        return block;
+    }
+    if (block != MAP_FAILED) munmap(block, page + pages_bytes);
+    close(file);
+    return NULL;
+}
+
+tr_status_t tr_alloc_shared(size_t bytes, const char *what, void *out_pointer) {
+    int file = -1;
+    char *block = mem_may_allocate(bytes) ? mem_map_file(mem_in_pages(bytes), &file) : NULL;
+    if (!block) return mem_no_memory(bytes, what);
+    memcpy(block, &file, sizeof file);
+    char *pointer = mem_finish(block, mem_page(), bytes);
+    header_of(pointer)->offset |= SHARED;
+    mem_store_pointer(out_pointer, pointer);
+    return TR_OK;
+}
+
+int tr_shared_file(void *pointer) {
+    const header_t header = *header_of(pointer);
+    int file = -1;
+    if (header.offset & SHARED)
+        memcpy(&file, (char *)pointer - (header.offset - SHARED), sizeof file);
+    return file;
+}
+
 tr_status_t tr_realloc(void *pointer, size_t bytes, const char *what) {
     char *old = mem_load_pointer(pointer);
     if (!old) return tr_alloc(bytes, what, pointer);
     header_t before = *header_of(old);
     if (before.offset != HEADER_BYTES)
-        return TR_FAIL(TR_ERR_INTERNAL,
-                       "%s was allocated by tr_alloc_aligned and cannot be resized.", what);
+        return TR_FAIL(TR_ERR_INTERNAL, "%s has an alignment of its own and cannot be resized.",
+                       what);
     char *block =
         mem_may_allocate(bytes) ? realloc(old - HEADER_BYTES, HEADER_BYTES + bytes) : NULL;
     if (!block) return mem_no_memory(bytes, what);
@@ -114,7 +166,12 @@ void tr_free(void *pointer) {
     if (!old) return;
     header_t header = *header_of(old);
     mem_count_bytes(-1, -(int64_t)header.bytes);
-    free(old - header.offset);
+    if (header.offset & SHARED) {
+        close(tr_shared_file(old));
+        munmap(old - mem_page(), mem_page() + mem_in_pages(header.bytes));
+    } else {
+        free(old - header.offset);
+    }
     mem_store_pointer(pointer, NULL);
 }
 
@@ -128,8 +185,7 @@ tr_status_t tr_strdup(const char *text, char **out) {
 }
 
 void tr_use_large_pages(void *block, size_t bytes) {
-    size_t page = (size_t)sysconf(_SC_PAGESIZE),
-           begin = ((uintptr_t)block + page - 1) / page * page;
+    size_t page = mem_page(), begin = ((uintptr_t)block + page - 1) / page * page;
     size_t end = ((uintptr_t)block + bytes) / page * page;
     if (end > begin) madvise((void *)begin, end - begin, MADV_HUGEPAGE);
 }

@@ -4,7 +4,9 @@
  *   thread  a communication thread runs blocking reductions in the order they were started;
  *   poll    the caller starts non-blocking reductions and advances them between its ops.
  *
- * A range is reduced in pieces. Device memory that the host cannot access is staged through pinned
+ * Ranges in memory that the ranks of a node share go by reduce_shared.c. By MPI, a range is reduced
+ * in pieces, and a reduce-scatter is an all-reduce: that of Open MPI 4.1.4 gathers all on one rank,
+ * and takes longer (docs/performance.md). Device memory that the host cannot access is staged through pinned
  * memory, one piece at a time, so that copies and reductions overlap.
  */
 #include "engine_int.h"
@@ -15,6 +17,8 @@
 #include <string.h>
 
 #define TESTS_A_CLOCK 64 /* MPI_Test calls between readings of the clock */
+/* thread: in shared memory, less takes less time than it takes to wake the communication thread */
+#define WAKE_BYTES ((int64_t)64 << 10)
 
 static tr_reduction_t *reduce_slot_of(tr_engine_t *e, int64_t ticket) {
     return &e->slots[(ticket - 1 - e->origin) % TR_SLOTS];
@@ -22,7 +26,11 @@ static tr_reduction_t *reduce_slot_of(tr_engine_t *e, int64_t ticket) {
 static void *reduce_host_of(const tr_reduction_t *r) {
     return r->staging ? r->staging : r->data;
 }
+static bool reduce_uses_mpi(const tr_reduction_t *r) {
+    return !r->shared || r->shared->across != MPI_COMM_NULL;
+}
 
+/* Of elements that are summed; MPI_DATATYPE_NULL: not supported. */
 static MPI_Datatype mpi_type(tr_dtype_t dtype) {
     switch (dtype) {
     case TR_F32: return MPI_FLOAT;
@@ -30,6 +38,15 @@ static MPI_Datatype mpi_type(tr_dtype_t dtype) {
     case TR_I64: return MPI_INT64_T;
     default: return MPI_DATATYPE_NULL;
     }
+}
+
+/* Of elements that are only moved. */
+static MPI_Datatype mpi_type_of_bytes(tr_dtype_t dtype) {
+    const size_t bytes = tr_dtype_bytes(dtype);
+    return bytes == 8   ? MPI_UINT64_T
+           : bytes == 4 ? MPI_UINT32_T
+           : bytes == 2 ? MPI_UINT16_T
+                        : MPI_BYTE;
 }
 
 /* -- pinned memory ----------------------------------------------------------------------------- */
@@ -70,42 +87,49 @@ tr_status_t tr_engine_to_device(tr_engine_t *e, void *data, const void *host, in
 
 /* -- thread ------------------------------------------------------------------------------------ */
 
-/* MPI writes a rank's part of a reduce-scatter to the start of the range. */
-static void reduce_place_part(const tr_reduction_t *r) {
-    const int64_t part = r->bytes / r->size;
-    if (r->kind == TR_REDUCE_SCATTER && r->rank > 0)
-        memmove((char *)reduce_host_of(r) + r->rank * part, reduce_host_of(r), (size_t)part);
-}
-
 static tr_status_t reduce_call_blocking(const tr_reduction_t *r) {
     void *data = reduce_host_of(r);
-    switch (r->kind) {
-    case TR_ALLREDUCE:
-        TR_MPI(MPI_Allreduce, (MPI_IN_PLACE, data, (int)r->count, r->type, MPI_SUM, r->comm));
-        break;
-    case TR_REDUCE_SCATTER:
-        TR_MPI(MPI_Reduce_scatter_block,
-               (MPI_IN_PLACE, data, (int)(r->count / r->size), r->type, MPI_SUM, r->comm));
-        break;
-    case TR_ALLGATHER:
+    if (r->kind == TR_ALLGATHER)
         TR_MPI(MPI_Allgather,
                (MPI_IN_PLACE, 0, r->type, data, (int)(r->count / r->size), r->type, r->comm));
-        break;
-    }
+    else
+        TR_MPI(MPI_Allreduce, (MPI_IN_PLACE, data, (int)r->count, r->type, MPI_SUM, r->comm));
     return TR_OK;
+}
+
+/* Completes the collectives in shared memory up to `ticket`, on the communication thread or on the
+ * caller's. timeout_sec: 0: none. */
+static tr_status_t reduce_run_shared(tr_engine_t *e, int64_t ticket, double timeout_sec) {
+    struct timespec deadline;
+    clock_gettime(CLOCK_REALTIME, &deadline);
+    deadline.tv_sec += (time_t)timeout_sec + 1;
+    if ((timeout_sec > 0 ? pthread_mutex_timedlock(&e->order, &deadline)
+                         : pthread_mutex_lock(&e->order)) != 0) {
+        e->given_up = true;
+        return tr_mpi_timed_out(timeout_sec, ticket);
+    }
+    tr_status_t status = TR_OK;
+    if (e->ran < ticket && e->ran < e->origin) e->ran = e->origin;
+    for (; status == TR_OK && e->ran < ticket; e->ran++) {
+        tr_reduction_t *r = reduce_slot_of(e, e->ran + 1);
+        if (!reduce_uses_mpi(r)) status = tr_shared_run(r, timeout_sec);
+    }
+    pthread_mutex_unlock(&e->order);
+    return status;
 }
 
 static tr_status_t reduce_run_reduction(MPI_Comm comm, void *arg) {
     (void)comm;
     tr_reduction_t *r = arg;
     tr_engine_t *e = r->engine;
+    if (!reduce_uses_mpi(r)) return reduce_run_shared(e, r->ticket, 0);
+    if (r->shared) return tr_shared_run(r, 0);
     if (!e->device->immediate) {
         TR_TRY(e->device->ops->event_sync(e->device, r->ready));
         r->begin_sec = tr_clock_sec();
     }
     TR_HEARTBEAT_ADD(e->world->heartbeat.entered, 1);
     TR_TRY(reduce_call_blocking(r));
-    reduce_place_part(r);
     TR_HEARTBEAT_ADD(e->world->heartbeat.completed, 1);
     r->end_sec = tr_clock_sec();
     return TR_OK;
@@ -119,25 +143,25 @@ static int64_t reduce_smaller(int64_t a, int64_t b) {
 
 static tr_status_t reduce_call_nonblocking(tr_reduction_t *r) {
     void *data = reduce_host_of(r);
-    switch (r->kind) {
-    case TR_ALLREDUCE:
-        TR_MPI(MPI_Iallreduce,
-               (MPI_IN_PLACE, data, (int)r->count, r->type, MPI_SUM, r->comm, &r->request));
-        break;
-    case TR_REDUCE_SCATTER:
-        TR_MPI(MPI_Ireduce_scatter_block, (MPI_IN_PLACE, data, (int)(r->count / r->size), r->type,
-                                           MPI_SUM, r->comm, &r->request));
-        break;
-    case TR_ALLGATHER:
+    if (r->kind == TR_ALLGATHER)
         TR_MPI(MPI_Iallgather, (MPI_IN_PLACE, 0, r->type, data, (int)(r->count / r->size), r->type,
                                 r->comm, &r->request));
-        break;
-    }
+    else
+        TR_MPI(MPI_Iallreduce,
+               (MPI_IN_PLACE, data, (int)r->count, r->type, MPI_SUM, r->comm, &r->request));
     return TR_OK;
 }
 
-static tr_status_t reduce_begin_next(tr_engine_t *e) {
+/* *out_begun: false if a rank of this node has not started the collective. */
+static tr_status_t reduce_begin_next(tr_engine_t *e, bool *out_begun) {
     tr_reduction_t *r = reduce_slot_of(e, e->begun + 1);
+    *out_begun = true;
+    if (r->shared) {
+        TR_TRY(tr_shared_begin(r, true));
+        *out_begun = r->summed;
+        e->begun += r->summed;
+        return TR_OK;
+    }
     if (!e->device->immediate) {
         TR_TRY(e->device->ops->event_sync(e->device, r->ready));
         r->begin_sec = tr_clock_sec();
@@ -148,23 +172,23 @@ static tr_status_t reduce_begin_next(tr_engine_t *e) {
     return TR_OK;
 }
 
+/* Begins those up to `ticket` that can begin. */
 static tr_status_t reduce_begin_until(tr_engine_t *e, int64_t ticket) {
-    while (e->begun < ticket) TR_TRY(reduce_begin_next(e));
+    for (bool begun = true; begun && e->begun < ticket;) TR_TRY(reduce_begin_next(e, &begun));
     return TR_OK;
-}
-
-tr_status_t tr_engine_begin_all(tr_engine_t *e) {
-    return e->worker ? TR_OK : reduce_begin_until(e, e->started);
 }
 
 /* Advances pieces in MPI, records completions, and submits pieces that are ready. */
 static tr_status_t reduce_move_on(tr_engine_t *e) {
-    int complete = 1;
-    while (e->tested < e->begun && complete) {
+    bool complete = true;
+    while (e->tested < e->begun) {
         tr_reduction_t *r = reduce_slot_of(e, e->tested + 1);
-        TR_MPI(MPI_Test, (&r->request, &complete, MPI_STATUS_IGNORE));
-        if (!complete) break;
-        reduce_place_part(r);
+        int sent = 0;
+        if (r->shared)
+            TR_TRY(tr_shared_test(r, &complete));
+        else
+            TR_MPI(MPI_Test, (&r->request, &sent, MPI_STATUS_IGNORE));
+        if (!(r->shared ? complete : sent)) break;
         r->end_sec = tr_clock_sec();
         e->tested++;
         TR_HEARTBEAT_ADD(e->world->heartbeat.completed, 1);
@@ -174,19 +198,61 @@ static tr_status_t reduce_move_on(tr_engine_t *e) {
                : TR_OK;
 }
 
+/* Between two turns of a loop that waits for r: for a rank of this node, or for MPI. */
+static tr_status_t reduce_pause(tr_engine_t *e, const tr_reduction_t *r, int64_t turn,
+                                double *deadline) {
+    if (!reduce_uses_mpi(r))
+        tr_shared_pause(r);
+    else if (turn % TESTS_A_CLOCK)
+        return TR_OK;
+    else if (e->world->info.more_than_cores)
+        sched_yield();
+    if (*deadline == 0) *deadline = tr_clock_sec() + e->timeout_sec;
+    if (e->timeout_sec > 0 && tr_clock_sec() > *deadline)
+        return tr_mpi_timed_out(e->timeout_sec, e->tested + 1);
+    return TR_OK;
+}
+
 /* Waits for `ticket`; those up to `last` are needed next. */
 static tr_status_t reduce_wait_polled(tr_engine_t *e, int64_t ticket, int64_t last) {
     double deadline = 0;
-    for (int64_t tests = 0; e->tested < ticket; tests++) {
+    for (int64_t turn = 0;; turn++) {
         TR_TRY(reduce_begin_until(e, reduce_smaller(last, e->tested + TR_WINDOW)));
         TR_TRY(reduce_move_on(e));
-        if (tests % TESTS_A_CLOCK) continue;
-        if (deadline == 0) deadline = tr_clock_sec() + e->timeout_sec;
-        if (e->timeout_sec > 0 && tr_clock_sec() > deadline)
-            return tr_mpi_timed_out(e->timeout_sec, e->tested + 1);
-        if (e->world->info.more_than_cores) sched_yield();
+        if (e->tested >= ticket) return TR_OK;
+        TR_TRY(reduce_pause(e, reduce_slot_of(e, e->tested + 1), turn, &deadline));
     }
-    return TR_OK;
+}
+
+static tr_status_t reduce_begin_polled(tr_engine_t *e) {
+    double deadline = 0;
+    for (int64_t turn = 0;; turn++) {
+        TR_TRY(reduce_begin_until(e, e->started));
+        if (e->begun == e->started) return TR_OK;
+        TR_TRY(reduce_move_on(e));
+        if (e->begun < e->started)
+            TR_TRY(reduce_pause(e, reduce_slot_of(e, e->begun + 1), turn, &deadline));
+    }
+}
+
+tr_status_t tr_engine_begin_all(tr_engine_t *e) {
+    if (e->worker) {
+        tr_reduction_t *r = reduce_slot_of(e, e->held);
+        if (e->held > e->retired)
+            TR_TRY(tr_worker_submit(e->worker, reduce_run_reduction, r, &r->job));
+        e->held = 0;
+        return TR_OK;
+    }
+    if (e->begun == e->started) return TR_OK;
+    TR_HEARTBEAT_ADD(e->world->heartbeat.blocked, 1);
+    const tr_status_t status = reduce_begin_polled(e);
+    TR_HEARTBEAT_ADD(e->world->heartbeat.blocked, -1);
+    e->world->lost = e->world->lost || status == TR_ERR_RETRY;
+    return status;
+}
+
+static tr_status_t reduce_before_world(void *engine) {
+    return tr_engine_begin_all(engine);
 }
 
 /* -- the table --------------------------------------------------------------------------------- */
@@ -207,10 +273,12 @@ static void reduce_mpi_trace(tr_engine_t *e, const tr_reduction_t *r, double beg
 static tr_status_t reduce_retire_next(tr_engine_t *e, int64_t last, tr_stream_t *stream) {
     int64_t ticket = e->retired + 1;
     tr_reduction_t *r = reduce_slot_of(e, ticket);
-    if (e->worker)
+    if (!e->worker)
+        TR_TRY(reduce_wait_polled(e, ticket, last));
+    else if (reduce_uses_mpi(r))
         TR_TRY(tr_worker_wait(e->worker, r->job, e->timeout_sec));
     else
-        TR_TRY(reduce_wait_polled(e, ticket, last));
+        TR_TRY(reduce_run_shared(e, ticket, e->timeout_sec));
     /* Overlapping intervals count once: they end in the order of their tickets. */
     const double begin = r->begin_sec > e->busy_until_sec ? r->begin_sec : e->busy_until_sec;
     if (tr_trace_is_on() && tr_trace_step() > 0) reduce_mpi_trace(e, r, begin);
@@ -240,6 +308,11 @@ static tr_status_t reduce_wait_for(tr_collectives_t *c, tr_ticket_t ticket, tr_s
     return TR_OK;
 }
 
+/* Whether collectives of the kind go by shared memory where their range is in it. */
+static bool reduce_shares(const tr_group_t *group, tr_collective_kind_t kind) {
+    return group->shared && (kind == TR_ALLREDUCE || group->shared->across == MPI_COMM_NULL);
+}
+
 /* `piece`: a collective, or a part of an all-reduce. */
 static tr_status_t reduce_start_piece(tr_engine_t *e, const tr_group_t *group,
                                       const tr_collective_t *piece, tr_stream_t *stream) {
@@ -248,20 +321,31 @@ static tr_status_t reduce_start_piece(tr_engine_t *e, const tr_group_t *group,
     /* every step in the pinned memory of the first */
     if (e->started == e->retired) e->origin = e->started;
     tr_reduction_t *r = reduce_slot_of(e, e->started + 1);
+    /* the caller may have done its job */
+    if (e->worker) TR_TRY(tr_worker_wait(e->worker, r->job, e->timeout_sec));
     r->engine = e;
+    r->ticket = e->started + 1;
     r->comm = group->comm;
     r->rank = group->rank;
     r->size = group->size;
     r->kind = piece->kind;
     r->data = piece->data;
-    r->type = mpi_type(piece->dtype);
+    r->type =
+        piece->kind == TR_ALLGATHER ? mpi_type_of_bytes(piece->dtype) : mpi_type(piece->dtype);
+    r->dtype = piece->dtype;
     r->count = piece->count;
     r->bytes = piece->count * (int64_t)tr_dtype_bytes(piece->dtype);
+    r->block = tr_shared_find(e, r->data, r->bytes);
+    r->shared = r->block && reduce_shares(group, r->kind) ? group->shared : NULL;
     r->bucket = piece->bucket;
     r->whole_bytes = 0;
     TR_TRY(reduce_to_host(e, r, stream));
     r->begin_sec = tr_clock_sec();
-    if (e->worker) TR_TRY(tr_worker_submit(e->worker, reduce_run_reduction, r, &r->job));
+    if (r->shared) tr_shared_arrive(r);
+    if (e->worker && !reduce_uses_mpi(r) && r->bytes <= WAKE_BYTES)
+        e->held = r->ticket;
+    else if (e->worker)
+        TR_TRY(tr_worker_submit(e->worker, reduce_run_reduction, r, &r->job));
     e->started++;
     return TR_OK;
 }
@@ -275,12 +359,12 @@ static tr_status_t reduce_check_collective(const tr_engine_t *e, const tr_collec
     if (what->group < 0 || what->group >= e->group_count)
         return TR_FAIL(TR_ERR_INTERNAL, "Group %d of ranks was never created.", what->group);
     const int size = e->group[what->group].size;
-    if (mpi_type(what->dtype) == MPI_DATATYPE_NULL)
+    if (what->kind != TR_ALLGATHER && mpi_type(what->dtype) == MPI_DATATYPE_NULL)
         return TR_FAIL(TR_ERR_CONFIG,
                        "MPI reductions support f32, f64 and i64, not %s. Set parallel.engine = "
                        "nccl on GPUs.",
                        tr_dtype_name(what->dtype));
-    if (what->kind != TR_ALLREDUCE && (what->count % size != 0 || what->count > INT_MAX))
+    if (what->kind != TR_ALLREDUCE && (what->count % size != 0 || what->count / size > INT_MAX))
         return TR_FAIL(TR_ERR_INTERNAL,
                        "%lld elements cannot be split into %d equal parts of less than 2^31 "
                        "elements.",
@@ -288,14 +372,22 @@ static tr_status_t reduce_check_collective(const tr_engine_t *e, const tr_collec
     return TR_OK;
 }
 
-/* An all-reduce is split into pieces; the others move each byte once and are not split. */
+/* An all-reduce by MPI is split into pieces, so that each slice of it is one, if it goes by shared
+ * memory on each node. The others move each byte once and are not split. */
 static tr_status_t reduce_start_run(tr_collectives_t *c, const tr_collective_t *what,
                                     tr_stream_t *stream, tr_ticket_t *out) {
     tr_engine_t *e = (tr_engine_t *)c;
     TR_TRY(reduce_check_collective(e, what));
     const tr_group_t *group = &e->group[what->group];
     const int64_t elem = (int64_t)tr_dtype_bytes(what->dtype);
-    const int64_t most = what->kind == TR_ALLREDUCE ? TR_PIECE_BYTES / elem : what->count;
+    const bool shares = group->shared && tr_shared_find(e, what->data, what->count * elem);
+    tr_collective_t piece = *what;
+    if (piece.kind == TR_REDUCE_SCATTER && !(shares && reduce_shares(group, piece.kind)))
+        piece.kind = TR_ALLREDUCE;
+    int64_t most = what->count;
+    if (piece.kind == TR_ALLREDUCE && !shares) most = TR_PIECE_BYTES / elem;
+    if (piece.kind == TR_ALLREDUCE && shares && group->shared->across != MPI_COMM_NULL)
+        most = group->shared->count * TR_PIECE_BYTES / elem;
     c->calls++;
     c->bytes += what->count * elem;
     if (group->size == 1) {
@@ -304,7 +396,6 @@ static tr_status_t reduce_start_run(tr_collectives_t *c, const tr_collective_t *
         return TR_OK;
     }
     for (int64_t at = 0; at < what->count; at += most) {
-        tr_collective_t piece = *what;
         piece.data = (char *)what->data + at * elem;
         piece.count = reduce_smaller(most, what->count - at);
         TR_TRY(reduce_start_piece(e, group, &piece, stream));
@@ -325,18 +416,18 @@ typedef struct {
 static tr_status_t reduce_run_split(MPI_Comm comm, void *arg) {
     (void)comm;
     split_t *s = arg;
-    const int color = s->color < 0 ? MPI_UNDEFINED : s->color;
+    const int color = s->color < 0 ? MPI_UNDEFINED : s->color, split = ++s->engine->splits;
     TR_MPI(MPI_Comm_split, (s->engine->comm, color, s->engine->base.rank, &s->group.comm));
     if (s->color < 0) return TR_OK;
     TR_MPI(MPI_Comm_set_errhandler, (s->group.comm, MPI_ERRORS_RETURN));
     TR_MPI(MPI_Comm_rank, (s->group.comm, &s->group.rank));
     TR_MPI(MPI_Comm_size, (s->group.comm, &s->group.size));
-    return TR_OK;
+    return tr_shared_join(s->engine, split, &s->group);
 }
 
 static tr_status_t reduce_mpi_split(tr_collectives_t *c, int color, int *out_group) {
     tr_engine_t *e = (tr_engine_t *)c;
-    split_t s = {.engine = e, .color = color, .group = {MPI_COMM_NULL, 0, 1}};
+    split_t s = {.engine = e, .color = color, .group = {MPI_COMM_NULL, 0, 1, NULL}};
     *out_group = -1;
     if (e->group_count == TR_GROUPS)
         return TR_FAIL(TR_ERR_INTERNAL, "The limit of %d groups of ranks is reached.", TR_GROUPS);
@@ -414,8 +505,10 @@ tr_status_t tr_engine_open(tr_world_t *world, tr_device_t *device,
                            const tr_parallel_settings_t *settings, tr_collectives_t **out) {
     tr_engine_t *e = NULL;
     TR_TRY(tr_alloc(sizeof *e, "MPI engine", &e));
+    e->ops = mpi_ops;
     e->base =
-        (tr_collectives_t){.ops = &mpi_ops, .rank = world->info.rank, .size = world->info.size};
+        (tr_collectives_t){.ops = &e->ops, .rank = world->info.rank, .size = world->info.size};
+    pthread_mutex_init(&e->order, NULL);
     e->world = world;
     e->comm = MPI_COMM_NULL;
     e->device = device;
@@ -427,8 +520,18 @@ tr_status_t tr_engine_open(tr_world_t *world, tr_device_t *device,
         (void)reduce_close_engine(&opened, 0);
         return status;
     }
-    e->group[TR_GROUP_ALL] = (tr_group_t){e->comm, e->base.rank, e->base.size};
+    e->group[TR_GROUP_ALL] = (tr_group_t){e->comm, e->base.rank, e->base.size, NULL};
     e->group_count = 1;
+    status = tr_shared_open(e);
+    if (status != TR_OK) {
+        (void)reduce_close_engine(&opened, 0);
+        return status;
+    }
+    if (e->shares) {
+        e->ops.share = tr_shared_add_block;
+        world->engine = e;
+        world->before_run = reduce_before_world;
+    }
     *out = opened;
     return TR_OK;
 }
@@ -438,6 +541,7 @@ static tr_status_t reduce_close_engine(tr_collectives_t **c, double timeout_sec)
     tr_engine_t *e = (tr_engine_t *)*c;
     const tr_device_ops_t *ops = e->device->ops;
     e->world->worker = NULL;
+    e->world->before_run = NULL;
     tr_worker_stop(&e->worker);
     *c = NULL;
     if (e->world->lost) return TR_OK; /* MPI is still in a call that uses all this */
@@ -447,6 +551,8 @@ static tr_status_t reduce_close_engine(tr_collectives_t **c, double timeout_sec)
     }
     if (e->returned) ops->event_destroy(e->device, e->returned);
     if (e->point) ops->host_free(e->device, e->point);
+    tr_shared_close(e);
+    pthread_mutex_destroy(&e->order);
     for (int i = 1; i < e->group_count; i++) tr_mpi_free(&e->group[i].comm);
     tr_mpi_free(&e->comm);
     tr_free(&e);

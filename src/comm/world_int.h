@@ -17,6 +17,9 @@ struct tr_world {
     bool any_thread;
     tr_worker_t *worker; /* communication thread, not owned; NULL: callers make the MPI calls */
     double timeout_sec;  /* of a call passed to the worker; 0: none */
+    /* called with `engine` before each collective call of the world; NULL: none */
+    tr_status_t (*before_run)(void *engine);
+    void *engine;
     /* a peer or the network is lost: calls fail at once instead of waiting forever */
     bool lost;
     tr_world_info_t info;

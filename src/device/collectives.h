@@ -61,7 +61,9 @@ typedef struct {
     /* Ranks with the same color >= 0 form a group, in the order of their ranks. color -1: no group,
      * *out_group is -1. Collective over all ranks. */
     tr_status_t (*split)(tr_collectives_t *c, int color, int *out_group);
-    /* optional: registers memory from TR_ALLOC_SHARED_BY_RANKS for collectives. Collective. */
+    /* optional: registers memory from TR_ALLOC_SHARED_BY_RANKS for collectives, as much on every
+     * rank. Afterwards a range of a collective is in it on all ranks of the group, at the same
+     * place, or on none. Collective. */
     tr_status_t (*share)(tr_collectives_t *c, void *data, size_t bytes);
 
     /*

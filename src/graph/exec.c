@@ -94,15 +94,20 @@ void *tr_graph_region_to_write(tr_graph_t *g, tr_role_t role, size_t *out_bytes)
     return g->region[role];
 }
 
+void tr_graph_share_reduced(tr_graph_t *g) {
+    g->shares_reduced = true;
+}
+
 tr_status_t tr_graph_allocate(tr_graph_t *g) {
     if (!g->planned || g->allocated)
         return TR_FAIL(TR_ERR_INTERNAL, "allocate requires a plan, and may be called once");
     for (int role = 0; role < TR_ROLE_COUNT; role++) {
         const size_t bytes = exec_region_bytes(&g->memory, (tr_role_t)role);
         if (bytes > 0)
-            TR_TRY(g->device->ops->alloc(g->device, bytes,
-                                         role == TR_ROLE_REDUCED ? TR_ALLOC_SHARED_BY_RANKS : 0,
-                                         &g->region[role]));
+            TR_TRY(g->device->ops->alloc(
+                g->device, bytes,
+                role == TR_ROLE_REDUCED && g->shares_reduced ? TR_ALLOC_SHARED_BY_RANKS : 0,
+                &g->region[role]));
     }
     exec_flatten_views(g);
     for (size_t i = 1; i < g->tensors.count; i++) {

@@ -204,6 +204,8 @@ tr_status_t tr_program_run_both(tr_graph_t *g, int program, int next,
 void tr_graph_fuse_nothing(tr_graph_t *g);
 /* Runs every program op by op from now on, with the same results. Before the allocation. */
 void tr_graph_run_op_by_op(tr_graph_t *g);
+/* The reduced block is allocated with TR_ALLOC_SHARED_BY_RANKS. Before the allocation. */
+void tr_graph_share_reduced(tr_graph_t *g);
 /* Destroys the captured programs; work that was launched still completes. Before the collectives
  * that they hold are closed: NCCL waits for the captures. Does not wait. */
 void tr_graph_drop_captures(tr_graph_t *g);

@@ -94,11 +94,12 @@ tr_status_t tr_session_create(const tr_config_t *config, tr_world_t *world,
 }
 
 tr_status_t tr_session_start(tr_session_t *s, tr_collectives_t *collectives) {
-    TR_TRY(tr_graph_allocate(s->g));
+    const bool shares = collectives && collectives->ops->share;
     size_t bytes = 0;
+    if (shares) tr_graph_share_reduced(s->g);
+    TR_TRY(tr_graph_allocate(s->g));
     void *block = tr_graph_region_to_write(s->g, TR_ROLE_REDUCED, &bytes);
-    if (collectives && collectives->ops->share)
-        TR_TRY(collectives->ops->share(collectives, block, bytes));
+    if (shares) TR_TRY(collectives->ops->share(collectives, block, bytes));
     if (tr_session_builds(s)) return tr_graph_init_states(s->g); /* its weights are loaded */
     TR_TRY(tr_feed_create(s, &s->feed));
     return tr_session_reset(s);

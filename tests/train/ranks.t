@@ -20,6 +20,12 @@ run 3 net.ini run.dir=late3 parallel.overlap=no parallel.engine=poll
 [ "$(state fast3)" = "$(state late3)" ]
 ok $? "overlapped = not overlapped, thread or polling"
 
+for engine in poll thread; do
+    TRAINER_SHARED_MEMORY=0 run 2 net.ini run.dir=apart$engine parallel.engine=$engine &&
+        names out TRAINER_SHARED_MEMORY=0 && ! grep -q "shared memory" fast2/log.txt &&
+        [ "$(state fast2)" = "$(state apart$engine)" ] && [ "$(losses fast2)" = "$(losses apart$engine)" ]
+    ok $? "two ranks, gradients reduced in shared memory or by MPI ($engine): the same bits"
+done
 run 2 net.ini run.dir=small parallel.bucket_first=256 parallel.bucket=1k
 near small fast2 1e-5 5
 ok $? "many small buckets train alike"

@@ -1,5 +1,5 @@
-/* The MPI engine in both ways on the devices that are here, and in a world without MPI (alone):
- * exact sums, many in flight, any order of waits, other calls between. */
+/* The MPI engine in both ways on the devices that are here, in memory that the ranks share, and in a
+ * world without MPI (alone): exact sums, many in flight, any order of waits, other calls between. */
 //TEST args=alone
 //TEST np=1
 //TEST np=2
@@ -27,6 +27,10 @@ static tr_collectives_t *coll;
 static void *scratch;      /* 256 bytes on the device */
 static int gpus = 1 << 20; /* of all ranks; those with the same number modulo gpus share one */
 static void *shared;       /* freed after the engine is closed; NULL: none */
+/* Memory that the ranks of a node share, which the tests take theirs from; NULL: from the device */
+#define ARENA_BYTES ((size_t)24 << 20)
+static char *arena;
+static size_t arena_used, arena_live;
 
 static bool is_cuda(void) {
     return strcmp(device->ops->name, "cuda") == 0;
@@ -49,9 +53,28 @@ static float total(int64_t i, int salt) {
     return sum;
 }
 
+static void *take(size_t bytes) {
+    void *data = NULL;
+    if (!arena) {
+        OK(device->ops->alloc(device, bytes, 0, &data));
+        return data;
+    }
+    data = arena + arena_used;
+    arena_used += (bytes + 15) / 8 * 8; /* seldom at the begin of a cache line */
+    arena_live++;
+    assert_true(arena_used <= ARENA_BYTES);
+    return data;
+}
+
+static void give(void *data) {
+    if (!arena)
+        device->ops->free(device, data);
+    else if (--arena_live == 0)
+        arena_used = 0;
+}
+
 static void *put(const void *host, size_t bytes) {
-    void *data = NULL, *pinned = NULL;
-    OK(device->ops->alloc(device, bytes + 1, 0, &data));
+    void *data = take(bytes + 1), *pinned = NULL;
     OK(device->ops->host_alloc(device, bytes + 1, &pinned));
     memcpy(pinned, host, bytes);
     OK(device->ops->copy(device, stream, data, pinned, bytes, TR_COPY_TO_DEVICE));
@@ -82,7 +105,7 @@ static void check(float *host, void *data, int64_t count, int salt) {
     for (int64_t i = 0; i < count; i++)
         if (host[i] != total(i, salt))
             fail_msg("element %lld: %g, not %g", (long long)i, host[i], total(i, salt));
-    device->ops->free(device, data);
+    give(data);
     tr_free(&host);
 }
 
@@ -111,8 +134,8 @@ static void test_types(void **state) {
     int s = info->size;
     assert_true(d[0] == s * (s - 1) / 2.0 + s * 0.5 && d[2] == -s);
     assert_true(n[0] == s * ((int64_t)1 << 60) + s * (s - 1) / 2 && n[1] == -s * (s - 1) / 2);
-    device->ops->free(device, dd);
-    device->ops->free(device, nd);
+    give(dd);
+    give(nd);
     if (!is_cuda()) /* NCCL has them */
         assert_int_equal(allreduce(NULL, 1, TR_BF16, stream, &ticket), TR_ERR_CONFIG);
 }
@@ -184,7 +207,7 @@ static void test_broadcast(void **state) {
         OK(coll->ops->wait(coll, ticket, stream));
         get(host, data, sizeof host);
         for (int i = 0; i < 777; i++) assert_true(host[i] == value(root, i, root));
-        device->ops->free(device, data);
+        give(data);
         check(other, pending, 999, 1);
     }
 }
@@ -208,8 +231,8 @@ static void test_send_and_receive(void **state) {
     get(host, data, N * sizeof *host);
     int from = ((info->rank - 3) % info->size + info->size) % info->size;
     for (int i = 0; i < N; i++) assert_true(host[i] == value(from, i, 0));
-    device->ops->free(device, data);
-    device->ops->free(device, arrived);
+    give(data);
+    give(arrived);
     tr_free(&host);
 }
 
@@ -289,7 +312,7 @@ static void collect(tr_collective_kind_t kind, int group, float *host, int64_t c
     OK(coll->ops->start(coll, &what, stream, &ticket));
     OK(coll->ops->wait(coll, ticket, stream));
     get(host, data, (size_t)count * sizeof *host);
-    device->ops->free(device, data);
+    give(data);
 }
 
 static void test_reduce_scatter_and_allgather(void **state) {
@@ -304,8 +327,17 @@ static void test_reduce_scatter_and_allgather(void **state) {
         if (i < first || i >= first + PART) host[i] = -1e9f; /* the other ranks' parts */
     collect(TR_ALLGATHER, TR_GROUP_ALL, host, count);
     for (int64_t i = 0; i < count; i++) assert_true(host[i] == total(i, 3));
-    const tr_collective_t odd = {TR_ALLGATHER, TR_GROUP_ALL, NULL, count + 1, TR_F32, 0};
+    char byte[4 * 3], letters[] = "abcdefghijkl";
+    for (int i = 0; i < 3 * info->size; i++) byte[i] = i / 3 == info->rank ? letters[i] : '?';
+    void *data = put(byte, sizeof byte);
+    const tr_collective_t gather = {TR_ALLGATHER, TR_GROUP_ALL, data, 3 * info->size, TR_U8, 0};
     tr_ticket_t ticket = 0;
+    OK(coll->ops->start(coll, &gather, stream, &ticket));
+    OK(coll->ops->wait(coll, ticket, stream));
+    get(byte, data, sizeof byte);
+    assert_memory_equal(byte, letters, 3 * (size_t)info->size);
+    give(data);
+    const tr_collective_t odd = {TR_ALLGATHER, TR_GROUP_ALL, NULL, count + 1, TR_F32, 0};
     if (info->size > 1)
         assert_int_equal(coll->ops->start(coll, &odd, stream, &ticket), TR_ERR_INTERNAL);
     tr_free(&host);
@@ -383,7 +415,7 @@ static void test_captured(void **state) {
     void *data;
     float host[N], *first = make(N, 2, &data), factor = 1;
     if (!coll->capturable || !ops->capture_begin) {
-        ops->free(device, data);
+        give(data);
         tr_free(&first);
         return;
     }
@@ -402,11 +434,16 @@ static void test_captured(void **state) {
     assert_int_equal(coll->words->entered, before + LAUNCHES);
     expect_times(ticket, LAUNCHES);
     ops->executable_destroy(device, executable);
-    ops->free(device, data);
+    give(data);
     tr_free(&first);
 }
 
-static int run_on(const char *name, int engine) {
+static tr_status_t open_arena(void) {
+    TR_TRY(device->ops->alloc(device, ARENA_BYTES, TR_ALLOC_SHARED_BY_RANKS, (void **)&arena));
+    return coll->ops->share(coll, arena, ARENA_BYTES);
+}
+
+static int run_on(const char *name, int engine, bool in_arena) {
     const tr_parallel_settings_t settings = {.engine = engine, .timeout = 60};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sums_of_odd_counts),
@@ -428,7 +465,7 @@ static int run_on(const char *name, int engine) {
     static const char *const engines[] = {"auto", "nccl", "thread", "poll"};
     const int index = strcmp(name, "cuda") == 0 ? info->local_rank % gpus : 0;
     char title[64];
-    snprintf(title, sizeof title, "%s, %s", name, engines[engine]);
+    snprintf(title, sizeof title, "%s, %s%s", name, engines[engine], in_arena ? ", shared" : "");
     if (tr_device_open(name, &(tr_device_params_t){.threads = 1, .index = index, .seed = 5},
                        &device) != TR_OK) {
         printf("[  SKIPPED ] %s: %s\n", title, tr_error_last()->message);
@@ -437,6 +474,7 @@ static int run_on(const char *name, int engine) {
     int failed = device->ops->stream_create(device, "test", TR_PRIORITY_NORMAL, &stream) != TR_OK ||
                  device->ops->alloc(device, 256, 0, &scratch) != TR_OK ||
                  tr_world_collectives(world, device, &settings, &coll) != TR_OK ||
+                 (in_arena && open_arena() != TR_OK) ||
                  cmocka_run_group_tests_name(title, tests, NULL, NULL);
     if (failed) {
         fprintf(stderr, "%s: %s\n", title, tr_error_last()->message);
@@ -444,7 +482,8 @@ static int run_on(const char *name, int engine) {
     }
     tr_world_collectives_close(world, &coll);
     if (shared) device->ops->free(device, shared);
-    shared = NULL;
+    if (arena) device->ops->free(device, arena);
+    shared = arena = NULL;
     device->ops->free(device, scratch);
     device->ops->stream_destroy(device, stream);
     tr_device_close(&device);
@@ -462,10 +501,13 @@ int main(int argc, char **argv) {
     int failed = 0;
     if (argc > 2 && atoi(argv[2]) > 0) gpus = atoi(argv[2]);
     if (argc > 1 && strcmp(argv[1], "cuda") == 0)
-        failed = run_on("cuda", TR_ENGINE_NCCL);
+        failed = run_on("cuda", TR_ENGINE_NCCL, false);
     else
-        failed = run_on("cpu", TR_ENGINE_THREAD) + run_on("cpu", TR_ENGINE_POLL) +
-                 run_on("strict", TR_ENGINE_THREAD) + run_on("strict", TR_ENGINE_POLL);
+        failed = run_on("cpu", TR_ENGINE_THREAD, false) + run_on("cpu", TR_ENGINE_POLL, false) +
+                 run_on("strict", TR_ENGINE_THREAD, false) +
+                 run_on("strict", TR_ENGINE_POLL, false);
+    if (argc == 1 && info->size > 1)
+        failed += run_on("cpu", TR_ENGINE_THREAD, true) + run_on("cpu", TR_ENGINE_POLL, true);
     tr_world_close(&world);
     if (tr_mem_stats().live)
         fprintf(stderr, "%lld allocations are left\n", (long long)tr_mem_stats().live);

@@ -83,6 +83,29 @@ static int child_hang(tr_world_t *world) {
     return 1;
 }
 
+/* Rank 2 stops, or is killed, while all of them reduce in shared memory. */
+static int child_shared(tr_world_t *world, const char *way) {
+    const tr_parallel_settings_t settings = {
+        .engine = strstr(way, "thread") ? TR_ENGINE_THREAD : TR_ENGINE_POLL, .timeout = 60};
+    tr_collective_t what = {TR_ALLREDUCE, TR_GROUP_ALL, NULL, 100000, TR_F32, 0};
+    tr_device_t *device = NULL;
+    tr_collectives_t *c = NULL;
+    tr_ticket_t ticket;
+    if (tr_device_open("cpu", &(tr_device_params_t){.threads = 1}, &device) != TR_OK ||
+        tr_world_collectives(world, device, &settings, &c) != TR_OK || !c->ops->share ||
+        device->ops->alloc(device, 400000, TR_ALLOC_SHARED_BY_RANKS, &what.data) != TR_OK ||
+        c->ops->share(c, what.data, 400000) != TR_OK)
+        return 1;
+    for (int i = 0; i < 1000; i++) {
+        if (i == 50 && tr_world_info(world)->rank == 2)
+            raise(strstr(way, "kill") ? SIGKILL : SIGSTOP);
+        if (c->ops->start(c, &what, NULL, &ticket) != TR_OK ||
+            c->ops->wait(c, ticket, NULL) != TR_OK)
+            return 1;
+    }
+    return 1;
+}
+
 /* Asked to stop while it waits for one that hangs; the time limit is far away. */
 static int child_term(tr_world_t *world) {
     signal(SIGTERM, note);
@@ -130,6 +153,7 @@ static int child_in(tr_world_t *world, const char *way) {
     if (strcmp(way, "word") == 0) return child_word(world);
     if (strcmp(way, "hang") == 0) return child_hang(world);
     if (strcmp(way, "term") == 0) return child_term(world);
+    if (strncmp(way, "shared", 6) == 0) return child_shared(world, way);
     if (strcmp(way, "tie") == 0) return sleep(60), 1; /* every rank, as if the network hung */
     return child_stop(world, strcmp(way, "stop0") ? 2 : 0);
 }
@@ -150,7 +174,7 @@ static int child(const char *way) {
 static int run(const char *way, char text[8192]) {
     char command[8192];
     const char *launcher = getenv("MPIEXEC");
-    snprintf(command, sizeof command, "OMP_WAIT_POLICY=passive %s -n 3 '%s' %s 2>&1",
+    snprintf(command, sizeof command, "OMP_WAIT_POLICY=passive %s -n 3 '%s' '%s' 2>&1",
              launcher ? launcher : "mpirun", self, way);
     FILE *pipe = popen(command, "r");
     assert_non_null(pipe);
@@ -194,6 +218,12 @@ static void test_stop(void **state) {
     expect_end("stop0", "rank 0");
     expect_end("stop2", "rank 2");
 }
+static void test_shared(void **state) {
+    char text[8192];
+    expect_end("shared poll", "rank 2");
+    if (getenv("TEST_ALL")) expect_end("shared thread", "rank 2");
+    assert_int_equal(run("shared kill", text), 128 + SIGKILL); /* the launcher's */
+}
 static void test_hang(void **state) {
     expect_end("hang", "rank 1");
 }
@@ -212,8 +242,9 @@ static void test_term(void **state) {
 int main(int argc, char **argv) {
     if (argc > 1) return child(argv[1]);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_quiet), cmocka_unit_test(test_word), cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_hang),  cmocka_unit_test(test_term), cmocka_unit_test(test_tie),
+        cmocka_unit_test(test_quiet),  cmocka_unit_test(test_word), cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_hang),   cmocka_unit_test(test_term), cmocka_unit_test(test_tie),
+        cmocka_unit_test(test_shared),
     };
     if (readlink("/proc/self/exe", self, sizeof self - 1) < 0) return 1;
     return cmocka_run_group_tests(tests, NULL, NULL);
