@@ -289,7 +289,9 @@ print-%: ; @echo '$* = $($*)'
 # -- install ------------------------------------------------------------------------------------------------------------
 dest       := $(DESTDIR)$(PREFIX)
 module_dir := $(dest)/share/modulefiles/trainer
-completion := $(dest)/share/bash-completion/completions/trainer
+bash_file  := $(dest)/share/bash-completion/completions/trainer
+zsh_file   := $(dest)/share/zsh/site-functions/_trainer
+fish_file  := $(dest)/share/fish/vendor_completions.d/trainer.fish
 man_dir    := $(dest)/share/man
 # Of the static library and its pkg-config file: LIBDIR=lib/x86_64-linux-gnu, for example.
 lib_dir    := $(dest)/$(or $(LIBDIR),lib)
@@ -306,17 +308,18 @@ install: all
 	$(if $(wildcard configs/*),install -m 644 $(wildcard configs/*) $(dest)/share/trainer/configs)
 	$(if $(wildcard examples/*),install -d $(dest)/share/trainer/examples && install -m 644 $(wildcard examples/*) $(dest)/share/trainer/examples)
 	$(if $(wildcard slurm/*),install -d $(dest)/share/trainer/slurm && cp -R $(wildcard slurm/*) $(dest)/share/trainer/slurm)
-	install -d $(dir $(completion)) && $(O)/trainer completion bash >$(completion)
+	install -d $(dir $(bash_file) $(zsh_file) $(fish_file))
+	$(O)/trainer completion bash >$(bash_file) && $(O)/trainer completion zsh >$(zsh_file) && $(O)/trainer completion fish >$(fish_file)
 	rm -rf $(O)/man && mkdir $(O)/man && tools/make-man $(O)/trainer $(O)/man
 	install -d $(man_dir)/man1 $(man_dir)/man5 && install -m 644 $(O)/man/*.1 $(man_dir)/man1 && install -m 644 $(O)/man/*.5 $(man_dir)/man5
 	$(fill) tools/trainer.pc.in >$(lib_dir)/pkgconfig/trainer.pc
 	$(fill) tools/modulefile.in >$(module_dir)/$(version)
 endif
 uninstall:
-	rm -f $(dest)/bin/trainer $(lib_dir)/libtrainer.a $(dest)/lib/libtrainer_cuda.so $(lib_dir)/pkgconfig/trainer.pc $(completion) \
+	rm -f $(dest)/bin/trainer $(lib_dir)/libtrainer.a $(dest)/lib/libtrainer_cuda.so $(lib_dir)/pkgconfig/trainer.pc $(bash_file) $(zsh_file) $(fish_file) \
 	    $(man_dir)/man1/trainer.1 $(man_dir)/man1/trainer-*.1 $(man_dir)/man5/trainer.ini.5
 	rm -rf $(dest)/include/trainer $(dest)/include/trainer.h $(dest)/share/trainer $(dest)/lib/trainer-cuda-stub $(module_dir)
-	@rmdir $(man_dir)/man1 $(man_dir)/man5 $(man_dir) $(dest)/share/modulefiles $(dest)/share/bash-completion/completions $(dest)/share/bash-completion $(lib_dir)/pkgconfig 2>/dev/null || true
+	@rmdir $(man_dir)/man1 $(man_dir)/man5 $(man_dir) $(dest)/share/modulefiles $(foreach f,$(bash_file) $(zsh_file) $(fish_file),$(dir $f) $(dir $(patsubst %/,%,$(dir $f)))) $(lib_dir)/pkgconfig 2>/dev/null || true
 # The usual folders of a prefix that holds nothing else; /usr/local has more than these, also where it is empty.
 	@[ "$$(cd $(dest) 2>/dev/null && echo $$(find . -maxdepth 2 | sort))" != ". ./bin ./include ./lib ./share" ] || rmdir $(addprefix $(dest)/,bin include lib share) $(dest)
 

@@ -181,7 +181,7 @@ static tr_status_t main_run(int argc, char **argv) {
     if (main_asks_help(argv[1])) return prints ? cmd_help_print("") : TR_OK;
     TR_TRY(main_find_command(argv[1], &command));
     int first = cmd_find(argv[1]) ? 1 : 0; /* the word before the arguments */
-    for (int i = 2; i < argc; i++)
+    for (int i = 2; i < argc && strcmp(argv[i], "--") != 0; i++)
         if (main_asks_help(argv[i])) {
             for (size_t t = 0; prints && command->targets && command->targets[t]; t++)
                 if (strcmp(strchr(command->targets[t]->name, ' ') + 1, argv[2]) == 0)

@@ -195,6 +195,7 @@ static tr_status_t options_check(const cmd_command_t *command, uint64_t given, s
 tr_status_t cmd_options_parse(const cmd_command_t *command, int argc, char **argv, void *options) {
     uint64_t given = 0; /* bit i: options[i] */
     size_t next = 0;    /* argument */
+    bool is_over = false;
     for (size_t k = 0; k < command->option_count; k++) {
         const cmd_option_t *option = &command->options[k];
         if (option->field.fallback)
@@ -202,7 +203,11 @@ tr_status_t cmd_options_parse(const cmd_command_t *command, int argc, char **arg
     }
     for (int i = 1; i < argc; i++) {
         const char *word = argv[i];
-        if (word[0] != '-') {
+        if (strcmp(word, "--") == 0 && !is_over) { /* what follows are no options */
+            is_over = true;
+            continue;
+        }
+        if (word[0] != '-' || is_over) {
             TR_TRY(options_take_word(command, argv, i, &next, options));
             continue;
         }
@@ -250,7 +255,8 @@ static void usage_append(usage_t *u, const char *piece) {
 
 static void usage_append_arguments(usage_t *u, const cmd_command_t *command, bool are_settings) {
     for (size_t i = 0; i < command->argument_count; i++)
-        if ((command->arguments[i].kind == CMD_SETTINGS) == are_settings)
+        if ((command->arguments[i].kind == CMD_SETTINGS) == are_settings &&
+            *command->arguments[i].name)
             usage_append(u, command->arguments[i].name);
 }
 

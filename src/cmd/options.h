@@ -93,7 +93,7 @@ typedef enum {
 } cmd_argument_kind_t;
 
 typedef struct {
-    const char *name; /* in the usage: "CONFIG.ini" */
+    const char *name; /* in the usage: "CONFIG.ini"; "": not there */
     size_t offset;    /* of the member in the struct of options */
     cmd_argument_kind_t kind;
     const char *choices; /* for completion: "bash|zsh"; NULL: files */
@@ -127,7 +127,7 @@ struct cmd_command {
 
 /*
  * Fills the zeroed struct `options` from the words after the name of the command, argv[0]; moves
- * words of argv. TR_ERR_USAGE: an unknown option, a bad value, or a missing or surplus argument.
+ * words of argv. After the word -- there are no options. TR_ERR_USAGE: an unknown option, a bad value, or a missing or surplus argument.
  * Call cmd_options_free also after an error.
  */
 tr_status_t cmd_options_parse(const cmd_command_t *command, int argc, char **argv, void *options);

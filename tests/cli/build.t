@@ -104,6 +104,7 @@ run install O=b DESTDIR="$PWD/root" PREFIX=/opt/t &&
     p=root/opt/t && [ "$($p/bin/trainer)" = 1.2.4 ] && [ -f $p/lib/libtrainer.a ] &&
     [ -f $p/include/trainer/status.h ] && [ -f $p/share/trainer/configs/x.ini ] &&
     [ -f $p/share/trainer/slurm/y.sh ] && [ -s $p/share/bash-completion/completions/trainer ] &&
+    [ -s $p/share/zsh/site-functions/_trainer ] && [ -s $p/share/fish/vendor_completions.d/trainer.fish ] &&
     grep -q '/opt/t/bin' $p/share/modulefiles/trainer/1.2.4 &&
     [ -s $p/share/man/man1/trainer.1 ] && [ -s $p/share/man/man5/trainer.ini.5 ] &&
     grep -q '^Version: 1.2.4' $p/lib/pkgconfig/trainer.pc &&

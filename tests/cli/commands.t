@@ -120,13 +120,14 @@ ok $? "a run that validates on the test data says so"
 call 0 completion bash &&
     bash -n out &&
     cp out complete &&
-    call 2 completion zsh && names err "'zsh'" bash &&
+    call 2 completion ksh && names err "'ksh'" bash zsh fish &&
     call 2 completion
 ok $? "completion prints a script for bash"
 
 # replies WORDS...: what the last word of a command line may become; it is what Bash makes of the words: "a=b" is three
 replies() {
-    bash -c '. ./complete; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _trainer; printf "%s\n" "${COMPREPLY[@]}"' \
+    PATH=${TRAINER%/*}:$PATH bash -c '. ./complete; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _trainer
+        printf "%s\n" "${COMPREPLY[@]}"' \
         bash trainer "$@" |
         sort | paste -sd' '
 }
@@ -138,7 +139,7 @@ ok $? "it completes commands, targets and options"
 
 [ "$(replies eval run --split t)" = 'test train' ] && [ "$(replies bench matmul --types fp32,bf)" = fp32,bf16 ] &&
     [ "$(replies plan net.ini --gpu h)" = 'h100 h200' ] && [ "$(replies import s)" = synthetic ] &&
-    [ "$(replies completion '')" = bash ]
+    [ "$(replies completion '')" = 'bash fish zsh' ]
 ok $? "values with a choice"
 [ "$(replies net.ini data.batch)" = data.batch_size= ] &&
     [ "$(replies eval run checkpoint.k)" = checkpoint.keep= ] && [ "$(replies eval data.batch)" = '' ] &&
@@ -146,6 +147,22 @@ ok $? "values with a choice"
     [ "$(replies net.ini data.train = d)" = '' ] &&
     [ "$(replies predict run in.h5 o)" = "$(replies train net.ini o)" ]
 ok $? "keys after a configuration file; files elsewhere"
+
+# The others ask the program the same.
+for shell in zsh fish; do
+    if ! command -v $shell >/dev/null; then
+        skip "completion for $shell" "it is not installed"
+        continue
+    fi
+    call 0 completion $shell && cp out complete.$shell && $shell -n complete.$shell
+    ok $? "completion prints a script for $shell"
+done
+if command -v fish >/dev/null; then
+    replies=$(PATH=${TRAINER%/*}:$PATH HOME=$PWD fish -c 'source complete.fish
+        complete -C "trainer eval run --split t"; complete -C "trainer net.ini data.batch"' | sort | paste -sd' ')
+    [ "$replies" = 'data.batch_size= test train' ]
+    ok $? "fish completes with it:$replies"
+fi
 
 if [ -w /dev/full ]; then
     "$TRAINER" help >/dev/full 2>err
