@@ -131,7 +131,7 @@ test_c  := $(filter-out tests/hostcuda/% tests/library/% tests/gpu/%,$(call find
 unit_c  := $(foreach c,$(test_c),$(if $(filter test_% make_%,$(notdir $(c))),$(c)))
 help_c  := $(filter-out $(unit_c),$(test_c))
 # What a device library is linked with in place of libtrainer.a: src/device/library.h.
-library_c := src/device/library/services.c src/device/kernels.c src/device/tensor_types.c src/device/gpu_kinds.c src/base/str.c src/base/file.c src/base/folders.c src/base/cores.c
+library_c := src/device/library/services.c src/device/kernels.c src/device/tensor_types.c src/device/gpu_kinds.c src/base/str.c src/base/file.c src/base/folders.c src/base/cores.c src/base/host.c
 # Compiled for each of isas, and linked into one object with one global name, the table of its kernels.
 isa_c   := $(if $(isas),$(filter src/device/cpu/kernels/% src/device/cpu/winograd/% %/cpu_kernels.c %/cpu_peak.c,$(lib_c)))
 isa_o     = $(isa_c:%.c=$(O)/isa/$(1)/%.o)

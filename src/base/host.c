@@ -9,6 +9,12 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+const char *tr_host_name(void) {
+    static _Thread_local char name[256];
+    (void)gethostname(name, sizeof name - 1);
+    return name;
+}
+
 /* Reads up to two numbers at the beginning of a file; returns how many there are. */
 static int host_read_numbers(const char *folder, const char *name, double out[2]) {
     char path[1200];

@@ -25,4 +25,7 @@ double tr_host_cores_wait_sec(void);
  * "CPU" if there is none. */
 void tr_host_cpu_model(const char *cpuinfo, char *text, size_t text_bytes);
 
+/* The name of this host; "" if it is unknown. Valid until the next call by this thread. */
+const char *tr_host_name(void);
+
 #endif

@@ -105,16 +105,15 @@ static void info_print_devices(void) {
 /* The cores of this rank. */
 static void info_print_binding(void) {
     const long long tasks = tr_launch_tasks();
-    char cores[256], host[64] = "";
+    char cores[256];
     cpu_set_t set;
     CPU_ZERO(&set);
     (void)sched_getaffinity(0, sizeof set, &set);
     int count = tr_cores_format(&set, cores, sizeof cores),
         online = (int)sysconf(_SC_NPROCESSORS_ONLN);
     const char *threads = getenv("OMP_NUM_THREADS");
-    gethostname(host, sizeof host - 1);
     if (tasks > 0)
-        printf("  rank %d of %lld on %s: ", tr_launch_rank(), tasks, host);
+        printf("  rank %d of %lld on %s: ", tr_launch_rank(), tasks, tr_host_name());
     else
         printf("  %-9s ", "cores");
     printf("%d of %d (%s)%s%s%s\n", count, online, cores, count < online ? ", bound" : "",

@@ -1,6 +1,7 @@
 /* Ends a job whose ranks do not all reach MPI, and names the ranks that are missing. */
 #include "watchdog_launch.h"
 #include "base/clock.h"
+#include "base/host.h"
 #include "comm/comm.h"
 #include "config/config.h"
 #include "trainer/log.h"
@@ -289,7 +290,7 @@ tr_status_t tr_launch_limit_begin(void (*ended)(const char *why, const char *hos
         launch_limit_keep("SLURM_JOB_ID", l->job[1]);
         launch_limit_keep("SLURM_STEP_ID", l->job[2]);
     }
-    gethostname(l->host, sizeof l->host - 1);
+    snprintf(l->host, sizeof l->host, "%s", tr_host_name());
     l->ended = ended;
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);

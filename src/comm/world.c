@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/host.h"
 #include "base/mem.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -161,7 +162,7 @@ static tr_status_t world_create(bool with_mpi, const MPI_Comm *given, tr_world_t
     w->comm = MPI_COMM_NULL;
     pthread_mutex_init(&w->heartbeat.words_lock, NULL);
     const double begin_sec = tr_clock_sec();
-    gethostname(w->info.host, sizeof w->info.host - 1);
+    snprintf(w->info.host, sizeof w->info.host, "%s", tr_host_name());
     world_read_mpi_version(w->info.mpi_version);
     tr_status_t status = with_mpi ? world_open(w, given) : world_open_alone(w);
     w->info.open_sec = tr_clock_sec() - begin_sec;

@@ -1,5 +1,6 @@
 /* What headers say: whether a request is meant for this machine, and of what type its body is. */
 #include "http.h"
+#include "base/host.h"
 
 #include <arpa/inet.h>
 #include <string.h>
@@ -7,7 +8,7 @@
 #include <unistd.h>
 
 bool tr_http_is_own_host(const char *header) {
-    char name[256], mine[256] = "";
+    char name[256];
     struct in6_addr address;
     if (!header || strlen(header) >= sizeof name) return false;
     const bool has_brackets = header[0] == '[';
@@ -18,10 +19,10 @@ bool tr_http_is_own_host(const char *header) {
     if (inet_pton(has_brackets ? AF_INET6 : AF_INET, name, &address) == 1) return true;
     if (has_brackets) return false;
     if (strcasecmp(name, "localhost") == 0) return true;
-    gethostname(mine, sizeof mine - 1);
-    if (strcasecmp(name, mine) == 0) return true;
-    mine[strcspn(mine, ".")] = '\0'; /* its short form */
-    return mine[0] && strcasecmp(name, mine) == 0;
+    const char *mine = tr_host_name();
+    const size_t length = strcspn(mine, "."); /* of its short form */
+    return strcasecmp(name, mine) == 0 ||
+           (length > 0 && strlen(name) == length && strncasecmp(name, mine, length) == 0);
 }
 
 bool tr_http_type_is(const tr_http_request_t *request, const char *type) {

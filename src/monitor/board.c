@@ -2,6 +2,7 @@
 #include "board.h"
 
 #include "base/file.h"
+#include "base/host.h"
 #include "base/mem.h"
 #include "prometheus.h"
 #include "report/record/newest.h"
@@ -37,7 +38,7 @@ tr_status_t tr_board_open(const char *dir, int64_t steps, bool keeps_curves, tr_
     TR_TRY(tr_alloc(sizeof *b, "what the run shows", &b));
     pthread_mutex_init(&b->lock, NULL);
     b->keeps_curves = keeps_curves;
-    gethostname(b->host, sizeof b->host - 1);
+    snprintf(b->host, sizeof b->host, "%s", tr_host_name());
     TR_TRY_GOTO(tr_strdup(dir, &b->dir), failed);
     for (size_t n = strlen(b->dir); n > 1 && b->dir[n - 1] == '/';) b->dir[--n] = '\0';
     TR_TRY_GOTO(tr_strdup(job ? job : "", &b->job), failed);

@@ -2,6 +2,7 @@
 #include "folder_probe.h"
 #include "base/file.h"
 #include "base/clock.h"
+#include "base/host.h"
 #include "base/mem.h"
 
 #include <errno.h>
@@ -62,12 +63,11 @@ tr_lock_state_t tr_folder_probe_try(const char *file) {
 }
 
 tr_status_t tr_folder_probe_open(const char *dir, tr_folder_probe_t *out) {
-    char host[64] = "", name[128];
+    char name[300];
     *out = (tr_folder_probe_t){.fd = -1, .free_bytes = INT64_MAX};
     TR_TRY(folder_probe_find_folder(dir, out->folder));
     out->free_bytes = tr_free_bytes(out->folder);
-    gethostname(host, sizeof host - 1);
-    snprintf(name, sizeof name, ".doctor-%s-%ld", host, (long)getpid());
+    snprintf(name, sizeof name, ".doctor-%s-%ld", tr_host_name(), (long)getpid());
     TR_TRY(tr_path_join(out->folder, name, out->file));
     out->fd = tr_create_file(out->file);
     if (out->fd < 0) {

@@ -1,5 +1,6 @@
 /* Checks of what containers often lack: a folder for temporary files, a common user namespace. */
 #include "doctor.h"
+#include "base/host.h"
 #include "base/mem.h"
 #include "comm/comm.h"
 #include "trainer/log.h"
@@ -23,7 +24,7 @@ static const char *doctor_temporary_folder(void) {
 
 tr_status_t doctor_try_temporary(void) {
     const char *folder = doctor_temporary_folder();
-    char path[4096], host[256] = "";
+    char path[4096];
     /* mpirun has made the files of its ranks; a process without a launcher does not start MPI */
     if (tr_launch_is_mpirun() || !tr_launch_exists()) return TR_OK;
     if (snprintf(path, sizeof path, "%s/trainer-XXXXXX", folder) >= (int)sizeof path)
@@ -34,12 +35,11 @@ tr_status_t doctor_try_temporary(void) {
     if (fd >= 0) close(fd), unlink(path);
     if (is_new) rmdir(folder);
     if (fd >= 0) return TR_OK;
-    gethostname(host, sizeof host - 1);
     return TR_FAIL(error == EACCES || error == EROFS ? TR_ERR_PERMISSION : TR_ERR_IO,
                    "MPI cannot start on %s: no file can be made in the folder for temporary "
                    "files, %s: %s. Make it writable (apptainer --writable-tmpfs or --bind /tmp, an "
                    "emptyDir at /tmp), or set TMPDIR",
-                   host, folder, strerror(error));
+                   tr_host_name(), folder, strerror(error));
 }
 
 uint64_t doctor_user_namespace(void) {

@@ -1,5 +1,6 @@
 /* Errors of CUDA's libraries by the table cuda_errors.def, with the GPU and the node. */
 #include "cuda_errors.h"
+#include "base/host.h"
 #include "base/str.h"
 #include <stdarg.h>
 #include <stdio.h>
@@ -38,14 +39,12 @@ cuda_error_t tr_cuda_error_now(void) {
 
 static tr_status_t record_at_gpu(const cuda_error_t *row, const char *file, int line,
                                  const char *func, const char *what) {
-    char node[sizeof((tr_error_t *)0)->node] = "";
-    gethostname(node, sizeof node - 1);
-    tr_error_record(row->code, file, line, func, "%s on %s of node %s", what,
-                    *gpu ? gpu : "a GPU", node);
+    tr_error_record(row->code, file, line, func, "%s on %s of node %s", what, *gpu ? gpu : "a GPU",
+                    tr_host_name());
     if (row->code != TR_ERR_RETRY) return row->code;
     tr_error_t error = *tr_error_last();
     snprintf(error.fault, sizeof error.fault, "%s", row->name);
-    if (row->blames) memcpy(error.node, node, sizeof node);
+    if (row->blames) snprintf(error.node, sizeof error.node, "%s", tr_host_name());
     return tr_error_set(&error);
 }
 

@@ -2,6 +2,7 @@
 #include "run_state.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/host.h"
 #include "base/mem.h"
 #include "base/str.h"
 
@@ -55,7 +56,7 @@ static bool process_lives(long pid, double since) {
 
 /* By the text in RUN/lock: "process 17 on n1 since 2026-01-31T12:00:00Z". */
 static tr_run_kind_t state_of_lock(const tr_record_t *r) {
-    char path[4096], *text = NULL, host[128] = "", here[128] = "", date[32] = "";
+    char path[4096], *text = NULL, host[128] = "", date[32] = "";
     int64_t bytes;
     long pid = 0;
     struct tm utc = {0};
@@ -64,8 +65,7 @@ static tr_run_kind_t state_of_lock(const tr_record_t *r) {
         return TR_RUN_UNKNOWN;
     const int found = sscanf(text, "process %ld on %127s since %31s", &pid, host, date);
     tr_free(&text);
-    gethostname(here, sizeof here - 1);
-    if (found < 2 || strcmp(host, here) != 0) return TR_RUN_UNKNOWN;
+    if (found < 2 || strcmp(host, tr_host_name()) != 0) return TR_RUN_UNKNOWN;
     const char *end = strptime(date, "%Y-%m-%dT%H:%M:%SZ", &utc);
     return process_lives(pid, end ? (double)timegm(&utc) : NAN) ? TR_RUN_RUNNING : TR_RUN_KILLED;
 }
