@@ -1,6 +1,7 @@
 /* Paths and files: joining, reading, replacing, removing, syncing. */
 #include "file.h"
 #include "str.h"
+#include "base/host.h"
 #include "base/mem.h"
 #include <dirent.h>
 #include <errno.h>
@@ -13,6 +14,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <time.h>
 #include <unistd.h>
 
 tr_status_t tr_status_of_errno(int error) {
@@ -116,13 +118,30 @@ tr_status_t tr_replace_by(const char *from, const char *path, bool is_durable) {
     return is_durable ? tr_sync_directory(dirname(folder)) : TR_OK;
 }
 
+/* Removes the files of processes that were killed before they renamed them. None that lives takes a
+ * day for it. */
+static void file_remove_leftovers(const char *path) {
+    enum { OLD_SEC = 24 * 3600 };
+    char folder[PATH_MAX], begin[NAME_MAX + 8];
+    const int length = snprintf(begin, sizeof begin, "%s.tmp-", tr_file_name(path));
+    struct stat left;
+    snprintf(folder, sizeof folder, "%s", path);
+    DIR *d = opendir(dirname(folder));
+    for (struct dirent *e; d && (e = readdir(d));)
+        if (strncmp(e->d_name, begin, (size_t)length) == 0 &&
+            fstatat(dirfd(d), e->d_name, &left, AT_SYMLINK_NOFOLLOW) == 0 &&
+            S_ISREG(left.st_mode) && time(NULL) - left.st_mtime > OLD_SEC)
+            (void)unlinkat(dirfd(d), e->d_name, 0);
+    if (d) closedir(d);
+}
+
 tr_status_t tr_replace_file(const char *path, const void *bytes, size_t count, unsigned how) {
-    char temporary[PATH_MAX], target[PATH_MAX], host[64] = "";
+    char temporary[PATH_MAX], target[PATH_MAX];
     const bool is_durable = how & TR_REPLACE_DURABLE;
     if (how & TR_REPLACE_LINKED && realpath(path, target)) path = target;
-    (void)gethostname(host, sizeof host - 1); /* nodes may share the folder */
-    if (snprintf(temporary, sizeof temporary, "%s.tmp-%s-%ld", path, host, (long)getpid()) >=
-        (int)sizeof temporary)
+    /* nodes may share the folder */
+    if (snprintf(temporary, sizeof temporary, "%s.tmp-%s-%ld", path, tr_host_name(),
+                 (long)getpid()) >= (int)sizeof temporary)
         return tr_io_fail("create", path, ENAMETOOLONG);
     const int fd = tr_create_file(temporary);
     if (fd < 0) return tr_io_fail("create", path, errno);
@@ -131,6 +150,7 @@ tr_status_t tr_replace_file(const char *path, const void *bytes, size_t count, u
     if (close(fd) != 0 && status == TR_OK) status = tr_io_fail("close", path, errno);
     if (status == TR_OK) status = tr_replace_by(temporary, path, is_durable);
     if (status != TR_OK) (void)unlink(temporary);
+    if (status == TR_OK) file_remove_leftovers(path);
     return status;
 }
 
@@ -276,17 +296,14 @@ tr_status_t tr_sync_directory(const char *path) {
     return failed && failed != EINVAL ? tr_io_fail("fsync", path, failed) : TR_OK;
 }
 
-/* On NFS, a file that was deleted while a process has it open stays under a name of this kind, and
- * goes when it is closed. */
-static bool file_is_held(const char *path) {
-    return strncmp(tr_file_name(path), ".nfs", 4) == 0;
-}
-
 /* *out_left: files that are held, so that the folders above them stay, too. */
 static tr_status_t file_remove_tree(const char *path, bool *out_left) {
     bool has_left = false;
     if (unlink(path) == 0 || errno == ENOENT) return TR_OK;
-    if (errno == EBUSY && file_is_held(path)) return *out_left = true, TR_OK;
+    /* On NFS, a file that was deleted while a process has it open stays under a name of this kind,
+     * and goes when it is closed. */
+    if (errno == EBUSY && strncmp(tr_file_name(path), ".nfs", 4) == 0)
+        return *out_left = true, TR_OK;
     if (errno != EISDIR && errno != EPERM) return tr_io_fail("remove", path, errno);
     /* A file that NFS renames during a pass is seen in the next one. */
     for (int pass = 0; pass < 2 && !has_left; pass++) {

@@ -14,6 +14,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "../../support/names.h"
@@ -175,6 +176,23 @@ static void a_file_is_replaced_whole(void **state) {
     }
 }
 
+static void what_killed_processes_left_is_removed(void **state) {
+    static const char *const names[] = {"left/f.tmp-node-17", "left/f.tmp-node-18",
+                                        "left/g.tmp-node-17", "left/f.tmp"};
+    const time_t then = time(NULL) - 25 * 3600;
+    const struct timespec old[2] = {{.tv_sec = then}, {.tv_sec = then}};
+    assert_int_equal(mkdir("left", 0777), 0);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        put(names[i], "part");
+        if (i != 1) assert_int_equal(utimensat(AT_FDCWD, names[i], old, 0), 0);
+    }
+    OK(tr_replace_file("left/f", "new", 3, 0));
+    assert_int_equal(access(names[0], F_OK), -1);
+    for (size_t i = 1; i < sizeof names / sizeof *names; i++)
+        assert_int_equal(access(names[i], F_OK), 0); /* young, or of another file */
+    OK(tr_remove_tree("left"));
+}
+
 static void a_limit_of_file_sizes_is_named(void **state) {
     const struct rlimit small = {4096, 4096};
     const pid_t child = fork();
@@ -197,6 +215,7 @@ int main(void) {
         cmocka_unit_test(each_line_from_the_last_to_the_first),
         cmocka_unit_test(a_link_is_replaced_and_not_followed),
         cmocka_unit_test(a_file_is_replaced_whole),
+        cmocka_unit_test(what_killed_processes_left_is_removed),
         cmocka_unit_test(a_limit_of_file_sizes_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
