@@ -149,14 +149,10 @@ enum { RING_BYTES = 1 << 20 };
 static _Alignas(entry_t) char ring[RING_BYTES];
 static size_t ring_taken, ring_freed;
 
-static size_t log_entry_bytes(size_t text_bytes) {
-    const size_t align = _Alignof(entry_t);
-    return (sizeof(entry_t) + text_bytes + align - 1) / align * align;
-}
-
 /* NULL: no room. An entry is not split: what is left at the end of the ring is skipped with it. */
 static entry_t *log_ring_take(size_t text_bytes) {
-    const size_t bytes = log_entry_bytes(text_bytes);
+    const size_t align = _Alignof(entry_t),
+                 bytes = (sizeof(entry_t) + text_bytes + align - 1) / align * align;
     pthread_mutex_lock(&lock);
     const size_t left = RING_BYTES - ring_taken % RING_BYTES, skipped = left < bytes ? left : 0;
     entry_t *e = NULL;
@@ -166,12 +162,6 @@ static entry_t *log_ring_take(size_t text_bytes) {
     }
     pthread_mutex_unlock(&lock);
     return e;
-}
-
-static void log_ring_free(const entry_t *e) {
-    pthread_mutex_lock(&lock);
-    ring_freed = e->ring_end;
-    pthread_mutex_unlock(&lock);
 }
 
 /* A terminal that is stopped (Ctrl-S), or a pipe that nobody reads, must not keep the thread from
@@ -221,7 +211,9 @@ static void entry_deliver(void *self, void *item) {
     pthread_mutex_lock(&writing);
     entry_write(e, false);
     pthread_mutex_unlock(&writing);
-    log_ring_free(e);
+    pthread_mutex_lock(&lock);
+    ring_freed = e->ring_end;
+    pthread_mutex_unlock(&lock);
 }
 
 /* Hands a line to the queue; without one, writes it. */

@@ -9,11 +9,6 @@
 
 static _Thread_local tr_error_t record;
 
-/* A truncated message says so, because its end often has the remedy. */
-static void error_mark_cut(char *text, size_t capacity, int wanted) {
-    if (wanted >= 0 && (size_t)wanted >= capacity) memcpy(text + capacity - 4, "...", 4);
-}
-
 static void error_add_frame(const char *file, int line, const char *func) {
     size_t used = strlen(record.trace), room = sizeof record.trace - used;
     int wanted =
@@ -31,7 +26,8 @@ tr_status_t tr_error_record(tr_status_t code, const char *file, int line, const 
     va_start(args, format);
     int wanted = tr_vsnprintf(message, sizeof message, format, args);
     va_end(args);
-    error_mark_cut(message, sizeof message, wanted);
+    if (wanted >= (int)sizeof message) /* says so, because the end often has the remedy */
+        memcpy(message + sizeof message - 4, "...", 4);
     record.code = code;
     record.origin = TR_ORIGIN_OPEN;
     record.fault[0] = record.node[0] = '\0';

@@ -101,10 +101,6 @@ static void line_end(line_t *l) {
     l->blanks = l->t->indent;
 }
 
-static bool column_is_under(const tr_table_column_t *a, const tr_table_column_t *b) {
-    return a->above && b->above && strcmp(a->above, b->above) == 0;
-}
-
 static void line_heads(line_t *l) {
     const tr_table_t *t = l->t;
     bool has_above = false;
@@ -112,12 +108,13 @@ static void line_heads(line_t *l) {
     for (size_t i = 0; i < t->count; i++)
         has_above = has_above || (l->width[i] > 0 && t->columns[i].above);
     for (size_t i = 0; i < t->count && has_above; i++) {
+        const char *above = t->columns[i].above, *next;
         int span = l->width[i];
-        const size_t first = i;
         if (span == 0) continue;
-        for (; i + 1 < t->count && column_is_under(&t->columns[i], &t->columns[i + 1]); i++)
+        for (; i + 1 < t->count && above && (next = t->columns[i + 1].above); i++) {
+            if (strcmp(above, next) != 0) break;
             span += l->width[i + 1] ? l->width[i + 1] + 2 : 0;
-        const char *above = t->columns[first].above;
+        }
         line_add(l, above ? above : "", false, span);
     }
     if (has_above) line_end(l);
