@@ -28,11 +28,6 @@ static bool same_text(const char *a, const char *b) {
     return a == b || (a && b && strcmp(a, b) == 0);
 }
 
-static bool same_field(const tr_config_field_t *a, const tr_config_field_t *b) {
-    return a->type == b->type && a->min == b->min && a->max == b->max &&
-           same_text(a->choices, b->choices) && same_text(a->fallback, b->fallback);
-}
-
 static tr_status_t add_entry(tr_config_t *config, const char *section,
                              const tr_config_field_t *field) {
     char key[KEY_BYTES];
@@ -41,10 +36,14 @@ static tr_status_t add_entry(tr_config_t *config, const char *section,
         return TR_FAIL(TR_ERR_INTERNAL, "The key %s.%s is longer than %d bytes.", section,
                        field->name, KEY_BYTES - 1);
     const entry_t *other = config_find(config, key);
-    if (other && same_field(other->field, field)) return TR_OK;
-    if (other)
+    if (other) {
+        const tr_config_field_t *a = other->field;
+        if (a->type == field->type && a->min == field->min && a->max == field->max &&
+            same_text(a->choices, field->choices) && same_text(a->fallback, field->fallback))
+            return TR_OK;
         return TR_FAIL(TR_ERR_INTERNAL,
                        "The key %s is defined in two tables, with different definitions.", key);
+    }
     if (!field->fallback || !tr_config_parse_value(field, field->fallback, NULL))
         return TR_FAIL(TR_ERR_INTERNAL, "The default '%s' of %s is not a valid value of that key.",
                        field->fallback ? field->fallback : "(null)", key);
@@ -92,26 +91,21 @@ void tr_config_where(const char *origin, int line, char where[WHERE_BYTES]) {
 
 /* -- problems ---------------------------------------------------------------------------------- */
 
-static void keep_problem(tr_config_t *config, tr_str_t *text) {
-    char *problem = NULL;
-    tr_status_t status = tr_str_take(text, &problem);
-    if (status == TR_OK) status = tr_vec_push(&config->problems, problem);
-    if (status == TR_OK) return;
-    tr_free(&problem);
-    config->status = status;
-}
-
 void tr_config_note(tr_config_t *config, const char *origin, const char *format, ...) {
     config->problem_count++;
     if (config->problems.count == MAX_PROBLEMS) return;
-    char message[PROBLEM_BYTES + 1];
+    char message[PROBLEM_BYTES + 1], *problem = NULL;
     va_list args;
     va_start(args, format);
     tr_vsnprintf(message, sizeof message, format, args);
     va_end(args);
     tr_str_t text = {0};
     tr_str_printf(&text, "%s: %s", origin, message);
-    keep_problem(config, &text);
+    tr_status_t status = tr_str_take(&text, &problem);
+    if (status == TR_OK) status = tr_vec_push(&config->problems, problem);
+    if (status == TR_OK) return;
+    tr_free(&problem);
+    config->status = status;
 }
 
 tr_status_t tr_config_check(tr_config_t *config) {

@@ -124,14 +124,6 @@ static const char *shown_default(const entry_t *entry) {
     return *entry->field->fallback ? entry->field->fallback : "(empty)";
 }
 
-static int first_sentence(const char *text) {
-    int count = 0;
-    while (text[count] &&
-           !(text[count] == '.' && (text[count + 1] == ' ' || text[count + 1] == '\0')))
-        count++;
-    return count;
-}
-
 static void append_overview(const tr_config_t *config, const char *section, tr_str_t *out) {
     bool has_title = false;
     for (size_t i = 0; i < config->entries.count; i++) {
@@ -141,8 +133,10 @@ static void append_overview(const tr_config_t *config, const char *section, tr_s
             tr_str_printf(out, "%s[%s]\n", out->length ? "\n" : "",
                           *section ? section : "keys without a section");
         has_title = true;
-        tr_str_printf(out, "  %-28s %-14s %.*s\n", entry->key, shown_default(entry),
-                      first_sentence(entry->field->help), entry->field->help);
+        const char *help = entry->field->help;
+        int count = 0; /* of the first sentence */
+        while (help[count] && !(help[count] == '.' && strchr(" ", help[count + 1]))) count++;
+        tr_str_printf(out, "  %-28s %-14s %.*s\n", entry->key, shown_default(entry), count, help);
     }
 }
 

@@ -40,13 +40,6 @@ static bool parse_sizes(const tr_config_field_t *field, const char *text, tr_siz
     return true;
 }
 
-static bool parse_pad(const tr_config_field_t *field, const char *text, tr_pad_t *out) {
-    out->same = strcmp(text, "same") == 0;
-    out->sizes.count = 1;
-    return out->same || strcmp(text, "valid") == 0 ||
-           (*text != '\0' && parse_sizes(field, text, &out->sizes));
-}
-
 /* A value of any type, as its member in a settings struct. */
 typedef union {
     int64_t whole;
@@ -83,7 +76,11 @@ static bool config_value_parse(const tr_config_field_t *field, const char *text,
     case TR_TYPE_STRING: out->text = text; return true;
     case TR_TYPE_ENUM: out->choice = choice_index(field->choices, text); return out->choice >= 0;
     case TR_TYPE_SIZES: return parse_sizes(field, text, &out->sizes);
-    case TR_TYPE_PAD: return parse_pad(field, text, &out->pad);
+    case TR_TYPE_PAD:
+        out->pad.same = strcmp(text, "same") == 0;
+        out->pad.sizes.count = 1;
+        return out->pad.same || strcmp(text, "valid") == 0 ||
+               (*text != '\0' && parse_sizes(field, text, &out->pad.sizes));
     }
     return false;
 }

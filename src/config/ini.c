@@ -185,15 +185,6 @@ tr_status_t tr_ini_parse(const char *text, size_t bytes, const tr_ini_events_t *
 
 /* -- writing ----------------------------------------------------------------------------------- */
 
-static void ini_append_plain(tr_str_t *out, const char *key, const char *value) {
-    tr_str_printf(out, "%s =%s", key, *value && *value != '\n' ? " " : "");
-    for (const char *c = value; *c; c++) {
-        tr_str_append_bytes(out, c, 1);
-        if (*c == '\n') tr_str_append(out, "    ");
-    }
-    tr_str_append(out, "\n");
-}
-
 static void ini_append_quoted(tr_str_t *out, const char *key, const char *value) {
     tr_str_printf(out, "%s = \"", key);
     for (const char *c = value; *c; c++) {
@@ -232,7 +223,12 @@ static tr_status_t echo_on_problem(void *self, int line, const char *message) {
 void tr_ini_append(tr_str_t *out, const char *key, const char *value) {
     tr_str_append(out, "");
     size_t start = out->length;
-    ini_append_plain(out, key, value);
+    tr_str_printf(out, "%s =%s", key, *value && *value != '\n' ? " " : "");
+    for (const char *c = value; *c; c++) {
+        tr_str_append_bytes(out, c, 1);
+        if (*c == '\n') tr_str_append(out, "    ");
+    }
+    tr_str_append(out, "\n");
     if (out->status != TR_OK) return;
     echo_t echo = {key, value, 0, 0};
     out->status = tr_ini_parse(out->text + start, out->length - start,
