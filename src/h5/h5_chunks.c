@@ -228,14 +228,6 @@ static tr_status_t chunks_check_bounds(h5_array_t *a) {
     return TR_OK;
 }
 
-static uint64_t chunks_user_block(const h5_array_t *a) {
-    hsize_t bytes = 0;
-    hid_t made = H5Fget_create_plist(a->file->id);
-    H5Pget_userblock(made, &bytes);
-    H5Pclose(made);
-    return bytes;
-}
-
 tr_status_t tr_h5_chunk_table(h5_array_t *a) {
     TR_TRY(tr_alloc((size_t)max64(a->chunk_count, 1) * sizeof *a->table, "chunk table", &a->table));
     for (int64_t i = 0; i < a->chunk_count; i++) a->table[i].address = H5_NOWHERE;
@@ -244,8 +236,12 @@ tr_status_t tr_h5_chunk_table(h5_array_t *a) {
         TR_TRY(chunks_check_bounds(a));
         TR_TRY(chunks_check(a, &good));
     }
-    /* Some versions omit the user block. */
-    uint64_t block = good ? 0 : chunks_user_block(a);
+    hsize_t block = 0;
+    if (!good) { /* some versions omit the user block */
+        hid_t made = H5Fget_create_plist(a->file->id);
+        H5Pget_userblock(made, &block);
+        H5Pclose(made);
+    }
     if (block) {
         for (int64_t i = 0; i < a->chunk_count; i++)
             if (a->table[i].address != H5_NOWHERE) a->table[i].address += block;

@@ -40,13 +40,6 @@ uint32_t tr_fletcher32(const void *data, size_t bytes) {
                : 0;
 }
 
-static void decode_unshuffle(const char *in, size_t bytes, size_t elem_bytes, char *out) {
-    size_t elems = bytes / elem_bytes;
-    for (size_t j = 0; j < elem_bytes; j++)
-        for (size_t i = 0; i < elems; i++) out[i * elem_bytes + j] = in[j * elems + i];
-    memcpy(out + elems * elem_bytes, in + elems * elem_bytes, bytes % elem_bytes);
-}
-
 /* LZF, h5py's fast compression. A control byte c < 32 is followed by c + 1 literal bytes. Otherwise
  * it is a reference to earlier output: its upper three bits (plus the next byte if they are 7) are
  * the length minus two, and its lower five bits with the next byte are the distance minus one.
@@ -95,7 +88,10 @@ static bool decode_filter(const h5_array_t *a, H5Z_filter_t filter, char **data,
         *bytes = decode_lzf((const uint8_t *)*data, *bytes, (uint8_t *)*other, room);
         if (!*bytes) return false;
     } else if (filter == H5Z_FILTER_SHUFFLE) {
-        decode_unshuffle(*data, *bytes, tr_dtype_bytes(a->dtype), *other);
+        const size_t width = tr_dtype_bytes(a->dtype), elems = *bytes / width;
+        for (size_t j = 0; j < width; j++)
+            for (size_t i = 0; i < elems; i++) (*other)[i * width + j] = (*data)[j * elems + i];
+        memcpy(*other + elems * width, *data + elems * width, *bytes % width);
     } else {
         uLongf got = (uLongf)room;
         if (uncompress((Bytef *)*other, &got, (const Bytef *)*data, (uLong)*bytes) != Z_OK)

@@ -201,14 +201,6 @@ static range_t *direct_await(h5_direct_t *d, int fd, uint64_t offset) {
     return r;
 }
 
-/* Ranges are read roughly in the order of announcement: the rest of those announced long before
- * `taken` will not be requested. */
-static void direct_give_up_before(h5_direct_t *d, const range_t *taken) {
-    while ((taken - range_at(d, 0) + RANGES) % RANGES > LONG_BEFORE &&
-           range_at(d, 0)->state == READY)
-        range_drop(d, range_at(d, 0));
-}
-
 void tr_h5_direct_forget(h5_direct_t *d, int fd, uint64_t offset, uint64_t bytes) {
     pthread_mutex_lock(&d->lock);
     for (uint64_t at = offset; at < offset + bytes;) {
@@ -228,7 +220,11 @@ size_t tr_h5_direct_read(h5_direct_t *d, int fd, void *out, size_t bytes, uint64
         uint64_t skip = offset - r->offset;
         count = r->bytes - skip < bytes ? (size_t)(r->bytes - skip) : bytes;
         r->state = COPYING;
-        direct_give_up_before(d, r);
+        /* Ranges are read roughly in the order of announcement: the rest of those announced long
+         * before r will not be requested. */
+        while ((r - range_at(d, 0) + RANGES) % RANGES > LONG_BEFORE &&
+               range_at(d, 0)->state == READY)
+            range_drop(d, range_at(d, 0));
         pthread_mutex_unlock(&d->lock);
         memcpy(out, r->buffer + r->offset % SECTOR + skip, count);
         pthread_mutex_lock(&d->lock);

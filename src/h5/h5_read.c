@@ -6,14 +6,6 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-static tr_status_t array_read_failed(const h5_file_t *file, uint64_t offset, ssize_t got) {
-    if (got == 0)
-        return TR_FAIL(TR_ERR_DATA, "%s ends before byte %llu: it was truncated while it was read.",
-                       file->path, (unsigned long long)offset);
-    return TR_FAIL(TR_ERR_IO, "%s: cannot read at byte %llu: %s.", file->path,
-                   (unsigned long long)offset, strerror(errno));
-}
-
 tr_status_t tr_h5_pread(const h5_file_t *file, void *out, size_t bytes, uint64_t offset) {
     for (size_t done = 0; done < bytes;) {
         char *to = (char *)out + done;
@@ -22,7 +14,13 @@ tr_status_t tr_h5_pread(const h5_file_t *file, void *out, size_t bytes, uint64_t
                                    : 0;
         if (got == 0) got = pread(file->fd, to, bytes - done, (off_t)(offset + done));
         if (got < 0 && errno == EINTR) continue;
-        if (got <= 0) return array_read_failed(file, offset + done, got);
+        if (got == 0)
+            return TR_FAIL(TR_ERR_DATA,
+                           "%s ends before byte %llu: it was truncated while it was read.",
+                           file->path, (unsigned long long)(offset + done));
+        if (got < 0)
+            return TR_FAIL(TR_ERR_IO, "%s: cannot read at byte %llu: %s.", file->path,
+                           (unsigned long long)(offset + done), strerror(errno));
         done += (size_t)got;
     }
     return TR_OK;

@@ -134,16 +134,9 @@ void tr_writer_destroy(tr_writer_t **writer) {
 
 /* -- arrays ------------------------------------------------------------------------------------ */
 
-static hid_t h5_type_half(void) {
-    hid_t type = H5Tcopy(H5T_IEEE_F32LE);
-    H5Tset_fields(type, 15, 10, 5, 0, 10);
-    H5Tset_size(type, 2);
-    H5Tset_ebias(type, 15);
-    return type;
-}
-
 /* For H5Tclose. */
 static hid_t h5_write_type_of(tr_dtype_t dtype) {
+    hid_t half;
     switch (dtype) {
     case TR_U8: return H5Tcopy(H5T_STD_U8LE);
     case TR_I8: return H5Tcopy(H5T_STD_I8LE);
@@ -153,7 +146,12 @@ static hid_t h5_write_type_of(tr_dtype_t dtype) {
     case TR_I32: return H5Tcopy(H5T_STD_I32LE);
     case TR_U64: return H5Tcopy(H5T_STD_U64LE);
     case TR_I64: return H5Tcopy(H5T_STD_I64LE);
-    case TR_F16: return h5_type_half();
+    case TR_F16:
+        half = H5Tcopy(H5T_IEEE_F32LE);
+        H5Tset_fields(half, 15, 10, 5, 0, 10);
+        H5Tset_size(half, 2);
+        H5Tset_ebias(half, 15);
+        return half;
     case TR_F64: return H5Tcopy(H5T_IEEE_F64LE);
     default: return H5Tcopy(H5T_IEEE_F32LE);
     }

@@ -14,19 +14,14 @@ static bool token_equals(const char *given, size_t bytes, const char *token) {
     return !differs;
 }
 
-static int token_base64_value(char c) {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const char *at = c ? strchr(digits, c) : NULL;
-    return at ? (int)(at - digits) : -1;
-}
-
 /* Returns the number of bytes. */
 static size_t token_base64_decode(const char *text, char *out, size_t most) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     uint32_t bits = 0;
     int have = 0;
     size_t count = 0;
-    for (int value; (value = token_base64_value(*text)) >= 0 && count < most; text++) {
-        bits = bits << 6 | (uint32_t)value;
+    for (const char *at; *text && (at = strchr(digits, *text)) && count < most; text++) {
+        bits = bits << 6 | (uint32_t)(at - digits);
         have += 6;
         if (have < 8) continue;
         have -= 8;
