@@ -5,14 +5,10 @@
 
 /* -- the merges -------------------------------------------------------------------------------- */
 
-static size_t bpe_hash_pair(int32_t left, int32_t right) {
-    const uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
-    return (size_t)(key * 0x9E3779B97F4A7C15u >> 20);
-}
-
 /* The row of the pair, or the empty row for it. */
 static inline bpe_pair_t *bpe_row_of(const bpe_merges_t *m, int32_t left, int32_t right) {
-    size_t at = bpe_hash_pair(left, right) & m->mask;
+    const uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
+    size_t at = (size_t)(key * 0x9E3779B97F4A7C15u >> 20) & m->mask;
     while (m->row[at].left >= 0 && (m->row[at].left != left || m->row[at].right != right))
         at = (at + 1) & m->mask;
     return &m->row[at];
@@ -85,27 +81,10 @@ void tr_bpe_work_destroy(void *self) {
     tr_free(&work);
 }
 
-/* `bytes` bytes have at most so many parts and twice as many candidates, because each merge adds
- * two and removes one. */
-static tr_status_t bpe_reserve(bpe_work_t *w, size_t bytes) {
-    if (bytes <= w->room) return TR_OK;
-    TR_TRY(tr_realloc(&w->part, bytes * sizeof *w->part, "parts of a word"));
-    TR_TRY(tr_realloc(&w->heap, 2 * bytes * sizeof *w->heap, "merges of a word"));
-    w->room = bytes;
-    return TR_OK;
-}
-
 /* -- merging ----------------------------------------------------------------------------------- */
 
 static inline bool bpe_is_before(const candidate_t *a, const candidate_t *b) {
     return a->rank != b->rank ? a->rank < b->rank : a->at < b->at;
-}
-
-static void bpe_heap_push(bpe_work_t *w, candidate_t candidate) {
-    size_t at = w->count++;
-    for (; at > 0 && bpe_is_before(&candidate, &w->heap[(at - 1) / 2]); at = (at - 1) / 2)
-        w->heap[at] = w->heap[(at - 1) / 2];
-    w->heap[at] = candidate;
 }
 
 static candidate_t bpe_heap_pop(bpe_work_t *w) {
@@ -124,15 +103,12 @@ static candidate_t bpe_heap_pop(bpe_work_t *w) {
 static void bpe_consider(const bpe_merges_t *merges, bpe_work_t *w, int32_t at) {
     if (at < 0 || w->part[at].next < 0) return;
     const bpe_pair_t *row = bpe_row_of(merges, w->part[at].id, w->part[w->part[at].next].id);
-    if (row->left >= 0) bpe_heap_push(w, (candidate_t){row->rank, at, row->right, row->id});
-}
-
-/* Whether the candidate's pair still exists. Tokens of a part only grow, so equal tokens mean the
- * same pair. */
-static bool bpe_is_current(const bpe_merges_t *merges, const bpe_work_t *w, const candidate_t *c) {
-    const part_t *left = &w->part[c->at];
-    if (left->id < 0 || left->next < 0 || w->part[left->next].id != c->right) return false;
-    return bpe_row_of(merges, left->id, c->right)->rank == c->rank;
+    if (row->left < 0) return;
+    const candidate_t candidate = {row->rank, at, row->right, row->id};
+    size_t to = w->count++;
+    for (; to > 0 && bpe_is_before(&candidate, &w->heap[(to - 1) / 2]); to = (to - 1) / 2)
+        w->heap[to] = w->heap[(to - 1) / 2];
+    w->heap[to] = candidate;
 }
 
 static void bpe_merge(const bpe_merges_t *merges, bpe_work_t *w, const candidate_t *c) {
@@ -147,7 +123,13 @@ static void bpe_merge(const bpe_merges_t *merges, bpe_work_t *w, const candidate
 
 static tr_status_t bpe_merge_all(const bpe_merges_t *merges, const int32_t *byte_id, bpe_work_t *w,
                                  const char *text, size_t bytes, tr_ids_t *out) {
-    TR_TRY(bpe_reserve(w, bytes));
+    /* `bytes` bytes have at most so many parts and twice as many candidates, because each merge
+     * adds two and removes one. */
+    if (bytes > w->room) {
+        TR_TRY(tr_realloc(&w->part, bytes * sizeof *w->part, "parts of a word"));
+        TR_TRY(tr_realloc(&w->heap, 2 * bytes * sizeof *w->heap, "merges of a word"));
+        w->room = bytes;
+    }
     TR_TRY(tr_ids_reserve(out, bytes));
     w->count = 0;
     for (int32_t i = 0; i < (int32_t)bytes; i++)
@@ -156,7 +138,12 @@ static tr_status_t bpe_merge_all(const bpe_merges_t *merges, const int32_t *byte
     for (int32_t i = 0; i < (int32_t)bytes; i++) bpe_consider(merges, w, i);
     while (w->count > 0) {
         const candidate_t first = bpe_heap_pop(w);
-        if (bpe_is_current(merges, w, &first)) bpe_merge(merges, w, &first);
+        const part_t *left = &w->part[first.at];
+        /* The pair may exist no longer. Tokens of a part only grow, so equal tokens mean the same
+         * pair. */
+        if (left->id >= 0 && left->next >= 0 && w->part[left->next].id == first.right &&
+            bpe_row_of(merges, left->id, first.right)->rank == first.rank)
+            bpe_merge(merges, w, &first);
     }
     for (int32_t i = 0; i >= 0; i = w->part[i].next) out->data[out->count++] = w->part[i].id;
     return TR_OK;

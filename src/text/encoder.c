@@ -114,15 +114,6 @@ static const char *encoder_find_special(const tr_encoder_t *e, size_t at,
     return NULL;
 }
 
-/* The number of last bytes that may be the start of one of them. */
-static size_t encoder_begun_special(const tr_encoder_t *e, size_t at) {
-    const tr_added_token_t *unused;
-    size_t most = e->bytes - at;
-    if (most >= e->longest) most = e->longest - 1;
-    while (most > 0 && encoder_match(e, e->text + e->bytes - most, most, &unused) < most) most--;
-    return most;
-}
-
 /* Encodes the texts between such tokens, and the final part of the last one, or all of it if it is
  * `whole`. */
 static tr_status_t encoder_encode_held(tr_encoder_t *e, bool whole, tr_ids_t *out) {
@@ -134,7 +125,10 @@ static tr_status_t encoder_encode_held(tr_encoder_t *e, bool whole, tr_ids_t *ou
         if (!e->tokenizer->is_learning) TR_TRY(tr_vec_push(out, token->id));
         at += bytes + strlen(token->text);
     }
-    const size_t open = whole ? 0 : encoder_begun_special(e, at);
+    /* the last bytes may be the start of such a token */
+    size_t open = whole ? 0 : e->bytes - at;
+    if (open >= e->longest) open = e->longest - 1;
+    while (open > 0 && encoder_match(e, e->text + e->bytes - open, open, &token) < open) open--;
     TR_TRY(encoder_encode(e, at, e->bytes - at - open, whole, out, &used));
     e->bytes -= at + used;
     memmove(e->text, e->text + at + used, e->bytes);

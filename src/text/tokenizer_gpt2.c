@@ -50,16 +50,6 @@ static void gpt2_set_characters(gpt2_t *self) {
 
 /* -- the vocabulary ---------------------------------------------------------------------------- */
 
-/* Whether every character stands for a byte. */
-static bool gpt2_is_bytes(const gpt2_t *self, const char *token) {
-    uint32_t code;
-    for (int bytes; *token; token += bytes) {
-        bytes = tr_utf8_decode(token, &code);
-        if (bytes == 0 || code >= 2 * BYTES || self->byte_of[code] < 0) return false;
-    }
-    return true;
-}
-
 static tr_status_t gpt2_add_token(gpt2_t *self, const char *text, const json_t *id,
                                   const char *from) {
     const json_int_t at = json_is_integer(id) ? json_integer_value(id) : -1;
@@ -67,12 +57,16 @@ static tr_status_t gpt2_add_token(gpt2_t *self, const char *text, const json_t *
         return TR_FAIL(TR_ERR_DATA,
                        "%s: the token '%s' has the id %lld; expected ids from 0 to %d, each once.",
                        from, text, (long long)at, (int)self->listed - 1);
-    if (strcmp(text, TR_END_OF_TEXT) == 0)
-        self->base.end = (int32_t)at;
-    else if (!gpt2_is_bytes(self, text))
-        return TR_FAIL(TR_ERR_DATA,
-                       "%s: the token '%s' (%lld) has a character that represents no byte.", from,
-                       text, (long long)at);
+    const bool is_end = strcmp(text, TR_END_OF_TEXT) == 0;
+    if (is_end) self->base.end = (int32_t)at;
+    uint32_t code;
+    for (int i = 0, bytes; text[i] && !is_end; i += bytes) {
+        bytes = tr_utf8_decode(text + i, &code);
+        if (bytes == 0 || code >= 2 * BYTES || self->byte_of[code] < 0)
+            return TR_FAIL(TR_ERR_DATA,
+                           "%s: the token '%s' (%lld) has a character that represents no byte.",
+                           from, text, (long long)at);
+    }
     return tr_strdup(text, &self->token[at]);
 }
 
@@ -179,26 +173,24 @@ static tr_status_t gpt2_add_merge(gpt2_t *self, const json_t *vocab, const char 
     return TR_OK;
 }
 
-static tr_status_t gpt2_build(gpt2_t *self, const tr_gpt2_folder_t *files) {
-    json_t *vocab = files->vocab;
+static tr_status_t gpt2_make(const tr_gpt2_folder_t *files, tr_tokenizer_t **out) {
     const size_t count = json_array_size(files->merges);
+    gpt2_t *self = NULL;
+    tr_status_t status = TR_OK;
+    *out = NULL;
+    TR_TRY(tr_alloc(sizeof *self, "tokenizer", &self));
     gpt2_set_characters(self);
-    TR_TRY(gpt2_read_vocab(self, files));
-    TR_TRY(tr_alloc(count * sizeof *self->merge, "merges", &self->merge));
-    TR_TRY(tr_bpe_merges_create(count, &self->merges));
+    TR_TRY_GOTO(gpt2_read_vocab(self, files), fail);
+    TR_TRY_GOTO(tr_alloc(count * sizeof *self->merge, "merges", &self->merge), fail);
+    TR_TRY_GOTO(tr_bpe_merges_create(count, &self->merges), fail);
     for (size_t i = 0; i < count; i++) {
         const char *line = json_string_value(json_array_get(files->merges, i));
-        TR_TRY(gpt2_add_merge(self, vocab, line ? line : "", files->merges_from));
+        TR_TRY_GOTO(gpt2_add_merge(self, files->vocab, line ? line : "", files->merges_from), fail);
     }
+    *out = &self->base;
     return TR_OK;
-}
-
-static tr_status_t gpt2_make(const tr_gpt2_folder_t *files, tr_tokenizer_t **out) {
-    gpt2_t *self = NULL;
-    TR_TRY(tr_alloc(sizeof *self, "tokenizer", &self));
-    tr_status_t status = gpt2_build(self, files);
-    if (status != TR_OK) gpt2_destroy(&self->base), self = NULL;
-    *out = self ? &self->base : NULL;
+fail:
+    gpt2_destroy(&self->base);
     return status;
 }
 
