@@ -112,21 +112,19 @@ static tr_status_t images_list(images_t *self, bool inputs_only) {
 
 /* -- one file ---------------------------------------------------------------------------------- */
 
-static tr_status_t images_read_one(const images_t *self, int64_t i, uint8_t *out) {
-    const int64_t *dim = self->base.info.field[0].shape.dim;
-    tr_image_t image;
-    TR_TRY(tr_image_read(self->pictures.data[i].path, (int)dim[2], &image));
-    const tr_status_t status = tr_image_resize(&image, dim[0], dim[1], out);
-    tr_image_free(&image);
-    return status;
-}
-
 static tr_status_t images_read(tr_dataset_t *dataset, int64_t first, int64_t count,
                                void *const *dst) {
     const images_t *self = (const images_t *)dataset;
-    const int64_t bytes = dataset->info.field[0].sample_bytes;
-    for (int64_t i = 0; dst[0] && i < count; i++)
-        TR_TRY(images_read_one(self, first + i, (uint8_t *)dst[0] + i * bytes));
+    const int64_t *dim = dataset->info.field[0].shape.dim,
+                  bytes = dataset->info.field[0].sample_bytes;
+    for (int64_t i = 0; dst[0] && i < count; i++) {
+        tr_image_t image;
+        TR_TRY(tr_image_read(self->pictures.data[first + i].path, (int)dim[2], &image));
+        const tr_status_t status =
+            tr_image_resize(&image, dim[0], dim[1], (uint8_t *)dst[0] + i * bytes);
+        tr_image_free(&image);
+        TR_TRY(status);
+    }
     for (int64_t i = 0; dataset->info.field_count > 1 && dst[1] && i < count; i++)
         ((int32_t *)dst[1])[i] = self->pictures.data[first + i].label;
     return TR_OK;
@@ -207,9 +205,17 @@ static tr_status_t images_describe(images_t *self, const tr_preprocess_t *traine
     return tr_names_copy(classes, self->root, &info->names[TR_NAMES_CLASSES]);
 }
 
-static tr_status_t images_open(images_t *self, const tr_data_settings_t *settings,
-                               bool inputs_only) {
+static tr_status_t images_open_split(const tr_data_settings_t *settings, tr_split_t split,
+                                     bool inputs_only, tr_dataset_t **out) {
+    const char *const paths[] = {settings->train, settings->valid, settings->test};
     const tr_preprocess_t *trained = settings->trained;
+    images_t *self = NULL;
+    tr_status_t status = TR_OK;
+    if (!*paths[split]) return TR_OK;
+    if (!trained)
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "data.format = images is only for eval and predict of a trained model: "
+                       "`trainer import images` converts image files for training.");
     const tr_field_t *x = tr_preprocess_field(trained, "x");
     const tr_shape_t *shape = x ? &x->shape : NULL;
     if (!x || x->dtype != TR_U8 || shape->ndim != 3 || (shape->dim[2] != 1 && shape->dim[2] != 3))
@@ -217,32 +223,21 @@ static tr_status_t images_open(images_t *self, const tr_data_settings_t *setting
                        "'%s' holds image files, but %s was not trained on images of bytes with one "
                        "or three channels, as `trainer import images` writes them. Name an HDF5 "
                        "file.",
-                       self->root, trained->origin);
+                       paths[split], trained->origin);
+    TR_TRY(tr_alloc(sizeof *self, "images", &self));
+    self->root = paths[split];
+    self->is_list = !tr_is_folder(self->root);
     self->base.info.field_count = 1;
     self->base.info.field[0] = (tr_field_t){
         .name = "x", .dtype = TR_U8, .shape = *shape, .sample_bytes = tr_shape_elems(shape)};
-    self->is_list = !tr_is_folder(self->root);
-    TR_TRY(images_list(self, inputs_only));
-    if (settings->skip_corrupt) TR_TRY(tr_pictures_skip_corrupt(self->root, &self->pictures));
-    return images_describe(self, trained, inputs_only);
-}
-
-static tr_status_t images_open_split(const tr_data_settings_t *settings, tr_split_t split,
-                                     bool inputs_only, tr_dataset_t **out) {
-    const char *const paths[] = {settings->train, settings->valid, settings->test};
-    images_t *self = NULL;
-    if (!*paths[split]) return TR_OK;
-    if (!settings->trained)
-        return TR_FAIL(TR_ERR_CONFIG,
-                       "data.format = images is only for eval and predict of a trained model: "
-                       "`trainer import images` converts image files for training.");
-    TR_TRY(tr_alloc(sizeof *self, "images", &self));
-    self->root = paths[split];
-    const tr_status_t status = images_open(self, settings, inputs_only);
-    if (status == TR_OK)
-        *out = &self->base;
-    else
-        images_close(&self->base);
+    TR_TRY_GOTO(images_list(self, inputs_only), fail);
+    if (settings->skip_corrupt)
+        TR_TRY_GOTO(tr_pictures_skip_corrupt(self->root, &self->pictures), fail);
+    TR_TRY_GOTO(images_describe(self, trained, inputs_only), fail);
+    *out = &self->base;
+    return TR_OK;
+fail:
+    images_close(&self->base);
     return status;
 }
 

@@ -77,12 +77,6 @@ typedef struct {
     char path[4096]; /* of the entry that is examined */
 } walk_t;
 
-static bool place_is_above(const place_t *place, const struct stat *folder) {
-    while (place && (place->device != folder->st_dev || place->inode != folder->st_ino))
-        place = place->above;
-    return place != NULL;
-}
-
 static tr_status_t walk_folder(walk_t *w, const place_t *place);
 
 static tr_status_t walk_entry(walk_t *w, const place_t *place, const char *name) {
@@ -92,8 +86,10 @@ static tr_status_t walk_entry(walk_t *w, const place_t *place, const char *name)
     if (kind == TR_LEFT_HIDDEN) {
         tr_left_out_add(w->left, kind, w->path, 1);
     } else if (is_there && S_ISDIR(found.st_mode)) {
-        if (!place_is_above(place, &found))
-            return walk_folder(w, &(place_t){place, found.st_dev, found.st_ino});
+        const place_t *above = place;
+        while (above && (above->device != found.st_dev || above->inode != found.st_ino))
+            above = above->above;
+        if (!above) return walk_folder(w, &(place_t){place, found.st_dev, found.st_ino});
         tr_left_out_add(w->left, TR_LEFT_LOOP, w->path, 1);
     } else if (kind == TR_LEFT_CLASSLESS && (!is_there || S_ISREG(found.st_mode))) {
         tr_picture_t picture = {.label = w->label};

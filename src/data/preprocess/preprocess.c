@@ -74,24 +74,21 @@ static tr_status_t preprocess_match(const char *what, tr_normalize_t *n) {
     return TR_OK;
 }
 
-static tr_status_t preprocess_moments_of(const tr_sample_stats_t *stats, tr_normalize_t *out) {
-    for (int64_t c = 0; c < stats->channels; c++) {
-        const double deviation = tr_stats_deviation(&stats->of[c]);
-        TR_TRY(tr_vec_push(&out->mean, (float)stats->of[c].mean));
-        TR_TRY(tr_vec_push(&out->std, tr_is_divisor((float)deviation) ? (float)deviation : 1));
-    }
-    return TR_OK;
-}
-
 static tr_status_t preprocess_measure(tr_dataset_t *train, int field, int64_t bytes,
                                       tr_normalize_t *out) {
     tr_sample_stats_t stats = {0};
     char text[160];
-    tr_status_t status = tr_dataset_sample(train, field, bytes, COMPUTE_PIECES, INFINITY, &stats);
-    if (status == TR_OK) status = preprocess_moments_of(&stats, out);
-    if (status == TR_OK && stats.missing > 0)
+    tr_status_t status = TR_OK;
+    TR_TRY_GOTO(tr_dataset_sample(train, field, bytes, COMPUTE_PIECES, INFINITY, &stats), done);
+    for (int64_t c = 0; c < stats.channels; c++) {
+        const float deviation = (float)tr_stats_deviation(&stats.of[c]);
+        TR_TRY_GOTO(tr_vec_push(&out->mean, (float)stats.of[c].mean), done);
+        TR_TRY_GOTO(tr_vec_push(&out->std, tr_is_divisor(deviation) ? deviation : 1), done);
+    }
+    if (stats.missing > 0)
         TR_INFO("%s: %s", train->info.description,
                 tr_missing_text(&stats, &train->info.field[field], text));
+done:
     tr_free(&stats.of);
     return status;
 }
@@ -334,15 +331,6 @@ static tr_status_t preprocess_resolve_class_weights(const tr_preprocess_sources_
 
 /* -- the whole --------------------------------------------------------------------------------- */
 
-/* Uses the names of the training, not those of the current data. */
-static tr_status_t preprocess_resolve_names(const tr_preprocess_sources_t *s,
-                                            tr_preprocess_t *out) {
-    const tr_names_t *names = s->train ? s->train->info.names : s->kept ? s->kept->names : NULL;
-    for (int list = 0; names && list < TR_NAMES_LISTS; list++)
-        TR_TRY(tr_names_copy(&names[list], out->origin, &out->names[list]));
-    return TR_OK;
-}
-
 /* The tokenizer of the data and the columns of the training: both are those of the weights. */
 static tr_status_t preprocess_resolve_texts(const tr_preprocess_sources_t *s,
                                             tr_preprocess_t *out) {
@@ -356,23 +344,26 @@ static tr_status_t preprocess_resolve_texts(const tr_preprocess_sources_t *s,
                              &out->tokenizer);
 }
 
-static tr_status_t preprocess_resolve(const tr_preprocess_sources_t *s, tr_preprocess_t *out) {
-    out->classes = s->classes;
-    out->decodes = !s->kept || s->kept->decodes;
+tr_status_t tr_preprocess_resolve(const tr_preprocess_sources_t *s, tr_preprocess_t **out) {
+    tr_preprocess_t *p = NULL;
+    tr_status_t status = TR_OK;
+    TR_TRY(tr_alloc(sizeof *p, "preprocessing", &p));
+    *out = p;
+    p->classes = s->classes;
+    p->decodes = !s->kept || s->kept->decodes;
     for (int f = 0; f < s->info->field_count; f++)
         if (strcmp(s->info->field[f].name, "y") != 0)
-            out->field[out->field_count++] = s->info->field[f];
-    TR_TRY(tr_strdup(s->kept ? s->kept->origin : s->info->description, &out->origin));
-    TR_TRY(preprocess_resolve_input(s, out));
-    TR_TRY(preprocess_resolve_target(s, out));
-    TR_TRY(preprocess_resolve_class_weights(s, out));
-    TR_TRY(preprocess_resolve_texts(s, out));
-    return preprocess_resolve_names(s, out);
-}
-
-tr_status_t tr_preprocess_resolve(const tr_preprocess_sources_t *sources, tr_preprocess_t **out) {
-    TR_TRY(tr_alloc(sizeof **out, "preprocessing", out));
-    const tr_status_t status = preprocess_resolve(sources, *out);
+            p->field[p->field_count++] = s->info->field[f];
+    TR_TRY_GOTO(tr_strdup(s->kept ? s->kept->origin : s->info->description, &p->origin), done);
+    TR_TRY_GOTO(preprocess_resolve_input(s, p), done);
+    TR_TRY_GOTO(preprocess_resolve_target(s, p), done);
+    TR_TRY_GOTO(preprocess_resolve_class_weights(s, p), done);
+    TR_TRY_GOTO(preprocess_resolve_texts(s, p), done);
+    /* the names of the training, not those of the current data */
+    const tr_names_t *names = s->train ? s->train->info.names : s->kept ? s->kept->names : NULL;
+    for (int list = 0; names && list < TR_NAMES_LISTS; list++)
+        TR_TRY_GOTO(tr_names_copy(&names[list], p->origin, &p->names[list]), done);
+done:
     if (status != TR_OK) tr_preprocess_destroy(out);
     return status;
 }

@@ -61,36 +61,29 @@ static json_t *shape_json(const tr_shape_t *shape) {
 static const char *const kinds[] = {
     [TR_FIELD_VALUES] = "values", [TR_FIELD_LABELS] = "labels", [TR_FIELD_TOKENS] = "tokens"};
 
-static json_t *preprocess_json_fields(const tr_preprocess_t *p) {
-    json_t *array = json_array();
-    for (const tr_field_t *f = p->field; f < p->field + p->field_count; f++)
-        json_array_append_new(array, json_pack("{s:s, s:s, s:s, s:o}", "name", f->name, "kind",
-                                               kinds[f->kind], "dtype", tr_dtype_name(f->dtype),
-                                               "shape", shape_json(&f->shape)));
-    return array;
-}
-
-static bool preprocess_json_add_weights(const tr_preprocess_t *p, json_t *data) {
-    json_t *array = json_array();
-    for (size_t c = 0; c < p->class_weights.count; c++)
-        json_array_append_new(array, json_real((double)p->class_weights.data[c]));
-    return json_object_set_new(data, "class_weights", array) == 0;
-}
-
 /* x and shape are for readers of earlier versions, which know no fields. */
 json_t *tr_preprocess_json(const tr_preprocess_t *p) {
     static const tr_field_t none = {.dtype = TR_F32};
     const tr_field_t *x = tr_preprocess_field(p, "x");
+    json_t *fields = json_array(), *weights = json_array();
     if (!x) x = &none;
+    for (const tr_field_t *f = p->field; f < p->field + p->field_count; f++)
+        json_array_append_new(fields, json_pack("{s:s, s:s, s:s, s:o}", "name", f->name, "kind",
+                                                kinds[f->kind], "dtype", tr_dtype_name(f->dtype),
+                                                "shape", shape_json(&f->shape)));
+    for (size_t c = 0; c < p->class_weights.count; c++)
+        json_array_append_new(weights, json_real((double)p->class_weights.data[c]));
     json_t *data = json_pack("{s:I, s:s, s:o, s:o, s:b}", "classes", (json_int_t)p->classes, "x",
                              tr_dtype_name(x->dtype), "shape", shape_json(&x->shape), "fields",
-                             preprocess_json_fields(p), "decodes", (int)p->decodes);
+                             fields, "decodes", (int)p->decodes);
     bool added = data != NULL;
     if (p->columns)
         added = json_object_set_new(data, "columns", json_string(p->columns)) == 0 && added;
     if (p->tokenizer)
         added = json_object_set_new(data, "tokenizer", json_string(p->tokenizer)) == 0 && added;
-    if (p->class_weights.count > 0) added = added && preprocess_json_add_weights(p, data);
+    if (p->class_weights.count > 0)
+        added = json_object_set(data, "class_weights", weights) == 0 && added;
+    json_decref(weights);
     for (int i = 0; i < VECTORS; i++)
         added = json_object_set_new(data, vectors[i].key, preprocess_json_of_vector(p, i)) == 0 &&
                 added;
@@ -148,13 +141,6 @@ static void preprocess_json_read_shape(const json_t *shape, tr_shape_t *out) {
         out->dim[d] = (int64_t)json_integer_value(json_array_get(shape, (size_t)d));
 }
 
-/* Older checkpoints have only "inputs", the width of a table. */
-static void preprocess_json_read_data_shape(const json_t *data, tr_shape_t *out) {
-    const json_t *shape = json_object_get(data, "shape"), *inputs = json_object_get(data, "inputs");
-    preprocess_json_read_shape(shape, out);
-    if (!shape && json_is_integer(inputs)) *out = TR_SHAPE((int64_t)json_integer_value(inputs));
-}
-
 static tr_status_t preprocess_json_read_field(const json_t *field, const char *origin,
                                               tr_field_t *out) {
     const char *name = json_string_value(json_object_get(field, "name")),
@@ -173,7 +159,6 @@ static tr_status_t preprocess_json_read_field(const json_t *field, const char *o
     return TR_OK;
 }
 
-/* Of an earlier version: x alone, of values or tokens. */
 static tr_status_t preprocess_json_read_fields(const json_t *data, const char *origin,
                                                tr_preprocess_t *p) {
     const json_t *fields = json_object_get(data, "fields");
@@ -185,12 +170,16 @@ static tr_status_t preprocess_json_read_fields(const json_t *data, const char *o
     for (size_t f = 0; f < count; f++)
         TR_TRY(preprocess_json_read_field(json_array_get(fields, f), origin, &p->field[f]));
     p->field_count = (int)count;
-    if (!fields) {
+    if (!fields) { /* of an earlier version: x alone, of values or tokens */
+        const json_t *shape = json_object_get(data, "shape"),
+                     *inputs = json_object_get(data, "inputs"); /* the width of a table */
         p->field[p->field_count++] = (tr_field_t){
             .name = "x",
             .kind = p->tokenizer ? TR_FIELD_TOKENS : TR_FIELD_VALUES,
             .dtype = preprocess_json_dtype_of(json_string_value(json_object_get(data, "x")))};
-        preprocess_json_read_data_shape(data, &p->field[0].shape);
+        preprocess_json_read_shape(shape, &p->field[0].shape);
+        if (!shape && json_is_integer(inputs))
+            p->field[0].shape = TR_SHAPE((int64_t)json_integer_value(inputs));
     }
     for (int f = 0; f < p->field_count; f++)
         p->field[f].sample_bytes =
@@ -198,34 +187,35 @@ static tr_status_t preprocess_json_read_fields(const json_t *data, const char *o
     return TR_OK;
 }
 
-static tr_status_t preprocess_json_read_members(const json_t *data, const char *origin,
-                                                tr_preprocess_t *p) {
+tr_status_t tr_preprocess_from_json(const json_t *data, const char *origin, tr_preprocess_t **out) {
     const char *tokenizer = json_string_value(json_object_get(data, "tokenizer")),
                *columns = json_string_value(json_object_get(data, "columns"));
-    TR_TRY(tr_strdup(origin, &p->origin));
-    if (tokenizer) TR_TRY(tr_strdup(tokenizer, &p->tokenizer));
-    if (columns) TR_TRY(tr_strdup(columns, &p->columns));
-    p->decodes = json_is_true(json_object_get(data, "decodes"));
-    p->classes = (int64_t)json_integer_value(json_object_get(data, "classes"));
-    TR_TRY(preprocess_json_read_fields(data, p->origin, p));
     const json_t *weights = json_object_get(data, "class_weights");
-    for (size_t c = 0; c < json_array_size(weights); c++)
-        TR_TRY(
-            tr_vec_push(&p->class_weights, (float)json_number_value(json_array_get(weights, c))));
-    TR_TRY(preprocess_json_read_normalize(data, 0, origin, &p->input));
-    TR_TRY(preprocess_json_read_normalize(data, 2, origin, &p->target));
-    for (int list = 0; list < TR_NAMES_LISTS; list++)
-        TR_TRY(tr_names_from_json(json_object_get(data, tr_names_key(list)), p->origin,
-                                  &p->names[list]));
-    return TR_OK;
-}
-
-tr_status_t tr_preprocess_from_json(const json_t *data, const char *origin, tr_preprocess_t **out) {
+    tr_preprocess_t *p = NULL;
+    tr_status_t status = TR_OK;
     *out = NULL;
     if (!json_object_get(data, "mean") || !json_object_get(data, "std")) return TR_OK;
-    TR_TRY(tr_alloc(sizeof **out, "preprocessing", out));
-    const tr_status_t status = preprocess_json_read_members(data, origin, *out);
-    if (status != TR_OK) tr_preprocess_destroy(out);
+    TR_TRY(tr_alloc(sizeof *p, "preprocessing", &p));
+    TR_TRY_GOTO(tr_strdup(origin, &p->origin), fail);
+    if (tokenizer) TR_TRY_GOTO(tr_strdup(tokenizer, &p->tokenizer), fail);
+    if (columns) TR_TRY_GOTO(tr_strdup(columns, &p->columns), fail);
+    p->decodes = json_is_true(json_object_get(data, "decodes"));
+    p->classes = (int64_t)json_integer_value(json_object_get(data, "classes"));
+    TR_TRY_GOTO(preprocess_json_read_fields(data, p->origin, p), fail);
+    for (size_t c = 0; c < json_array_size(weights); c++) {
+        const float weight = (float)json_number_value(json_array_get(weights, c));
+        TR_TRY_GOTO(tr_vec_push(&p->class_weights, weight), fail);
+    }
+    TR_TRY_GOTO(preprocess_json_read_normalize(data, 0, origin, &p->input), fail);
+    TR_TRY_GOTO(preprocess_json_read_normalize(data, 2, origin, &p->target), fail);
+    for (int list = 0; list < TR_NAMES_LISTS; list++) {
+        const json_t *names = json_object_get(data, tr_names_key(list));
+        TR_TRY_GOTO(tr_names_from_json(names, p->origin, &p->names[list]), fail);
+    }
+    *out = p;
+    return TR_OK;
+fail:
+    tr_preprocess_destroy(&p);
     return status;
 }
 

@@ -90,14 +90,6 @@ static tr_status_t csv_next_byte(tr_csv_t *csv, int *out) {
     return TR_OK;
 }
 
-/* *c is CR: the line ends there, or with an LF after it. */
-static tr_status_t csv_end_line(tr_csv_t *csv, int *c) {
-    TR_TRY(csv_next_byte(csv, c));
-    if (*c != '\n') csv->at -= *c != -1;
-    *c = '\n';
-    return TR_OK;
-}
-
 /* Adds a byte to the last field. */
 static tr_status_t csv_add_byte(tr_csv_t *csv, int c) {
     if (csv->text.count >= ROW_BYTES)
@@ -133,7 +125,11 @@ static tr_status_t csv_scan_row(tr_csv_t *csv, bool *out_end) {
     *out_end = false;
     for (int c;;) {
         TR_TRY(csv_next_byte(csv, &c));
-        if (c == '\r') TR_TRY(csv_end_line(csv, &c));
+        if (c == '\r') { /* the line ends here, or with an LF after it */
+            TR_TRY(csv_next_byte(csv, &c));
+            if (c != '\n') csv->at -= c != -1;
+            c = '\n';
+        }
         bool blank = c == ' ' || c == '\t', empty = csv->text.count == begin;
         if (c == '\n' || c == -1 || c == delimiter) {
             while (!quoted && csv->text.count > begin &&

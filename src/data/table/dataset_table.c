@@ -59,16 +59,6 @@ static void table_close(tr_dataset_t *dataset) {
 
 /* -- the columns ------------------------------------------------------------------------------- */
 
-/* Of a run on a table that was imported before the columns were kept: its numbers have names. */
-static tr_status_t table_columns_of_names(const tr_names_t *names, tr_columns_t *out) {
-    *out = (tr_columns_t){.has_header = true, .delimiter = ',', .decimal = '.'};
-    for (int64_t i = 0; i < names->count; i++) {
-        TR_TRY(tr_vec_push(&out->input, (tr_column_t){0}));
-        TR_TRY(tr_strdup(names->name[i], &out->input.data[i].name));
-    }
-    return TR_OK;
-}
-
 static tr_status_t table_learn_columns(table_t *self, const tr_preprocess_t *trained) {
     if (!trained)
         return TR_FAIL(TR_ERR_DATA,
@@ -83,7 +73,13 @@ static tr_status_t table_learn_columns(table_t *self, const tr_preprocess_t *tra
                        self->file.path, trained->origin);
     if (trained->columns)
         return tr_columns_from_json(trained->columns, trained->origin, &self->columns);
-    return table_columns_of_names(names, &self->columns);
+    /* The table was imported before the columns were kept: its numbers have names. */
+    self->columns = (tr_columns_t){.has_header = true, .delimiter = ',', .decimal = '.'};
+    for (int64_t i = 0; i < names->count; i++) {
+        TR_TRY(tr_vec_push(&self->columns.input, (tr_column_t){0}));
+        TR_TRY(tr_strdup(names->name[i], &self->columns.input.data[i].name));
+    }
+    return TR_OK;
 }
 
 /* *out: the index in the file of a column, -1 if there is none. */
@@ -186,8 +182,17 @@ static int64_t table_class(const table_t *self, const tr_preprocess_t *trained, 
     return is_class ? (int64_t)value : -1;
 }
 
-static tr_status_t table_add_labels(table_t *self, const tr_preprocess_t *trained,
-                                    char *const *field) {
+static tr_status_t table_add_row(table_t *self, const tr_preprocess_t *trained, char *const *field,
+                                 int count) {
+    if (count != self->count)
+        return TR_FAIL(TR_ERR_DATA, "'%s', line %lld: %d column%s, but the first row has %d.",
+                       self->file.path, (long long)tr_csv_line(self->file.csv), count,
+                       count == 1 ? "" : "s", self->count);
+    TR_TRY(tr_vec_reserve_(&self->x.data, &self->x.capacity, self->x.count + (size_t)self->width,
+                           sizeof *self->x.data));
+    TR_TRY(tr_columns_encode(&self->columns, &self->file, field, self->input, self->fault,
+                             self->x.data + self->x.count));
+    self->x.count += (size_t)self->width;
     for (size_t i = 0; i < self->target.count; i++) {
         const char *text = field[self->target.data[i]];
         double value = 0;
@@ -201,21 +206,6 @@ static tr_status_t table_add_labels(table_t *self, const tr_preprocess_t *traine
         else
             TR_TRY(tr_vec_push(&self->y, (float)value));
     }
-    return TR_OK;
-}
-
-static tr_status_t table_add_row(table_t *self, const tr_preprocess_t *trained, char *const *field,
-                                 int count) {
-    if (count != self->count)
-        return TR_FAIL(TR_ERR_DATA, "'%s', line %lld: %d column%s, but the first row has %d.",
-                       self->file.path, (long long)tr_csv_line(self->file.csv), count,
-                       count == 1 ? "" : "s", self->count);
-    TR_TRY(tr_vec_reserve_(&self->x.data, &self->x.capacity, self->x.count + (size_t)self->width,
-                           sizeof *self->x.data));
-    TR_TRY(tr_columns_encode(&self->columns, &self->file, field, self->input, self->fault,
-                             self->x.data + self->x.count));
-    self->x.count += (size_t)self->width;
-    TR_TRY(table_add_labels(self, trained, field));
     for (size_t i = 0; i < self->carried.count; i++) {
         char *copy = NULL;
         TR_TRY(tr_strdup(field[self->carried.data[i]], &copy));
@@ -274,20 +264,6 @@ static tr_status_t table_check(const table_t *self, const tr_preprocess_t *train
     return fits ? TR_OK : TR_ERR_DATA;
 }
 
-static tr_status_t table_read_rows(table_t *self, const tr_preprocess_t *trained, char **field,
-                                   int count) {
-    TR_TRY(tr_alloc(self->columns.input.count * sizeof *self->fault, "columns", &self->fault));
-    TR_TRY(tr_alloc(self->target.count * sizeof *self->label_fault, "columns", &self->label_fault));
-    if (self->columns.has_header) TR_TRY(tr_csv_row(self->file.csv, &field, &count));
-    while (count > 0) {
-        TR_TRY(table_add_row(self, trained, field, count));
-        TR_TRY(tr_csv_row(self->file.csv, &field, &count));
-    }
-    if (self->base.info.samples == 0)
-        return TR_FAIL(TR_ERR_DATA, "'%s' has no rows.", self->file.path);
-    return table_check(self, trained);
-}
-
 /* -- the data set ------------------------------------------------------------------------------ */
 
 static tr_status_t table_describe(table_t *self, const tr_preprocess_t *trained, bool inputs_only) {
@@ -329,39 +305,49 @@ static tr_status_t table_describe(table_t *self, const tr_preprocess_t *trained,
     return tr_names_copy(classes, self->file.path, &names[TR_NAMES_CLASSES]);
 }
 
-static tr_status_t table_open(table_t *self, const tr_preprocess_t *trained, bool inputs_only) {
-    char **field;
-    int count;
-    TR_TRY(table_learn_columns(self, trained));
-    self->file.delimiter = self->columns.delimiter;
-    self->file.decimal = self->columns.decimal;
-    self->file.is_fixed = true;
-    for (size_t i = 0; i < self->columns.input.count; i++)
-        self->width += tr_column_width(&self->columns.input.data[i]);
-    if (!inputs_only && self->columns.targets.count == 0)
-        return TR_FAIL(TR_ERR_DATA,
-                       "'%s': %s does not record which column is the label: `trainer import csv` "
-                       "converts the table, and an HDF5 file can be evaluated.",
-                       self->file.path, trained->origin);
-    TR_TRY(table_open_file(self, &field, &count));
-    TR_TRY(table_find_columns(self, inputs_only));
-    TR_TRY(table_read_rows(self, trained, field, count));
-    tr_csv_close(&self->file.csv);
-    return table_describe(self, trained, inputs_only);
-}
-
 static tr_status_t table_open_split(const tr_data_settings_t *settings, tr_split_t split,
                                     bool inputs_only, tr_dataset_t **out) {
     const char *const paths[] = {settings->train, settings->valid, settings->test};
+    const tr_preprocess_t *trained = settings->trained;
     table_t *self = NULL;
+    char **field;
+    int count;
+    tr_status_t status = TR_OK;
     if (!*paths[split]) return TR_OK;
     TR_TRY(tr_alloc(sizeof *self, "table", &self));
     self->file.path = paths[split];
-    const tr_status_t status = table_open(self, settings->trained, inputs_only);
-    if (status == TR_OK)
-        *out = &self->base;
-    else
-        table_close(&self->base);
+    TR_TRY_GOTO(table_learn_columns(self, trained), fail);
+    const tr_columns_t *c = &self->columns;
+    self->file.delimiter = c->delimiter;
+    self->file.decimal = c->decimal;
+    self->file.is_fixed = true;
+    for (size_t i = 0; i < c->input.count; i++) self->width += tr_column_width(&c->input.data[i]);
+    if (!inputs_only && c->targets.count == 0)
+        TR_TRY_GOTO(TR_FAIL(TR_ERR_DATA,
+                            "'%s': %s does not record which column is the label: `trainer import "
+                            "csv` converts the table, and an HDF5 file can be evaluated.",
+                            self->file.path, trained->origin),
+                    fail);
+    TR_TRY_GOTO(table_open_file(self, &field, &count), fail);
+    TR_TRY_GOTO(table_find_columns(self, inputs_only), fail);
+    TR_TRY_GOTO(tr_alloc(c->input.count * sizeof *self->fault, "columns", &self->fault), fail);
+    TR_TRY_GOTO(
+        tr_alloc(self->target.count * sizeof *self->label_fault, "columns", &self->label_fault),
+        fail);
+    if (c->has_header) TR_TRY_GOTO(tr_csv_row(self->file.csv, &field, &count), fail);
+    while (count > 0) {
+        TR_TRY_GOTO(table_add_row(self, trained, field, count), fail);
+        TR_TRY_GOTO(tr_csv_row(self->file.csv, &field, &count), fail);
+    }
+    if (self->base.info.samples == 0)
+        TR_TRY_GOTO(TR_FAIL(TR_ERR_DATA, "'%s' has no rows.", self->file.path), fail);
+    TR_TRY_GOTO(table_check(self, trained), fail);
+    tr_csv_close(&self->file.csv);
+    TR_TRY_GOTO(table_describe(self, trained, inputs_only), fail);
+    *out = &self->base;
+    return TR_OK;
+fail:
+    table_close(&self->base);
     return status;
 }
 
