@@ -68,13 +68,6 @@ static int progress_digits(int64_t value) {
     return n;
 }
 
-static void progress_format_loss(double loss, char *text) {
-    double size = fabs(loss);
-    tr_snprintf(text, FIELD_BYTES,
-                isfinite(loss) && size != 0 && (size < 1e-3 || size >= 1e4) ? "%7.1e" : "%7.4f",
-                loss);
-}
-
 static void progress_format_rate(double rate, char *text) {
     if (!isfinite(rate) || rate < 0) rate = 0;
     if (rate < 1000)
@@ -129,7 +122,9 @@ static void progress_fill_fields(const tr_progress_t *s, bool bar, field_t *f) {
                     (long long)s->step, (long long)s->steps);
     else
         tr_snprintf(f[STEP].value, FIELD_BYTES, "%lld", (long long)s->step);
-    progress_format_loss(s->loss, f[LOSS].value);
+    const double size = fabs(s->loss);
+    const bool is_odd = isfinite(size) && size != 0 && (size < 1e-3 || size >= 1e4);
+    tr_snprintf(f[LOSS].value, FIELD_BYTES, is_odd ? "%7.1e" : "%7.4f", s->loss);
     tr_snprintf(f[ACCURACY].value, FIELD_BYTES, s->accuracy < 0.99995 ? "%5.2f%%" : "%5.1f%%",
                 100 * s->accuracy);
     tr_snprintf(f[LR].value, FIELD_BYTES, "%.1e", s->lr);
@@ -192,13 +187,6 @@ static void progress_put_bar(out_t *out, double fraction, int cells, tr_progress
     if (style.color) progress_put(out, "\x1b[0m");
 }
 
-static void progress_put_field(out_t *out, const field_t *field, bool color) {
-    if (color && *field->label)
-        progress_put(out, "\x1b[2m%s\x1b[22m%s", field->label, field->value);
-    else
-        progress_put(out, "%s%s", field->label, field->value);
-}
-
 void tr_progress_compose(const tr_progress_t *state, int width, bool bar, tr_progress_style_t style,
                          char *text, size_t bytes) {
     field_t fields[FIELD_COUNT];
@@ -210,12 +198,15 @@ void tr_progress_compose(const tr_progress_t *state, int width, bool bar, tr_pro
                           ? state->epoch_fraction
                           : (double)state->step / (double)state->steps;
     for (int i = 0; i < FIELD_COUNT; i++) {
-        if (fields[i].rank < 0) continue;
+        const field_t *field = &fields[i];
+        if (field->rank < 0) continue;
         if (out.used) progress_put(&out, "  ");
         if (i == BAR)
             progress_put_bar(&out, fraction, cells, style);
+        else if (style.color && *field->label)
+            progress_put(&out, "\x1b[2m%s\x1b[22m%s", field->label, field->value);
         else
-            progress_put_field(&out, &fields[i], style.color);
+            progress_put(&out, "%s%s", field->label, field->value);
     }
     /* Narrower than the last field: part of a number would mislead. */
     if (progress_columns_of(fields, cells) > width) text[0] = '\0';

@@ -1,6 +1,7 @@
 /* The run folder. Files that others read as a whole are replaced by a rename; growing files are
  * appended to with one write per line. */
 #include "base/file.h"
+#include "base/host.h"
 #include "base/json_text.h"
 #include "run.h"
 #include "base/clock.h"
@@ -150,17 +151,16 @@ static tr_status_t run_wait_for_lock(const tr_run_t *run, double wait_sec,
 
 /* The kernel releases the lock when the process ends, in any way. */
 static tr_status_t run_take_lock(tr_run_t *run, double wait_sec, int (*asked_to_stop)(void)) {
-    char *path = NULL, host[128] = "", date[32], text[256];
+    char *path = NULL, date[32], text[512];
     TR_TRY(run_join(run->dir, "lock", &path));
     run->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
     tr_status_t status = run->lock_fd < 0 ? tr_io_fail("open", path, errno) : TR_OK;
     tr_free(&path);
     TR_TRY(status);
     TR_TRY(run_wait_for_lock(run, wait_sec, asked_to_stop));
-    gethostname(host, sizeof host - 1);
     tr_clock_iso8601(date);
-    int length =
-        snprintf(text, sizeof text, "process %ld on %s since %s\n", (long)getpid(), host, date);
+    int length = snprintf(text, sizeof text, "process %ld on %s since %s\n", (long)getpid(),
+                          tr_host_name(), date);
     /* The contents are only for messages; the lock works without them. */
     if (ftruncate(run->lock_fd, 0) != 0 || pwrite(run->lock_fd, text, (size_t)length, 0) != length)
         TR_WARN("cannot write %s/lock: %s", run->dir, strerror(errno));
@@ -294,20 +294,11 @@ typedef struct {
     int (*asked_to_stop)(void);
 } way_t;
 
-static tr_status_t run_open_files(tr_run_t *run, bool is_new, const way_t *way) {
-    TR_TRY(run_take_lock(run, way->lock_wait_sec, way->asked_to_stop));
-    run->is_new = is_new; /* without the lock nothing is removed */
-    bool made;
-    TR_TRY(run_make_dirs(run->checkpoint_dir, &made));
-    TR_TRY(run_open_metrics(run));
-    return run_add_log(run->dir);
-}
-
 /* *out stays NULL if only a new folder is allowed and this one exists. */
 static tr_status_t run_open_dir(const char *dir, const way_t *way, tr_run_t **out) {
     tr_run_t *run = NULL;
     tr_status_t status = TR_OK;
-    bool is_new;
+    bool is_new, made;
     TR_TRY(run_make_dirs(dir, &is_new));
     if (way->only_new && !is_new) return TR_OK;
     TR_TRY(tr_alloc(sizeof *run, "run", &run));
@@ -315,7 +306,11 @@ static tr_status_t run_open_dir(const char *dir, const way_t *way, tr_run_t **ou
     run->dir_fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
     TR_TRY_GOTO(tr_strdup(dir, &run->dir), fail);
     TR_TRY_GOTO(run_join(dir, "checkpoints", &run->checkpoint_dir), fail);
-    TR_TRY_GOTO(run_open_files(run, is_new, way), fail);
+    TR_TRY_GOTO(run_take_lock(run, way->lock_wait_sec, way->asked_to_stop), fail);
+    run->is_new = is_new; /* without the lock nothing is removed */
+    TR_TRY_GOTO(run_make_dirs(run->checkpoint_dir, &made), fail);
+    TR_TRY_GOTO(run_open_metrics(run), fail);
+    TR_TRY_GOTO(run_add_log(run->dir), fail);
     *out = run;
     return TR_OK;
 fail:

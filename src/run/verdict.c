@@ -1,6 +1,7 @@
 /* The verdict file: done, again or no, for the scripts that restart jobs. */
 #include "verdict.h"
 #include "base/file.h"
+#include "base/host.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -27,13 +28,11 @@ static const char *verdict_environment(const char *name, const char *absent) {
 }
 
 void tr_verdict_open(const char *path) {
-    char host[64] = "";
-    gethostname(host, sizeof host - 1);
     snprintf(slurm_job, sizeof slurm_job, "%s", verdict_environment("SLURM_JOB_ID", "-"));
     snprintf(slurm_restart, sizeof slurm_restart, "%s",
              verdict_environment("SLURM_RESTART_COUNT", *slurm_job == '-' ? "-" : "0"));
     if (!path || snprintf(target, sizeof target, "%s", path) >= PATH_BYTES ||
-        snprintf(temporary, sizeof temporary, "%s.%s.%ld", path, host, (long)getpid()) >=
+        snprintf(temporary, sizeof temporary, "%s.%s.%ld", path, tr_host_name(), (long)getpid()) >=
             PATH_BYTES ||
         snprintf(provisional, sizeof provisional, "%s.early", temporary) >= PATH_BYTES ||
         snprintf(spare, sizeof spare, "%s.room", path) >= PATH_BYTES)
@@ -100,14 +99,6 @@ bool tr_verdict_is_done(const char *path) {
     return verdict_begins(path, "done\n");
 }
 
-/* link does not replace the verdict of another rank, as rename would. Some file systems have no
- * links. */
-static void verdict_put_in_place(const char *path) {
-    if (link(path, target) != 0 && (errno != EEXIST || verdict_is_provisional()))
-        rename(path, target);
-    unlink(path);
-}
-
 static bool verdict_write_file(const char *path, const text_t *text) {
     const int fd = tr_create_file(path);
     if (fd < 0) return false;
@@ -133,8 +124,12 @@ static bool verdict_write_over(const char *path, const text_t *text) {
 }
 
 static void verdict_write_to(const char *path, const text_t *text) {
-    if (verdict_write_file(path, text) || verdict_write_over(path, text))
-        verdict_put_in_place(path);
+    if (!verdict_write_file(path, text) && !verdict_write_over(path, text)) return;
+    /* link does not replace the verdict of another rank, as rename would. Some file systems have no
+     * links. */
+    if (link(path, target) != 0 && (errno != EEXIST || verdict_is_provisional()))
+        rename(path, target);
+    unlink(path);
 }
 
 void tr_verdict_reserve(void) {
