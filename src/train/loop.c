@@ -32,19 +32,6 @@ static bool loop_save_due(loop_t *l, int64_t step) {
     return tr_interval_is_due(&l->saving.every, step) || is_asked;
 }
 
-/* Several ranks compare their replicas before a checkpoint, so that rank 0 says before a step, which
- * carries this to all, that it will save one after it. */
-static bool loop_asks_to_save(loop_t *l, int64_t step) {
-    loop_saving_t *saving = &l->saving;
-    if (!tr_loop_is_root(l) || l->info->size == 1) return false;
-    const bool is_answered = saving->asked_step <= l->state.step,
-               is_late = is_answered && tr_loop_state_save_pending(&l->state) &&
-                         !tr_checkpointer_busy(saving->checkpointer);
-    if (!loop_save_due(l, step) && !is_late) return false;
-    saving->asked_step = step;
-    return true;
-}
-
 /* Whether a checkpoint of this step is due. Several ranks know it alike. */
 static bool loop_saves(loop_t *l) {
     if (loop_is_last(l)) return true;
@@ -169,16 +156,27 @@ static tr_status_t loop_step_done(loop_t *l, const tr_step_outcome_t *o) {
 /* The previous step is completed between the halves of this one, and this one only if necessary: on
  * an asynchronous device, the host is one step ahead. */
 static tr_status_t loop_step(loop_t *l, int64_t step, bool *out_stopped) {
+    loop_saving_t *saving = &l->saving;
     tr_step_outcome_t o;
     /* Whether a checkpoint of the pending step may be taken between the halves of this one. It is
      * decided before this one begins, because its update then has to wait. */
     bool may_save = l->info->size > 1;
     int asks = tr_signals_pending() != 0 ? TR_ASK_STOP : TR_ASK_NOTHING;
     if (tr_loop_is_root(l)) TR_TRY(tr_loop_save_in_haste(l));
-    if (loop_asks_to_save(l, step + 1)) asks |= TR_ASK_SAVE;
+    /* Several ranks compare their replicas before a checkpoint, so that rank 0 says before a step,
+     * which carries this to all, that it will save one after it. */
+    if (tr_loop_is_root(l) && l->info->size > 1) {
+        const bool is_answered = saving->asked_step <= l->state.step,
+                   is_late = is_answered && tr_loop_state_save_pending(&l->state) &&
+                             !tr_checkpointer_busy(saving->checkpointer);
+        if (loop_save_due(l, step + 1) || is_late) {
+            saving->asked_step = step + 1;
+            asks |= TR_ASK_SAVE;
+        }
+    }
     if (step > l->state.step && l->info->size == 1) {
-        l->saving.is_due = loop_save_due(l, l->state.step + 1);
-        may_save = l->saving.is_due || tr_loop_state_save_pending(&l->state);
+        saving->is_due = loop_save_due(l, l->state.step + 1);
+        may_save = saving->is_due || tr_loop_state_save_pending(&l->state);
     }
     TR_TRY(loop_profile(l, tr_profiler_before, step + 1));
     tr_watchdog_phase(l->world, TR_PHASE_STEP, step + 1);

@@ -183,18 +183,6 @@ static tr_status_t loop_restore(loop_t *l) {
     }
 }
 
-/* Scores on other samples do not compare. The link `best` stays until the next validation. */
-static bool loop_is_validated_anew(const loop_t *l) {
-    const tr_checkpoint_t *checkpoint = l->origin.checkpoint;
-    if (checkpoint->step >= l->s->total_steps ||
-        !tr_state_has_other_data(l->s, checkpoint->state, TR_SPLIT_VALID))
-        return false;
-    TR_WARN("the validation samples are not those of the checkpoint: the best checkpoint and "
-            "train.patience begin anew. The next validation replaces the best checkpoint so far; "
-            "copy it, or use another run.dir, to keep it");
-    return true;
-}
-
 /* Continues the counts of the run from the state in its checkpoint. Values missing in older
  * checkpoints are empty. The metrics, validations and best loss of another run are not continued:
  * they belong to its folder, as does its best checkpoint. */
@@ -212,7 +200,11 @@ static void loop_continue_counts(loop_t *l) {
     l->skipped = json_integer_value(json_object_get(state, "skipped"));
     if (l->origin.is_own || tr_run_has(l->run, main.resume)) {
         to->begins_anew = json_is_true(json_object_get(state, "valid_begins_anew"));
-        if (loop_is_validated_anew(l)) {
+        /* Scores on other samples do not compare. The link `best` stays until the next validation. */
+        if (to->step < l->s->total_steps && tr_state_has_other_data(l->s, state, TR_SPLIT_VALID)) {
+            TR_WARN("the validation samples are not those of the checkpoint: the best checkpoint "
+                    "and train.patience begin anew. The next validation replaces the best "
+                    "checkpoint so far; copy it, or use another run.dir, to keep it");
             best = best_accuracy = best_r2 = best_step = stale = NULL;
             to->begins_anew = true;
         }

@@ -134,13 +134,6 @@ static double step_tokens(const tr_session_t *s) {
 
 /* -- steps ------------------------------------------------------------------------------------- */
 
-/* The weight of a step in the means of loss and accuracy: 1, or less with unlabelled samples or a
- * skipped update. */
-static double share_of(const tr_metrics_t *r, const tr_step_outcome_t *o) {
-    const tr_session_t *s = r->s;
-    return o->finite ? o->terms / (double)(s->order.batch_size * s->sample_terms) : 0;
-}
-
 static void add_step(tr_metrics_sums_t *sum, const tr_step_outcome_t *o, double share,
                      double seconds, double saving) {
     sum->steps++;
@@ -215,7 +208,11 @@ static void write_metrics(tr_metrics_t *r, int64_t step, double lr, const tr_ste
 }
 
 tr_status_t tr_metrics_step(tr_metrics_t *r, int64_t step, double lr, const tr_step_outcome_t *o) {
-    const double now = tr_clock_sec(), seconds = now - r->window.since, share = share_of(r, o);
+    /* The weight of a step in the means of loss and accuracy is 1, or less with unlabelled samples
+     * or a skipped update. */
+    const int64_t terms = r->s->order.batch_size * r->s->sample_terms;
+    const double now = tr_clock_sec(), seconds = now - r->window.since,
+                 share = o->finite ? o->terms / (double)terms : 0;
     if (r->whole.steps == 0) r->first_step_sec = tr_clock_since_exec_sec();
     /* after the previous step */
     const double saving = r->save_sec - r->saved_sec;

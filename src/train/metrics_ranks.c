@@ -26,24 +26,7 @@ static double quantile_ms(const float *sorted, size_t count, double q) {
     return 1000 * (double)sorted[at < count ? at : count - 1];
 }
 
-static void put_step_times(tr_metrics_ranks_t *r, json_t *line) {
-    const size_t count = r->count < TR_RECENT_TIMES ? (size_t)r->count : TR_RECENT_TIMES;
-    if (count == 0) return;
-    qsort(r->step_sec, count, sizeof *r->step_sec, metrics_ranks_compare);
-    tr_record_number(line, TR_TRAINING_step_ms, quantile_ms(r->step_sec, count, 0.5));
-    tr_record_number(line, TR_TRAINING_step_ms_p95, quantile_ms(r->step_sec, count, 0.95));
-    r->count = 0;
-}
-
 /* -- ranks ------------------------------------------------------------------------------------- */
-
-/* Fractions of the time of one rank since `base`. */
-static void shares(const tr_rank_times_t *now, const tr_rank_times_t *base, double out[3]) {
-    const double times[3] = {now->compute_sec - base->compute_sec, now->data_sec - base->data_sec,
-                             now->wait_sec - base->wait_sec};
-    const double sum = times[0] + times[1] + times[2];
-    for (int i = 0; i < 3; i++) out[i] = sum > 0 ? times[i] / sum : 0;
-}
 
 static bool have_moved(const tr_metrics_ranks_t *r, int size) {
     for (int i = 0; i < size; i++) {
@@ -66,8 +49,11 @@ static void summarize(const tr_metrics_ranks_t *r, int size, json_t *line) {
     double least[3] = {INFINITY, INFINITY, INFINITY}, most[3] = {0};
     int slowest = 0;
     for (int rank = 0; rank < size; rank++) {
-        double share[3];
-        shares(&r->now[rank], &r->base[rank], share);
+        const tr_rank_times_t *now = &r->now[rank], *base = &r->base[rank];
+        double share[3] = {now->compute_sec - base->compute_sec, now->data_sec - base->data_sec,
+                           now->wait_sec - base->wait_sec};
+        const double sum = share[0] + share[1] + share[2];
+        for (int i = 0; i < 3; i++) share[i] = sum > 0 ? share[i] / sum : 0;
         if (share[2] < least[2]) slowest = rank;
         for (int i = 0; i < 3; i++) {
             least[i] = fmin(least[i], share[i]);
@@ -83,7 +69,13 @@ static void summarize(const tr_metrics_ranks_t *r, int size, json_t *line) {
 }
 
 tr_status_t tr_metrics_ranks_line(tr_metrics_ranks_t *r, tr_world_t *world, json_t *line) {
-    put_step_times(r, line);
+    const size_t count = r->count < TR_RECENT_TIMES ? (size_t)r->count : TR_RECENT_TIMES;
+    if (count > 0) {
+        qsort(r->step_sec, count, sizeof *r->step_sec, metrics_ranks_compare);
+        tr_record_number(line, TR_TRAINING_step_ms, quantile_ms(r->step_sec, count, 0.5));
+        tr_record_number(line, TR_TRAINING_step_ms_p95, quantile_ms(r->step_sec, count, 0.95));
+        r->count = 0;
+    }
     if (!world || tr_world_info(world)->size == 1) return TR_OK;
     const int size = tr_world_info(world)->size;
     const size_t bytes = (size_t)size * sizeof *r->now;

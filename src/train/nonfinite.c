@@ -66,30 +66,26 @@ done:
 }
 
 /* Reads the samples of the step again, because most micro-batches have been released. */
-static tr_status_t input_search_step(const loop_t *l, bad_input_t *out) {
+static tr_status_t loop_fail_of_input(const loop_t *l, const char *head) {
     const tr_session_t *s = l->s;
     tr_dataset_t *dataset = s->dataset[TR_SPLIT_TRAIN];
     const int64_t micro = s->order.micro_batch, end = s->first_slot + s->slot_count;
+    bad_input_t found = {0};
     int64_t *ids = NULL;
     tr_status_t status = TR_OK;
-    TR_TRY(tr_alloc((size_t)micro * sizeof *ids, "samples of a micro-batch", &ids));
-    for (int64_t slot = s->first_slot; slot < end && !out->field; slot++) {
+    TR_TRY_GOTO(tr_alloc((size_t)micro * sizeof *ids, "samples of a micro-batch", &ids), done);
+    for (int64_t slot = s->first_slot; slot < end && !found.field; slot++) {
         TR_TRY_GOTO(tr_sampler_samples(&s->order, slot, l->state.step * micro, micro, ids), done);
-        for (int f = 0; f < dataset->info.field_count && !out->field; f++) {
+        for (int f = 0; f < dataset->info.field_count && !found.field; f++) {
             const tr_dtype_t dtype = dataset->info.field[f].dtype;
             if (dtype == TR_F32 || dtype == TR_F16 || dtype == TR_F64)
-                TR_TRY_GOTO(input_search(dataset, f, ids, micro, out), done);
+                TR_TRY_GOTO(input_search(dataset, f, ids, micro, &found), done);
         }
         tr_watchdog_mark(l->world);
     }
 done:
     tr_free(&ids);
-    return status;
-}
-
-static tr_status_t loop_fail_of_input(const loop_t *l, const char *head) {
-    bad_input_t found = {0};
-    if (input_search_step(l, &found) != TR_OK) tr_error_clear(); /* the loss itself is examined */
+    if (status != TR_OK) tr_error_clear(); /* the loss itself is examined */
     if (!found.field) return TR_OK;
     return TR_FAIL(
         loop_stops_on_nan(l) ? TR_ERR_DATA : TR_ERR_STOP,

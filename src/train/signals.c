@@ -117,18 +117,14 @@ static void note_continue(int number) {
 
 /* -- outside of them --------------------------------------------------------------------------- */
 
-/* oneDNN's kernels use the stack pointer as a general register, so a handler needs an alternate
- * stack. */
-static void use_own_stack(void) {
-    static char stack[64 << 10];
-    const stack_t mine = {.ss_sp = stack, .ss_size = sizeof stack};
-    stack_t found;
-    if (sigaltstack(NULL, &found) == 0 && (found.ss_flags & SS_DISABLE)) sigaltstack(&mine, NULL);
-}
-
 void tr_signals_install(void) {
+    static char stack[64 << 10];
+    const stack_t own = {.ss_sp = stack, .ss_size = sizeof stack};
+    stack_t used;
     struct sigaction action;
-    use_own_stack();
+    /* oneDNN's kernels use the stack pointer as a general register, so a handler needs an alternate
+     * stack. */
+    if (sigaltstack(NULL, &used) == 0 && (used.ss_flags & SS_DISABLE)) sigaltstack(&own, NULL);
     memset(&action, 0, sizeof action);
     sigemptyset(&action.sa_mask);
     if (!installed) {

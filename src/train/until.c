@@ -15,21 +15,16 @@
 #define BYTES_PER_SEC     50.0e6 /* of a slow disk */
 #define EARLIEST_UNIX_SEC 1e9    /* smaller numbers are probably durations */
 
-/* What squeue prints for a job without a time limit. */
-static bool is_none(const char *text) {
-    static const char *const words[] = {"", "none", "N/A", "NONE", "Unknown"};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (strcasecmp(text, words[i]) == 0) return true;
-    return false;
-}
-
 tr_status_t tr_until_parse(const char *text, double *out_unix_sec) {
+    /* what squeue prints for a job without a time limit */
+    static const char *const none[] = {"", "none", "N/A", "Unknown"};
     struct tm local = {.tm_isdst = -1};
     const char *end_time = getenv("SLURM_JOB_END_TIME");
     int64_t number;
     *out_unix_sec = 0;
     if (strcmp(text, "auto") == 0) text = end_time ? end_time : "";
-    if (is_none(text)) return TR_OK;
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++)
+        if (strcasecmp(text, none[i]) == 0) return TR_OK;
     const char *rest = strptime(text, "%Y-%m-%dT%H:%M:%S", &local);
     if (rest && !*rest)
         *out_unix_sec = (double)mktime(&local);
