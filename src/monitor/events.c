@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/folders.h"
+#include "base/host.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include <dirent.h>
@@ -77,20 +78,6 @@ static void pb_int(tr_str_t *out, int field, int64_t value) {
     pb_varint(out, (uint64_t)value);
 }
 
-static void pb_double(tr_str_t *out, int field, double value) {
-    uint64_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    pb_varint(out, (uint64_t)field << 3 | DOUBLE);
-    events_append_fixed(out, bits, 8);
-}
-
-static void pb_float(tr_str_t *out, int field, float value) {
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    pb_varint(out, (uint64_t)field << 3 | FLOAT);
-    events_append_fixed(out, bits, 4);
-}
-
 static void pb_bytes(tr_str_t *out, int field, const char *bytes, size_t count) {
     pb_varint(out, (uint64_t)field << 3 | BYTES);
     pb_varint(out, count);
@@ -99,8 +86,11 @@ static void pb_bytes(tr_str_t *out, int field, const char *bytes, size_t count) 
 
 /* Begins e->message, an Event. */
 static tr_str_t *events_begin(tr_events_t *e, int64_t step, double unix_sec) {
+    uint64_t bits;
+    memcpy(&bits, &unix_sec, sizeof bits);
     e->message.length = e->summary.length = e->value.length = 0;
-    pb_double(&e->message, 1, unix_sec);
+    pb_varint(&e->message, 1 << 3 | DOUBLE);
+    events_append_fixed(&e->message, bits, 8);
     pb_int(&e->message, 2, step);
     return &e->message;
 }
@@ -116,9 +106,12 @@ static tr_status_t events_write_value(tr_events_t *e) {
 
 tr_status_t tr_events_scalar(tr_events_t *e, const char *tag, int64_t step, double unix_sec,
                              double value) {
+    uint32_t bits;
+    memcpy(&bits, &(float){(float)value}, sizeof bits);
     events_begin(e, step, unix_sec);
     pb_bytes(&e->value, 1, tag, strlen(tag));
-    pb_float(&e->value, 2, (float)value);
+    pb_varint(&e->value, 2 << 3 | FLOAT);
+    events_append_fixed(&e->value, bits, 4);
     return events_write_value(e);
 }
 
@@ -171,13 +164,12 @@ static int64_t events_next_time(const char *folder) {
 tr_status_t tr_events_create(const char *folder, tr_events_t **out) {
     static const char version[] = "brain.Event:2";
     tr_events_t *e = NULL;
-    char host[64] = "", name[160];
+    char name[400];
     tr_status_t status;
     if (!tr_make_folders(folder)) return tr_io_fail("create the folder", folder, errno);
     TR_TRY(tr_alloc(sizeof *e, "event file", &e));
-    gethostname(host, sizeof host - 1);
     snprintf(name, sizeof name, "events.out.tfevents.%010lld.%s.0" TR_EVENTS_ENDING,
-             (long long)events_next_time(folder), host);
+             (long long)events_next_time(folder), tr_host_name());
     e->fd = -1;
     TR_TRY_GOTO(tr_path_join(folder, name, e->path), failed);
     e->fd = open(e->path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);

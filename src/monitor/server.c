@@ -2,6 +2,7 @@
 #include "server.h"
 
 #include "base/file.h"
+#include "base/host.h"
 #include "base/json_text.h"
 #include "base/mem.h"
 #include "comm/watchdog.h"
@@ -74,11 +75,6 @@ static tr_status_t view_open(const tr_server_t *s, view_t *v) {
     return TR_OK;
 }
 
-static void view_close(view_t *v) {
-    tr_free(&v->ranks);
-    tr_record_free(&v->record);
-}
-
 static void server_compose_status(const tr_server_t *s, const view_t *v, tr_str_t *out) {
     const tr_newest_t n = tr_newest_of(&v->record);
     json_t *folder = json_string(s->dir); /* NULL: not UTF-8 */
@@ -119,7 +115,8 @@ static tr_status_t server_show(const tr_server_t *s, bool is_page, tr_http_reply
         tr_live_page(&v.live, &reply->body);
     else
         server_compose_status(s, &v, &reply->body);
-    view_close(&v);
+    tr_free(&v.ranks);
+    tr_record_free(&v.record);
     return TR_OK;
 }
 
@@ -151,12 +148,11 @@ static tr_status_t server_write(const tr_server_t *s, const char *name, const ch
 
 /* Where others reach the server: an address, or for all addresses the name of this node. */
 static tr_status_t server_write_place(const tr_server_t *s, const char *bind) {
-    char host[64] = "", place[160], url[192];
+    char place[320], url[360];
     tr_status_t status;
-    gethostname(host, sizeof host - 1);
     const bool is_any = strcmp(bind, "0.0.0.0") == 0 || strcmp(bind, "::") == 0;
     snprintf(place, sizeof place, !is_any && strchr(bind, ':') ? "[%s]:%d" : "%s:%d",
-             is_any ? host : bind, tr_http_port(s->http));
+             is_any ? tr_host_name() : bind, tr_http_port(s->http));
     snprintf(url, sizeof url, "http://%s\n", place);
     json_t *list = json_pack("[{s:[s], s:{s:s, s:s}}]", "targets", place, "labels", "run",
                              tr_board_run(s->params.board), "job", tr_board_job(s->params.board));

@@ -58,16 +58,6 @@ static void put_series(const tr_telemetry_t *t, int which, int size, json_t *lin
     json_object_set_new(line, host_key, json_string(t->now[worst].host));
 }
 
-/* "heat, power brake" */
-static void put_reasons(unsigned slowed, const char *host, json_t *line) {
-    char text[64];
-    tr_snprintf(text, sizeof text, "%s%s%s", slowed & TR_GPU_HOT ? ", heat" : "",
-                slowed & TR_GPU_POWER_BRAKE ? ", power brake" : "",
-                slowed & TR_GPU_SLOWED ? ", hardware" : "");
-    if (slowed) json_object_set_new(line, "gpu_throttle", json_string(text + 2));
-    if (slowed) json_object_set_new(line, "gpu_throttled_host", json_string(host));
-}
-
 /* base NULL: since the start. False: no GPU was sampled. */
 static bool put_gpus(const tr_rank_values_t *now, const tr_rank_values_t *base, int size,
                      json_t *line) {
@@ -88,7 +78,15 @@ static bool put_gpus(const tr_rank_values_t *now, const tr_rank_values_t *base, 
     }
     if (count == 0) return false;
     json_object_set_new(line, "gpu_throttled", tr_json_measured(shares / count));
-    if (most > 0) put_reasons((unsigned)totals_of(&now[worst])->slowed, now[worst].host, line);
+    const unsigned slowed = most > 0 ? (unsigned)totals_of(&now[worst])->slowed : 0;
+    if (slowed) {
+        char reasons[64]; /* ", heat, power brake" */
+        tr_snprintf(reasons, sizeof reasons, "%s%s%s", slowed & TR_GPU_HOT ? ", heat" : "",
+                    slowed & TR_GPU_POWER_BRAKE ? ", power brake" : "",
+                    slowed & TR_GPU_SLOWED ? ", hardware" : "");
+        json_object_set_new(line, "gpu_throttle", json_string(reasons + 2));
+        json_object_set_new(line, "gpu_throttled_host", json_string(now[worst].host));
+    }
     json_object_set_new(line, "gpu_ecc_errors", json_real(ecc_errors));
     json_object_set_new(line, "gpu_nvlink_errors", json_real(nvlink_errors));
     if (!json_object_get(line, "gpu_util")) /* a partitioned GPU (MIG) does not tell it */

@@ -30,13 +30,6 @@ struct tr_tensorboard {
 enum { ROW_STEP = TR_METRIC_COUNT, ROW_UNIX, ROW_KEYS };
 _Static_assert((int)ROW_KEYS <= (int)TR_ROW_KEYS, "a row is too short for the metrics");
 
-static void tensorboard_ask(tr_rows_t *rows) {
-    for (int i = 0; i < TR_METRIC_COUNT; i++)
-        tr_rows_ask(rows, tr_record_fields[tr_metric_list[i].field].key, TR_VALUE_NUMBER);
-    tr_rows_ask(rows, "step", TR_VALUE_NUMBER);
-    tr_rows_ask(rows, "unix_time", TR_VALUE_NUMBER);
-}
-
 static tr_status_t tensorboard_add_row(tr_tensorboard_t *board, const double *row) {
     const int64_t step = isnan(row[ROW_STEP]) ? 0 : (int64_t)row[ROW_STEP];
     if (!isnan(row[ROW_UNIX])) board->unix_sec = row[ROW_UNIX];
@@ -73,11 +66,6 @@ static tr_status_t tensorboard_replay(tr_tensorboard_t *board, const char *metri
 
 /* The names of the files that are there before the new one. */
 typedef TR_VEC(char *) names_t;
-
-static void names_free(names_t *names) {
-    for (size_t i = 0; i < names->count; i++) tr_free(&names->data[i]);
-    tr_vec_free(names);
-}
 
 static tr_status_t names_list(const char *folder, names_t *out) {
     DIR *dir = opendir(folder);
@@ -132,7 +120,10 @@ tr_status_t tr_tensorboard_open(const char *folder, const char *metrics_path,
     TR_TRY_GOTO(names_list(folder, &earlier), done);
     TR_TRY_GOTO(tr_alloc(sizeof *board, "TensorBoard's curves", &board), done);
     board->unix_sec = tr_clock_unix_sec();
-    tensorboard_ask(&board->keys);
+    for (int i = 0; i < TR_METRIC_COUNT; i++)
+        tr_rows_ask(&board->keys, tr_record_fields[tr_metric_list[i].field].key, TR_VALUE_NUMBER);
+    tr_rows_ask(&board->keys, "step", TR_VALUE_NUMBER);
+    tr_rows_ask(&board->keys, "unix_time", TR_VALUE_NUMBER);
     TR_TRY_GOTO(tr_events_create(folder, &board->events), done);
     TR_TRY_GOTO(tr_events_start(board->events, 0, board->unix_sec), done);
     TR_TRY_GOTO(tensorboard_replay(board, metrics_path), done);
@@ -142,7 +133,8 @@ tr_status_t tr_tensorboard_open(const char *folder, const char *metrics_path,
     names_retire(&earlier, tr_clock_unix_sec());
     *out = board;
 done:
-    names_free(&earlier);
+    for (size_t i = 0; i < earlier.count; i++) tr_free(&earlier.data[i]);
+    tr_vec_free(&earlier);
     tr_str_free(&table);
     if (status != TR_OK) tr_tensorboard_close(&board);
     return status;

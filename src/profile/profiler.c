@@ -254,15 +254,6 @@ done:
     return status;
 }
 
-/* Leaves out the spans of the step before the profile. */
-static void profiler_drop_warm_up(tr_profiler_t *p) {
-    size_t count = 0;
-    for (size_t i = 0; i < p->spans.count; i++)
-        if (p->spans.data[i].step == 0 || p->spans.data[i].step >= p->profile.first)
-            p->spans.data[count++] = p->spans.data[i];
-    p->spans.count = count;
-}
-
 static tr_status_t profiler_end(tr_profiler_t *p, int64_t last) {
     const tr_world_info_t *info = tr_world_info(p->params.world);
     tr_rank_profile_t mine = {0};
@@ -270,7 +261,11 @@ static tr_status_t profiler_end(tr_profiler_t *p, int64_t last) {
     p->profile.last = last;
     tr_device_trace_stop();
     p->spans = tr_trace_stop();
-    profiler_drop_warm_up(p);
+    size_t count = 0; /* without the step before the profile */
+    for (size_t i = 0; i < p->spans.count; i++)
+        if (p->spans.data[i].step == 0 || p->spans.data[i].step >= p->profile.first)
+            p->spans.data[count++] = p->spans.data[i];
+    p->spans.count = count;
     TR_TRY(tr_world_clock_offset(p->params.world, &p->clock.after));
     profiler_measure_peak(p);
     if (p->untraced_count > 0) {
