@@ -28,14 +28,11 @@ static bool key_is_place(const char *key) {
 }
 
 /* Older versions lack some keys: those count as equal. */
-static bool value_is_equal(const char *a, const char *b) {
-    double x, y;
-    return !a || !b || strcmp(a, b) == 0 ||
-           (tr_parse_float(a, &x) && tr_parse_float(b, &y) && x == y);
-}
-
 bool tr_entry_is_equal(const tr_entry_t *a, const tr_entry_t *b, const char *key) {
-    return value_is_equal(tr_record_key(a->record, key), tr_record_key(b->record, key));
+    const char *of_a = tr_record_key(a->record, key), *of_b = tr_record_key(b->record, key);
+    double x, y;
+    return !of_a || !of_b || strcmp(of_a, of_b) == 0 ||
+           (tr_parse_float(of_a, &x) && tr_parse_float(of_b, &y) && x == y);
 }
 
 static bool entry_is_alike(const tr_entry_t *a, const tr_entry_t *b) {

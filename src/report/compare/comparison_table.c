@@ -210,10 +210,6 @@ static void comparison_explain(const tr_comparison_t *c, tr_str_t *out) {
                       c->seeds.data[0], c->seeds.count > 1 ? " and data.fold" : "");
 }
 
-static bool entry_failed(const tr_entry_t *e) {
-    return e->state.kind == TR_RUN_FAILED && e->record->reason[0];
-}
-
 void tr_comparison_print(const tr_comparison_t *c, int columns, tr_str_t *out) {
     table_t t = table_of(c);
     tr_str_t words = {0}, cell = {0};
@@ -253,7 +249,7 @@ void tr_comparison_print(const tr_comparison_t *c, int columns, tr_str_t *out) {
     tr_str_free(&words);
     for (size_t i = 0; i < c->entries.count; i++) {
         const tr_entry_t *e = &c->entries.data[i];
-        if (!entry_failed(e)) continue;
+        if (e->state.kind != TR_RUN_FAILED || !e->record->reason[0]) continue;
         tr_str_printf(&words, "%s %s: %s", e->record->name, e->state.text, e->record->reason);
         if (words.text) tr_text_wrap(words.text, columns, out);
         tr_str_free(&words);

@@ -15,14 +15,6 @@ typedef struct {
     TR_VEC(tr_str_t) titles;
 } compare_plot_t;
 
-static void compare_plot_free(compare_plot_t *plot) {
-    for (size_t i = 0; i < plot->curves.count; i++) tr_page_curve_free(&plot->curves.data[i]);
-    for (size_t i = 0; i < plot->titles.count; i++) tr_str_free(&plot->titles.data[i]);
-    tr_vec_free(&plot->series);
-    tr_vec_free(&plot->curves);
-    tr_vec_free(&plot->titles);
-}
-
 /* Another colour for each group, and other dashes than those of the group with the same colour. */
 static tr_svg_series_t group_series(size_t g, const tr_curve_t *curve) {
     const bool has_colour = g < COLOURS;
@@ -116,7 +108,11 @@ static tr_status_t compare_draw(const tr_comparison_t *c, const char *key, bool 
     chart.y_scale = tr_page_scale(plot.series.data, plot.series.count, 10);
     tr_svg_draw(&chart, plot.series.data, plot.series.count, out);
 done:
-    compare_plot_free(&plot);
+    for (size_t i = 0; i < plot.curves.count; i++) tr_page_curve_free(&plot.curves.data[i]);
+    for (size_t i = 0; i < plot.titles.count; i++) tr_str_free(&plot.titles.data[i]);
+    tr_vec_free(&plot.series);
+    tr_vec_free(&plot.curves);
+    tr_vec_free(&plot.titles);
     return status;
 }
 

@@ -209,15 +209,6 @@ static void pen_lift(svg_pen_t *pen, tr_str_t *out) {
     pen->count = 0;
 }
 
-static void pen_move(svg_pen_t *pen, pixel_t to, tr_str_t *out) {
-    if (pen->count > 0 && floor(to.x) != floor(pen->last.x)) pen_lift(pen, out);
-    if (pen->count == 0) pen->first = pen->low = pen->high = to;
-    if (to.y < pen->low.y) pen->low = to;
-    if (to.y > pen->high.y) pen->high = to;
-    pen->last = to;
-    pen->count++;
-}
-
 static const char *const dashes[] = {"", " stroke-dasharray='7 4'", " stroke-dasharray='2 3'",
                                      " stroke-dasharray='9 3 2 3'"};
 
@@ -229,8 +220,13 @@ static void svg_draw_line(const svg_t *svg, size_t s) {
     for (size_t i = 0; i < series->count; i++) {
         const svg_point_t p = svg_point(svg, s, i);
         if (svg_has_y(svg, &p)) {
-            pen_move(&pen, (pixel_t){tr_svg_axis_at(&svg->x, p.x), tr_svg_axis_at(&svg->y, p.y)},
-                     svg->out);
+            const pixel_t to = {tr_svg_axis_at(&svg->x, p.x), tr_svg_axis_at(&svg->y, p.y)};
+            if (pen.count > 0 && floor(to.x) != floor(pen.last.x)) pen_lift(&pen, svg->out);
+            if (pen.count == 0) pen.first = pen.low = pen.high = to;
+            if (to.y < pen.low.y) pen.low = to;
+            if (to.y > pen.high.y) pen.high = to;
+            pen.last = to;
+            pen.count++;
         } else if (!series->is_joined) {
             pen_lift(&pen, svg->out);
             pen.is_down = false;

@@ -137,17 +137,6 @@ static bool scan_flat(scan_t *s, const char *text, size_t bytes, double *row) {
     return p + (*p == '\n') == text + bytes;
 }
 
-/* *out: whether it is a JSON object. */
-static tr_status_t scan_line(scan_t *s, const char *text, size_t bytes, double *row, bool *out) {
-    *out = scan_flat(s, text, bytes, row);
-    if (*out) return TR_OK;
-    json_t *line = json_loadb(text, bytes, 0, NULL);
-    *out = json_is_object(line);
-    const tr_status_t status = *out ? tr_rows_take_json(s->rows, line, row) : TR_OK;
-    json_decref(line);
-    return status;
-}
-
 /* What follows the words; NULL: the text does not begin with them. */
 static const char *text_behind(const char *text, const char *words) {
     const size_t length = strlen(words);
@@ -185,9 +174,13 @@ static tr_status_t reader_keep(reader_t *r, tr_line_kind_t kind, const char *tex
     scan_t *scan = kind == TR_LINE_TRAINING ? &r->training : &r->validation;
     tr_rows_t *rows = scan->rows;
     double row[TR_ROW_KEYS];
-    bool is_object;
-    TR_TRY(scan_line(scan, text, bytes, row, &is_object));
-    if (!is_object) return TR_OK;
+    if (!scan_flat(scan, text, bytes, row)) {
+        json_t *line = json_loadb(text, bytes, 0, NULL);
+        const bool is_object = json_is_object(line);
+        const tr_status_t status = is_object ? tr_rows_take_json(rows, line, row) : TR_OK;
+        json_decref(line);
+        if (status != TR_OK || !is_object) return status;
+    }
     if (r->how->see) TR_TRY(r->how->see(r->how->self, kind, text, bytes, row));
     TR_TRY(tr_rows_push(rows, row));
     if (r->how->lines == TR_LINES_SPREAD && kind == TR_LINE_TRAINING)

@@ -63,15 +63,6 @@ static tr_status_t record_read_summary(tr_record_t *r) {
     return TR_OK;
 }
 
-/* A part of the page: one that cannot be read is left out. */
-static tr_status_t record_read_profile(tr_record_t *r) {
-    char path[4096];
-    json_error_t error;
-    TR_TRY(tr_path_join(r->path, "profile/profile.json", path));
-    r->profile = tr_json_load_file(path, &error);
-    return TR_OK;
-}
-
 /* -- the resolved configuration ---------------------------------------------------------------- */
 
 static tr_status_t config_take_key(void *config, const char *section, const char *key,
@@ -168,7 +159,8 @@ bool tr_is_run(const char *path) {
 
 tr_status_t tr_record_read(const char *path, const tr_asked_t *asked, tr_record_t *out) {
     tr_record_t *r = out;
-    char *folder = NULL;
+    char *folder = NULL, profile[4096];
+    json_error_t error;
     tr_status_t status;
     *r = (tr_record_t){.path = path};
     TR_TRY_GOTO(tr_strdup(path, &folder), done);
@@ -176,7 +168,8 @@ tr_status_t tr_record_read(const char *path, const tr_asked_t *asked, tr_record_
     const char *name = tr_file_name(folder);
     TR_TRY_GOTO(copy_utf8(*name ? name : folder, &r->name), done);
     TR_TRY_GOTO(record_read_summary(r), done);
-    TR_TRY_GOTO(record_read_profile(r), done);
+    TR_TRY_GOTO(tr_path_join(path, "profile/profile.json", profile), done);
+    r->profile = tr_json_load_file(profile, &error); /* one that cannot be read is left out */
     TR_TRY_GOTO(record_read_config(r), done);
     const char *batch = tr_record_key(r, "data.batch_size");
     r->batch = json_integer_of(r->summary, "batch_size");

@@ -81,13 +81,6 @@ static tr_status_t sweep_fail_batch(const tr_record_t *a, const tr_record_t *b,
 
 typedef TR_VEC(const tr_record_t *) group_t;
 
-/* The first run whose number of ranks differs from that of the first run; NULL if there is none. */
-static const tr_record_t *group_other_ranks(const group_t *g) {
-    for (size_t i = 1; i < g->count; i++)
-        if (g->data[i]->ranks != g->data[0]->ranks) return g->data[i];
-    return NULL;
-}
-
 /* -- points ------------------------------------------------------------------------------------ */
 
 /* The median over the repeats of the double at `offset` of a record. */
@@ -185,7 +178,9 @@ static tr_status_t sweeps_add_group(const tr_record_t *records, size_t count,
             TR_TRY_GOTO(tr_vec_push(&g, r), done);
     }
     if (g.count == 0) goto done;
-    const tr_record_t *first = g.data[0], *other = group_other_ranks(&g);
+    const tr_record_t *first = g.data[0], *other = NULL; /* other: the first of other ranks */
+    for (size_t i = 1; i < g.count && !other; i++)
+        if (g.data[i]->ranks != first->ranks) other = g.data[i];
     if (mode == TR_MODE_NONE && other)
         mode = is_weak(first, other)     ? TR_MODE_WEAK
                : is_strong(first, other) ? TR_MODE_STRONG
