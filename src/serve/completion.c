@@ -30,31 +30,20 @@ uint64_t tr_draw_seed(void) {
 
 typedef TR_VEC(tr_ids_t) prompts_t;
 
-static tr_status_t prompts_add_ids(const tr_completion_t *c, const char *field, const json_t *list,
-                                   prompts_t *prompts) {
+static tr_status_t prompts_read_ids(const tr_completion_t *c, const char *field, const json_t *list,
+                                    tr_ids_t *out) {
     const int32_t vocab_size = c->model->tokenizer->vocab_size;
     char expected[64];
     tr_snprintf(expected, sizeof expected, "token ids from 0 to %d", (int)vocab_size - 1);
-    TR_TRY(tr_vec_push(prompts, (tr_ids_t){0}));
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *id = json_array_get(list, i);
         const json_int_t value = json_integer_value(id);
         if (!json_is_integer(id) || value < 0 || value >= vocab_size ||
             !tr_tokenizer_has(c->model->tokenizer, (int32_t)value))
             return tr_json_unexpected(field, expected, id);
-        TR_TRY(tr_vec_push(&prompts->data[prompts->count - 1], (int32_t)value));
+        TR_TRY(tr_vec_push(out, (int32_t)value));
     }
     return TR_OK;
-}
-
-static tr_status_t prompts_add(const tr_completion_t *c, const char *field, const json_t *prompt,
-                               prompts_t *prompts) {
-    if (json_is_array(prompt)) return prompts_add_ids(c, field, prompt, prompts);
-    if (!json_is_string(prompt))
-        return tr_json_unexpected(field, "a string, or a list of token ids", prompt);
-    TR_TRY(tr_vec_push(prompts, (tr_ids_t){0}));
-    return tr_tokenizer_encode(c->model->tokenizer, json_string_value(prompt),
-                               json_string_length(prompt), &prompts->data[prompts->count - 1]);
 }
 
 static tr_status_t prompts_read(const tr_completion_t *c, const char *field, const json_t *prompt,
@@ -67,8 +56,17 @@ static tr_status_t prompts_read(const tr_completion_t *c, const char *field, con
         return TR_FAIL(TR_ERR_DATA,
                        "%s, n: expected at most %d texts, found %zu prompts times %lld", field,
                        TR_CHOICES, count, (long long)c->n);
-    for (size_t i = 0; i < count; i++)
-        TR_TRY(prompts_add(c, field, is_list ? json_array_get(prompt, i) : prompt, prompts));
+    for (size_t i = 0; i < count; i++) {
+        const json_t *one = is_list ? json_array_get(prompt, i) : prompt;
+        TR_TRY(tr_vec_push(prompts, (tr_ids_t){0}));
+        if (json_is_array(one))
+            TR_TRY(prompts_read_ids(c, field, one, &prompts->data[i]));
+        else if (json_is_string(one))
+            TR_TRY(tr_tokenizer_encode(c->model->tokenizer, json_string_value(one),
+                                       json_string_length(one), &prompts->data[i]));
+        else
+            return tr_json_unexpected(field, "a string, or a list of token ids", one);
+    }
     for (size_t i = 0; i < count; i++) {
         if ((int64_t)prompts->data[i].count > c->model->context)
             return TR_FAIL(TR_ERR_DATA, "%s: expected at most %lld tokens, found %zu", field,
@@ -162,18 +160,14 @@ static tr_status_t completion_read_stream(tr_completion_t *c, const json_t *requ
     return tr_json_take_bool(options, "include_usage", &c->include_usage);
 }
 
-static tr_status_t completion_check_model(const tr_completion_t *c, const json_t *request) {
-    const char *model = c->model->name;
-    TR_TRY(tr_json_take_text(request, "model", &model));
-    if (strcmp(model, c->model->name) == 0) return TR_OK;
-    return TR_FAIL(TR_ERR_NOINPUT, "model: expected %s, which this server has, found %.200s",
-                   c->model->name, model);
-}
-
 static tr_status_t completion_read_settings(tr_completion_t *c, const json_t *request) {
+    const char *model = c->model->name;
     int64_t seed = -1;
     TR_TRY(tr_json_check_fields(request, fields, TR_COUNT(fields), ignored, TR_COUNT(ignored)));
-    TR_TRY(completion_check_model(c, request));
+    TR_TRY(tr_json_take_text(request, "model", &model));
+    if (strcmp(model, c->model->name) != 0)
+        return TR_FAIL(TR_ERR_NOINPUT, "model: expected %s, which this server has, found %.200s",
+                       c->model->name, model);
     TR_TRY(tr_json_take_int(request, "max_tokens", 1, INT32_MAX, &c->most));
     TR_TRY(tr_json_take_int(request, "n", 1, TR_CHOICES, &c->n));
     TR_TRY(tr_json_take_int(request, "logprobs", 0, TR_TEXT_LOGPROBS, &c->logprobs));

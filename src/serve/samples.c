@@ -67,15 +67,11 @@ static tr_status_t samples_fill(const tr_predictor_info_t *info, const json_t *v
     return TR_OK;
 }
 
-static int json_depth(const json_t *value) {
-    int depth = 0;
-    for (; json_is_array(value); value = json_array_get(value, 0)) depth++;
-    return depth;
-}
-
 static tr_status_t samples_read(const tr_predictor_info_t *info, const json_t *inputs,
                                 tr_samples_t *out) {
-    const bool is_one = json_depth(inputs) == info->shape.ndim;
+    int depth = 0;
+    for (const json_t *v = inputs; json_is_array(v); v = json_array_get(v, 0)) depth++;
+    const bool is_one = depth == info->shape.ndim;
     int64_t at = 0;
     if (!json_is_array(inputs) || json_array_size(inputs) == 0)
         return tr_json_unexpected("inputs", "a sample, or a list of samples", inputs);
