@@ -54,24 +54,14 @@ void tr_layer_usage(const tr_layer_t *layer, tr_str_t *out) {
 
 /* -- labels ------------------------------------------------------------------------------------ */
 
-static void free_names(struct tr_layer_names *names) {
-    for (size_t i = 0; i < names->label.count; i++) tr_free(&names->label.data[i]);
-    tr_vec_free(&names->label);
-}
-
-static size_t index_of(const tr_layer_t *layer) {
-    size_t i = 0;
-    while (layers[i] != layer) i++;
-    return i;
-}
-
 /* The layer's label: name=, or kind and count. Layers with equal labels would share parameters
  * silently. */
 static tr_status_t give_label(struct tr_layer_names *names, const tr_layer_t *layer,
                               const tr_layer_spec_t *spec, const char *name, const char **out) {
     char made[64], *label = NULL;
-    int count = ++names->count[index_of(layer)];
-    snprintf(made, sizeof made, "%s%d", layer->name, count);
+    size_t kind = 0;
+    while (layers[kind] != layer) kind++;
+    snprintf(made, sizeof made, "%s%d", layer->name, ++names->count[kind]);
     if (name[0] == '\0') name = made;
     for (size_t i = 0; i < names->label.count; i++)
         if (strcmp(names->label.data[i], name) == 0)
@@ -167,9 +157,9 @@ tr_status_t tr_layers_build(const tr_layer_context_t *context, const tr_layer_sp
     tr_status_t status = tr_layers_build_inside(&inner, specs, count, x, out);
     if (status == TR_OK) status = tr_layer_taps_check(&taps);
     tr_vec_free(&taps.list);
-    free_names(&names);
-    TR_TRY(status);
-    return TR_OK;
+    for (size_t i = 0; i < names.label.count; i++) tr_free(&names.label.data[i]);
+    tr_vec_free(&names.label);
+    return status;
 }
 
 tr_status_t tr_layers_append(tr_graph_t *g, const tr_config_t *config,

@@ -82,17 +82,13 @@ static bool is_letter(char character) {
            character == '_';
 }
 
-static void free_words(tr_layer_word_t **words, int count) {
-    for (int i = 0; i < count; i++) {
-        tr_free(&(*words)[i].key);
-        tr_free(&(*words)[i].value);
-    }
-    tr_free(words);
-}
-
 static void free_spec(tr_layer_spec_t *spec) {
     tr_free(&spec->name);
-    free_words(&spec->words, spec->word_count);
+    for (int i = 0; i < spec->word_count; i++) {
+        tr_free(&spec->words[i].key);
+        tr_free(&spec->words[i].value);
+    }
+    tr_free(&spec->words);
     for (int i = 0; i < spec->block_count; i++)
         tr_layers_free(&spec->blocks[i].specs, spec->blocks[i].count);
 }
@@ -124,25 +120,6 @@ static tr_status_t parse_word(cursor_t *c, tr_layer_word_t *out) {
     return take_word(c, &out->value);
 }
 
-static tr_status_t parse_words(cursor_t *c, tr_layer_spec_t *spec) {
-    word_vec_t words = {0};
-    tr_status_t status = TR_OK;
-    for (layer_parse_skip_blanks(c);
-         status == TR_OK && !parse_is_one_of(*c->at, "\n,{}") && *c->at != '\0';
-         layer_parse_skip_blanks(c)) {
-        tr_layer_word_t word = {0};
-        status = parse_word(c, &word);
-        if (status == TR_OK) status = tr_vec_push(&words, word);
-        if (status != TR_OK) {
-            tr_free(&word.key);
-            tr_free(&word.value);
-        }
-    }
-    spec->words = words.data;
-    spec->word_count = (int)words.count;
-    return status;
-}
-
 static tr_status_t parse_blocks(cursor_t *c, tr_layer_spec_t *spec) {
     for (;;) {
         cursor_t ahead = *c;
@@ -168,6 +145,8 @@ static tr_status_t parse_blocks(cursor_t *c, tr_layer_spec_t *spec) {
 /* Fills *out, which the caller frees, also after a failure. */
 static tr_status_t parse_layer(cursor_t *c, tr_layer_spec_t *out) {
     char text[48];
+    word_vec_t words = {0};
+    tr_status_t status = TR_OK;
     out->line = c->line;
     out->column = c->column;
     if (!is_letter(*c->at))
@@ -186,7 +165,15 @@ static tr_status_t parse_layer(cursor_t *c, tr_layer_spec_t *out) {
             "expected a layer name, found the option '%s='; options follow their layer, without a "
             "comma.",
             out->name);
-    TR_TRY(parse_words(c, out));
+    for (layer_parse_skip_blanks(c);
+         status == TR_OK && !parse_is_one_of(*c->at, "\n,{}") && *c->at != '\0';
+         layer_parse_skip_blanks(c)) {
+        status = tr_vec_push(&words, (tr_layer_word_t){0});
+        if (status == TR_OK) status = parse_word(c, &words.data[words.count - 1]);
+    }
+    out->words = words.data;
+    out->word_count = (int)words.count;
+    TR_TRY(status);
     return parse_blocks(c, out);
 }
 

@@ -146,22 +146,10 @@ const char *tr_layer_elsewhere(const char *name) {
     return NULL;
 }
 
-/* The layer that `name` is likely to mean; NULL: none. */
-static const char *nearest_layer(const char *name) {
+static tr_status_t read_fail_unknown(const tr_layer_spec_t *spec) {
     size_t count, known = 0;
     const tr_layer_t *const *list = tr_layer_list(&count);
-    const char *names[64], *const elsewhere = tr_layer_elsewhere(name);
-    if (elsewhere != NULL) return elsewhere;
-    for (size_t i = 0; i < count; i++) {
-        if (known < TR_COUNT(names)) names[known++] = list[i]->name;
-        if (known < TR_COUNT(names) && list[i]->alias != NULL) names[known++] = list[i]->alias;
-    }
-    return tr_nearest(name, names, known);
-}
-
-static tr_status_t read_fail_unknown(const tr_layer_spec_t *spec) {
-    size_t count;
-    const tr_layer_t *const *list = tr_layer_list(&count);
+    const char *names[64], *near = tr_layer_elsewhere(spec->name);
     if (strcmp(spec->name, "softmax") == 0 || strcmp(spec->name, "log_softmax") == 0 ||
         strcmp(spec->name, "logsoftmax") == 0)
         return TR_LAYER_FAIL(
@@ -170,7 +158,12 @@ static tr_status_t read_fail_unknown(const tr_layer_spec_t *spec) {
             "and predict writes probabilities; for a regression (mse) the outputs of the last "
             "layer are used directly.",
             spec->name);
-    const char *near = nearest_layer(spec->name);
+    for (size_t i = 0; i < count && near == NULL; i++) {
+        const tr_layer_t *layer = list[i];
+        if (known < TR_COUNT(names)) names[known++] = layer->name;
+        if (known < TR_COUNT(names) && layer->alias != NULL) names[known++] = layer->alias;
+    }
+    if (near == NULL) near = tr_nearest(spec->name, names, known);
     if (near != NULL)
         return TR_LAYER_FAIL(spec, "unknown layer '%.64s'; did you mean '%s'?", spec->name, near);
     tr_str_t all = {0};

@@ -34,12 +34,6 @@ static tr_status_t resolve_pad(const tr_layer_spec_t *spec, const tr_pad_t *pad,
     return TR_OK;
 }
 
-static void sizes_text(const int *size, int count, char text[48]) {
-    int length = snprintf(text, 48, "%d", size[0]);
-    for (int i = 1; i < count; i++)
-        length += snprintf(text + length, 48 - (size_t)length, "x%d", size[i]);
-}
-
 static tr_status_t check_fits(const tr_layer_context_t *context, const tr_layer_spec_t *spec,
                               tr_tensor_t x, const tr_layer_window_t *window) {
     const tr_shape_t *shape = tr_shape_of(context->g, x);
@@ -47,7 +41,9 @@ static tr_status_t check_fits(const tr_layer_context_t *context, const tr_layer_
         int64_t extent = (int64_t)window->dilation[i] * (window->kernel[i] - 1) + 1;
         if (extent <= shape->dim[1 + i] + window->pad_lo[i] + window->pad_hi[i]) continue;
         char kernel[48], sample[96];
-        sizes_text(window->kernel, window->spatial, kernel);
+        for (int k = 0, used = 0; k < window->spatial; k++)
+            used += snprintf(kernel + used, sizeof kernel - (size_t)used, k ? "x%d" : "%d",
+                             window->kernel[k]);
         return TR_LAYER_FAIL(
             spec,
             "%s (%s): its window of %s is larger than its input of %s. Use pad=same in the "

@@ -128,21 +128,18 @@ static tr_status_t check_pattern(const tr_graph_t *g, const char *pattern) {
                    pattern, example != NULL ? example : "conv1.weight");
 }
 
-/* A pattern that matches nothing is a typing error, and parameters would be trained by mistake. */
-static tr_status_t check_freeze(const tr_graph_t *g, const char *patterns) {
-    char pattern[256];
-    while ((patterns = next_pattern(patterns, pattern, sizeof pattern)) != NULL)
-        TR_TRY(check_pattern(g, pattern));
-    return TR_OK;
-}
-
 tr_status_t tr_model_build(tr_graph_t *g, const tr_config_t *config, const tr_model_batch_t *batch,
                            tr_model_result_t *out) {
     tr_model_settings_t settings;
     const tr_model_t *model;
+    char pattern[256];
     tr_config_read(config, &tr_model_config, &settings);
     TR_TRY(tr_model_find(settings.type, &model));
     *out = (tr_model_result_t){0};
     TR_TRY(model->build(g, config, batch, out));
-    return check_freeze(g, settings.freeze);
+    /* A pattern that matches nothing is a typing error: parameters would be trained by mistake. */
+    const char *rest = settings.freeze;
+    while ((rest = next_pattern(rest, pattern, sizeof pattern)) != NULL)
+        TR_TRY(check_pattern(g, pattern));
+    return TR_OK;
 }

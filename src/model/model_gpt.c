@@ -89,11 +89,6 @@ static tr_status_t param(const context_t *c, const char *name, tr_dtype_t dtype,
     return tr_param(c->g, name, shape, &spec, out);
 }
 
-/* The type of the right side of a product. */
-static tr_dtype_t matrix_type(const context_t *c) {
-    return c->texts ? c->texts->weights : TR_F32;
-}
-
 static tr_status_t table(const context_t *c, const char *name, tr_dtype_t dtype, int64_t rows,
                          tr_tensor_t *out) {
     tr_scope_push(c->g, name);
@@ -114,10 +109,11 @@ static tr_status_t model_gpt_linear(const context_t *c, const char *name, tr_ten
                                     int64_t outputs, double std, tr_act_t act, tr_tensor_t *out) {
     const tr_shape_t *shape = tr_shape_of(c->g, x);
     const int64_t inputs = shape->dim[shape->ndim - 1];
+    const tr_dtype_t type = c->texts ? c->texts->weights : TR_F32;
     tr_tensor_t w, b = TR_NONE;
     tr_scope_push(c->g, name);
-    TR_TRY(param(c, "weight", matrix_type(c), &TR_SHAPE(inputs, outputs),
-                 (tr_init_t){TR_INIT_NORMAL, std}, &w));
+    TR_TRY(
+        param(c, "weight", type, &TR_SHAPE(inputs, outputs), (tr_init_t){TR_INIT_NORMAL, std}, &w));
     if (c->settings->bias)
         TR_TRY(param(c, "bias", TR_F32, &TR_SHAPE(outputs), (tr_init_t){TR_INIT_CONST, 0}, &b));
     TR_TRY(model_gpt_product(c, x, w, b, false, act, out));
@@ -125,21 +121,17 @@ static tr_status_t model_gpt_linear(const context_t *c, const char *name, tr_ten
     return TR_OK;
 }
 
-/* The parameters of a normalisation, in the scope of its name. */
-static tr_status_t norm_params(const context_t *c, tr_tensor_t *gamma, tr_tensor_t *beta) {
-    const tr_shape_t shape = TR_SHAPE(c->settings->n_embd);
-    TR_TRY(param(c, "weight", TR_F32, &shape, (tr_init_t){TR_INIT_CONST, 1}, gamma));
-    if (c->settings->bias)
-        return param(c, "bias", TR_F32, &shape, (tr_init_t){TR_INIT_CONST, 0}, beta);
-    return tr_const(c->g, "gpt.no_bias", &shape, 0, beta);
-}
-
 /* x += more, unless that is TR_NONE; then *out = layernorm(x). */
 static tr_status_t add_norm(const context_t *c, const char *name, tr_tensor_t *x, tr_tensor_t more,
                             tr_tensor_t *out) {
+    const tr_shape_t shape = TR_SHAPE(c->settings->n_embd);
     tr_tensor_t gamma, beta;
     tr_scope_push(c->g, name);
-    TR_TRY(norm_params(c, &gamma, &beta));
+    TR_TRY(param(c, "weight", TR_F32, &shape, (tr_init_t){TR_INIT_CONST, 1}, &gamma));
+    if (c->settings->bias)
+        TR_TRY(param(c, "bias", TR_F32, &shape, (tr_init_t){TR_INIT_CONST, 0}, &beta));
+    else
+        TR_TRY(tr_const(c->g, "gpt.no_bias", &shape, 0, &beta));
     if (tr_is_none(more))
         TR_TRY(tr_layernorm(c->g, *x, gamma, beta, EPS, out));
     else
@@ -351,14 +343,6 @@ static tr_status_t model_gpt_build(tr_graph_t *g, const tr_config_t *config,
     return TR_OK;
 }
 
-/* x (B, T, C) -> the rows (B, C) of the texts' last tokens. */
-static tr_status_t take_last(const context_t *c, tr_tensor_t *x) {
-    const tr_shape_t shape = *tr_shape_of(c->g, *x);
-    TR_TRY(tr_reshape(c->g, *x, &TR_SHAPE(shape.dim[0] * shape.dim[1], shape.dim[2]), x));
-    TR_TRY(tr_embedding(c->g, c->texts->last, *x, TR_NONE, TR_F32, x));
-    return tr_reshape(c->g, *x, &TR_SHAPE(shape.dim[0], shape.dim[2]), x);
-}
-
 static tr_status_t generate(tr_graph_t *g, const tr_config_t *config, const tr_model_texts_t *texts,
                             tr_tensor_t *out_logits) {
     gpt_t settings;
@@ -373,7 +357,11 @@ static tr_status_t generate(tr_graph_t *g, const tr_config_t *config, const tr_m
     TR_TRY(tr_add(g, x, at, TR_ACT_NONE, &x));
     TR_TRY(blocks(&c, &x, &more));
     TR_TRY(add_norm(&c, "ln_f", &x, more, &x));
-    TR_TRY(take_last(&c, &x));
+    /* x (B, T, C) -> the rows (B, C) of the texts' last tokens */
+    const tr_shape_t shape = *tr_shape_of(g, x);
+    TR_TRY(tr_reshape(g, x, &TR_SHAPE(shape.dim[0] * shape.dim[1], shape.dim[2]), &x));
+    TR_TRY(tr_embedding(g, texts->last, x, TR_NONE, TR_F32, &x));
+    TR_TRY(tr_reshape(g, x, &TR_SHAPE(shape.dim[0], shape.dim[2]), &x));
     TR_TRY(model_gpt_product(&c, x, wte, TR_NONE, true, TR_ACT_NONE, out_logits));
     tr_scope_pop(g);
     return TR_OK;
