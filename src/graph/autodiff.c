@@ -140,23 +140,6 @@ static tr_status_t autodiff_contribute(backward_t *b, tr_tensor_t input, tr_tens
 
 /* -- recompute --------------------------------------------------------------------------------- */
 
-/* The tensor to use for `t` after recomputation: its copy, or a view of its base's copy, or itself.
- */
-static tr_status_t autodiff_remap(backward_t *b, tr_tensor_t t, tr_tensor_t *out) {
-    *out = t;
-    if (tr_is_none(t) || autodiff_base_id(b, t) >= b->count) return TR_OK;
-    const tr_tensor_t again = b->again[autodiff_base_id(b, t)];
-    if (tr_is_none(again)) return TR_OK;
-    const tr_tensor_info_t info = *tr_tensor_info(b->g, t);
-    if (info.role != TR_ROLE_VIEW) {
-        *out = again;
-        return TR_OK;
-    }
-    tr_tensor_t flat;
-    TR_TRY(tr_slice(b->g, again, info.view_elems, tr_shape_elems(&info.shape), &flat));
-    return tr_reshape(b->g, flat, &info.shape, out);
-}
-
 static tr_status_t autodiff_recompute_op(backward_t *b, int i) {
     const tr_node_t *node = node_at(b, i);
     const tr_op_t *op = &node->op;
@@ -166,7 +149,17 @@ static tr_status_t autodiff_recompute_op(backward_t *b, int i) {
     for (int k = 0; k < op->n_out; k++)
         want[k] = node->want[k] && !tr_is_none(op->out[k]) &&
                   tr_rec_base(b->g, op->out[k])->info.role == TR_ROLE_ACTIVATION;
-    for (int k = 0; k < op->n_in; k++) TR_TRY(autodiff_remap(b, op->in[k], &in[k]));
+    /* Each input is replaced by its copy, or by a view of its base's copy, if there is one. */
+    for (int k = 0; k < op->n_in; k++) {
+        in[k] = op->in[k];
+        const int32_t base = tr_is_none(in[k]) ? b->count : autodiff_base_id(b, in[k]);
+        if (base >= b->count || tr_is_none(b->again[base])) continue;
+        const tr_tensor_info_t info = *tr_tensor_info(b->g, in[k]);
+        in[k] = b->again[base];
+        if (info.role != TR_ROLE_VIEW) continue;
+        TR_TRY(tr_slice(b->g, in[k], info.view_elems, tr_shape_elems(&info.shape), &in[k]));
+        TR_TRY(tr_reshape(b->g, in[k], &info.shape, &in[k]));
+    }
     b->g->label = op->label;
     TR_TRY(
         tr_op_append(b->g, op->row, in, op->n_in, op->attr, op->attr_bytes, want, out, op->n_out));
@@ -177,17 +170,6 @@ static tr_status_t autodiff_recompute_op(backward_t *b, int i) {
         b->again[autodiff_base_id(b, op->out[k])] = out[k];
         autodiff_base_rec(b, out[k])->recomputes = autodiff_base_id(b, op->out[k]);
     }
-    return TR_OK;
-}
-
-/* The segment of op i: ops that follow each other. */
-static tr_status_t autodiff_recompute_segment(backward_t *b, int i) {
-    const int segment = node_at(b, i)->op.segment;
-    if (segment == 0 || b->recomputed[segment]) return TR_OK;
-    b->recomputed[segment] = true;
-    while (i > 0 && node_at(b, i - 1)->op.segment == segment) i--;
-    for (; i < b->forward_ops && node_at(b, i)->op.segment == segment; i++)
-        TR_TRY(autodiff_recompute_op(b, i));
     return TR_OK;
 }
 
@@ -206,7 +188,13 @@ static tr_status_t autodiff_differentiate(backward_t *b, int i) {
     if (!arrives) return TR_OK;
     for (int k = 0; k < op.n_in; k++)
         need[k] = !tr_is_none(op.in[k]) && b->need[autodiff_base_id(b, op.in[k])];
-    TR_TRY(autodiff_recompute_segment(b, i));
+    if (op.segment > 0 && !b->recomputed[op.segment]) { /* ops that follow each other */
+        b->recomputed[op.segment] = true;
+        int k = i;
+        while (k > 0 && node_at(b, k - 1)->op.segment == op.segment) k--;
+        for (; k < b->forward_ops && node_at(b, k)->op.segment == op.segment; k++)
+            TR_TRY(autodiff_recompute_op(b, k));
+    }
     g->label = op.label;
     TR_TRY(op.row->grad(g, b->clone[i] ? &b->clone[i]->op : &op, dout, need, din));
     for (int k = 0; k < op.n_in; k++)
@@ -216,23 +204,6 @@ static tr_status_t autodiff_differentiate(backward_t *b, int i) {
     for (int k = 0; k < op.n_out; k++)
         if (!tr_is_none(op.out[k]) && autodiff_base_id(b, op.out[k]) < b->count)
             autodiff_set_gradient(b, autodiff_base_id(b, op.out[k]), TR_NONE);
-    return TR_OK;
-}
-
-static tr_status_t autodiff_walk(backward_t *b) {
-    for (int i = b->forward_ops - 1; i >= 0; i--) {
-        if (!autodiff_takes_part(b, &node_at(b, i)->op)) continue;
-        TR_TRY(autodiff_differentiate(b, i));
-        const tr_op_t *op = &node_at(b, i)->op;
-        for (int k = 0; k < op->n_in; k++) {
-            if (tr_is_none(op->in[k])) continue;
-            const tr_tensor_t base = {autodiff_base_id(b, op->in[k])};
-            const tr_tensor_info_t *info = tr_tensor_info(b->g, base);
-            if (info->role != TR_ROLE_PARAM || !b->need[base.id] || --b->uses[base.id] > 0)
-                continue;
-            TR_TRY(autodiff_finish_param(b, base));
-        }
-    }
     return TR_OK;
 }
 
@@ -252,15 +223,6 @@ static tr_status_t autodiff_begin(backward_t *b) {
                     &b->recomputed);
 }
 
-static void autodiff_free_state(backward_t *b) {
-    tr_free(&b->grad);
-    tr_free(&b->need);
-    tr_free(&b->uses);
-    tr_free(&b->again);
-    tr_free(&b->clone);
-    tr_free(&b->recomputed);
-}
-
 tr_status_t tr_backward(tr_graph_t *g, tr_tensor_t loss, tr_tensor_t seed, bool accumulate) {
     if (g->open < 0) return TR_FAIL(TR_ERR_INTERNAL, "backward called outside a program");
     backward_t b = {.g = g,
@@ -275,7 +237,18 @@ tr_status_t tr_backward(tr_graph_t *g, tr_tensor_t loss, tr_tensor_t seed, bool 
     autodiff_set_gradient(&b, autodiff_base_id(&b, loss), seed);
     g->in_backward = true;
     g->backward = &b;
-    TR_TRY_GOTO(autodiff_walk(&b), done);
+    for (int i = b.forward_ops - 1; i >= 0; i--) {
+        if (!autodiff_takes_part(&b, &node_at(&b, i)->op)) continue;
+        TR_TRY_GOTO(autodiff_differentiate(&b, i), done);
+        const tr_op_t *op = &node_at(&b, i)->op;
+        for (int k = 0; k < op->n_in; k++) {
+            if (tr_is_none(op->in[k])) continue;
+            const tr_tensor_t base = {autodiff_base_id(&b, op->in[k])};
+            const tr_tensor_info_t *info = tr_tensor_info(g, base);
+            if (info->role == TR_ROLE_PARAM && b.need[base.id] && --b.uses[base.id] <= 0)
+                TR_TRY_GOTO(autodiff_finish_param(&b, base), done);
+        }
+    }
     if (b.finished != g->order.count)
         status =
             TR_FAIL(TR_ERR_INTERNAL, "this program finishes %zu parameters, an earlier one %zu",
@@ -284,6 +257,11 @@ done:
     g->in_backward = false;
     g->backward = NULL;
     g->label = NULL;
-    autodiff_free_state(&b);
+    tr_free(&b.grad);
+    tr_free(&b.need);
+    tr_free(&b.uses);
+    tr_free(&b.again);
+    tr_free(&b.clone);
+    tr_free(&b.recomputed);
     return status;
 }

@@ -59,14 +59,6 @@ static bool replay_is_shared(const tr_program_t *p, const tr_collectives_t *c) {
     return false;
 }
 
-static size_t stretch_end(const tr_program_t *p, size_t first, const tr_collectives_t *c) {
-    const size_t count = p->nodes.count;
-    size_t i = first;
-    if (capture_holds_collectives(c)) return count;
-    while (i < count && capture_is_collective(p, i) == capture_is_collective(p, first)) i++;
-    return i;
-}
-
 /* Captures records of `p`, and those of `next` if it is not NULL. TR_ERR_CONFIG: this cannot be
  * captured; nothing was done. An error of an op is one of these: one
  * that is not due to the capture comes again when the program runs op by op. */
@@ -145,10 +137,13 @@ static tr_status_t replay_run(tr_graph_t *g, tr_program_t *p, size_t k, size_t f
 /* -- running ----------------------------------------------------------------------------------- */
 
 static tr_status_t replay_run_stretches(tr_graph_t *g, tr_program_t *p, tr_collectives_t *c) {
+    const bool is_one = capture_holds_collectives(c);
+    const size_t count = p->nodes.count;
     tr_ticket_t last = 0;
-    for (size_t first = 0, end = 0, k = 0; first < p->nodes.count; first = end) {
-        end = stretch_end(p, first, c);
-        if (!capture_is_collective(p, first) || capture_holds_collectives(c))
+    for (size_t first = 0, end = 0, k = 0; first < count; first = end) {
+        const bool is_collective = capture_is_collective(p, first);
+        while (end < count && (is_one || capture_is_collective(p, end) == is_collective)) end++;
+        if (!is_collective || is_one)
             TR_TRY(replay_run(g, p, k++, first, end, c, &last));
         else
             TR_TRY(tr_exec_enqueue(g, p, first, end, c, &last));

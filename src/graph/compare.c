@@ -136,19 +136,17 @@ static double compare_float_difference(tr_dtype_t dtype, const void *found, cons
     return difference / largest;
 }
 
-/* The result of a step, which is a u8 tensor of a struct. */
-static double result_difference(const tr_step_result_t *found, const tr_step_result_t *expected) {
-    if (found->finite != expected->finite || found->applied != expected->applied) return NAN;
-    return fmax(compare_float_difference(TR_F32, &found->grad_norm, &expected->grad_norm, 1),
-                compare_float_difference(TR_F32, &found->scale, &expected->scale, 1));
-}
-
 static double compare_view_difference(tr_kernel_id_t kernel, const tr_view_t *view,
                                       const void *found, const void *expected) {
     const int64_t count = tr_shape_elems(&view->shape);
     const size_t size = tr_dtype_bytes(view->dtype);
     int64_t unequal = 0;
-    if (kernel == TR_K_GRAD_NORM && view->dtype == TR_U8) return result_difference(found, expected);
+    if (kernel == TR_K_GRAD_NORM && view->dtype == TR_U8) { /* the struct of a step's result */
+        const tr_step_result_t *a = found, *b = expected;
+        if (a->finite != b->finite || a->applied != b->applied) return NAN;
+        return fmax(compare_float_difference(TR_F32, &a->grad_norm, &b->grad_norm, 1),
+                    compare_float_difference(TR_F32, &a->scale, &b->scale, 1));
+    }
     if (tr_dtype_is_float(view->dtype))
         return compare_float_difference(view->dtype, found, expected, count);
     for (int64_t i = 0; i < count; i++)
@@ -165,12 +163,6 @@ static tr_status_t comparison_copy(const comparison_t *c, void *dst, const void 
     return tr_graph_sync(c->g);
 }
 
-/* What is needed again after the call: everything where it is undone, and sums that are added to. */
-static bool comparison_keeps(const comparison_t *c, int i) {
-    return comparison_linear_inputs(c) > 0 ||
-           (i >= TR_KERNEL_MAX_IN && c->there.adds >> (i - TR_KERNEL_MAX_IN) & 1);
-}
-
 /* The operands of the reference; random ones where the kernel is linear, on both devices. */
 static tr_status_t comparison_prepare(comparison_t *c) {
     const int linear = comparison_linear_inputs(c);
@@ -181,7 +173,8 @@ static tr_status_t comparison_prepare(comparison_t *c) {
         void *there = compare_operand(&c->there, i)->data;
         TR_TRY(c->reference->ops->alloc(c->reference, bytes, 0, &view->data));
         TR_TRY(comparison_copy(c, view->data, there, bytes, TR_COPY_TO_HOST));
-        if (comparison_keeps(c, i)) {
+        /* needed again after the call: everything where it is undone, and sums that are added to */
+        if (linear > 0 || (i >= TR_KERNEL_MAX_IN && c->there.adds >> (i - TR_KERNEL_MAX_IN) & 1)) {
             TR_TRY(tr_alloc_aligned(bytes, TR_KERNEL_ALIGN, "operands of a comparison",
                                     &c->before[i]));
             memcpy(c->before[i], view->data, bytes);
@@ -206,14 +199,6 @@ static tr_status_t comparison_restore(comparison_t *c) {
                                    compare_operand_bytes(&c->there, i), TR_COPY_TO_DEVICE));
     TR_TRY(c->node->kernel->run(c->g->device, c->g->stream, &c->there));
     return tr_graph_sync(c->g);
-}
-
-static void comparison_free(comparison_t *c) {
-    for (int i = 0; i < OPERANDS; i++) {
-        tr_view_t *view = compare_operand(&c->here, i);
-        tr_free(&c->before[i]);
-        if (view && view->data) c->reference->ops->free(c->reference, view->data);
-    }
 }
 
 /* -- the reference ----------------------------------------------------------------------------- */
@@ -319,25 +304,13 @@ static tr_status_t comparison_judge(const comparison_t *c, tr_comparison_t *row)
     return TR_OK;
 }
 
-static tr_status_t compare_call(comparison_t *c, tr_comparison_t *row) {
-    TR_TRY(comparison_prepare(c));
-    TR_TRY(c->node->kernel->run(c->g->device, c->g->stream, &c->there));
-    TR_TRY(compare_reference_run(c, &row->skipped));
-    if (!row->skipped) TR_TRY(comparison_judge(c, row));
-    return comparison_restore(c);
-}
-
-static bool compare_rows_hold(const tr_comparisons_t *rows, uint64_t key) {
-    for (size_t i = 0; i < rows->count; i++)
-        if (rows->data[i].key == key) return true;
-    return false;
-}
-
 static tr_status_t compare_node(tr_graph_t *g, const tr_node_t *node, tr_device_t *reference,
                                 tr_comparisons_t *rows) {
     const tr_kernel_call_t *call = tr_exec_call(g, node);
     comparison_t c = {.g = g, .reference = reference, .node = node, .there = *call, .here = *call};
     tr_comparison_t row = {.kernel = node->op.row->kernel, .dtype = call_dtype(&c.there)};
+    tr_status_t status = TR_OK;
+    bool is_new = true;
     size_t bytes = 0;
     row.key = compare_describe_call(node, &c.there, row.shapes);
     snprintf(row.label, sizeof row.label, "%s", tr_op_where(&node->op));
@@ -345,15 +318,25 @@ static tr_status_t compare_node(tr_graph_t *g, const tr_node_t *node, tr_device_
         bytes += compare_operand_bytes(&c.there, i);
         if (compare_operand(&c.here, i)) compare_operand(&c.here, i)->data = NULL;
     }
-    const bool is_new = !compare_rows_hold(rows, row.key);
+    for (size_t i = 0; i < rows->count && is_new; i++) is_new = rows->data[i].key != row.key;
     if (is_new && bytes > MOST_BYTES) row.skipped = "its operands are larger than 3 GiB";
     if (!is_new || row.skipped) {
         TR_TRY(node->kernel->run(g->device, g->stream, call));
         return is_new ? tr_vec_push(rows, row) : TR_OK;
     }
-    const tr_status_t status = compare_call(&c, &row);
-    comparison_free(&c);
-    return status == TR_OK ? tr_vec_push(rows, row) : status;
+    TR_TRY_GOTO(comparison_prepare(&c), done);
+    TR_TRY_GOTO(node->kernel->run(g->device, g->stream, &c.there), done);
+    TR_TRY_GOTO(compare_reference_run(&c, &row.skipped), done);
+    if (!row.skipped) TR_TRY_GOTO(comparison_judge(&c, &row), done);
+    TR_TRY_GOTO(comparison_restore(&c), done);
+    status = tr_vec_push(rows, row);
+done:
+    for (int i = 0; i < OPERANDS; i++) {
+        tr_view_t *view = compare_operand(&c.here, i);
+        tr_free(&c.before[i]);
+        if (view && view->data) reference->ops->free(reference, view->data);
+    }
+    return status;
 }
 
 tr_status_t tr_program_compare(tr_graph_t *g, int program, tr_device_t *reference,

@@ -94,12 +94,6 @@ tr_status_t tr_copies_refresh(tr_graph_t *g) {
 
 /* -- fusion ------------------------------------------------------------------------------------ */
 
-static bool copies_are_equal_ranges(const tr_graph_t *g, tr_tensor_t a, tr_tensor_t b) {
-    const tr_tensor_info_t *x = tr_tensor_info(g, a), *y = tr_tensor_info(g, b);
-    return tr_base(g, a).id == tr_base(g, b).id && x->view_elems == y->view_elems &&
-           tr_shape_elems(&x->shape) == tr_shape_elems(&y->shape);
-}
-
 /*
  * sgd or adam -> parameters; cast(parameters) -> copies
  * becomes the optimizer with the copies as its last output.
@@ -114,7 +108,11 @@ tr_status_t tr_fuse_copies(tr_fuse_t *f, int i, bool *out_done) {
         writer--;
     if (!tr_fuse_is(f, writer, TR_K_SGD) && !tr_fuse_is(f, writer, TR_K_ADAM)) return TR_OK;
     tr_op_t *op = tr_fuse_op(f, writer);
-    if (!copies_are_equal_ranges(f->g, op->out[0], cast->in[0])) return TR_OK;
+    const tr_tensor_t a = op->out[0], b = cast->in[0]; /* equal ranges? */
+    const tr_tensor_info_t *x = tr_tensor_info(f->g, a), *y = tr_tensor_info(f->g, b);
+    if (tr_base(f->g, a).id != tr_base(f->g, b).id || x->view_elems != y->view_elems ||
+        tr_shape_elems(&x->shape) != tr_shape_elems(&y->shape))
+        return TR_OK;
     op->out[op->n_out++] = cast->out[0];
     tr_fuse_remove(f, i);
     return *out_done = true, TR_OK;

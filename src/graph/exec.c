@@ -186,21 +186,15 @@ tr_status_t tr_exec_name_op(const tr_op_t *op, tr_status_t status) {
     return tr_error_set(&named);
 }
 
-/* As a range with the op's name and layer. */
-static tr_status_t exec_run_in_range(tr_graph_t *g, const tr_node_t *node) {
-    char name[128];
-    snprintf(name, sizeof name, "%s %s", node->op.row->name, node->op.label);
-    g->device->ops->range_begin(g->device, name);
-    const tr_status_t status = node->kernel->run(g->device, g->stream, tr_exec_call(g, node));
-    g->device->ops->range_end(g->device);
-    return status;
-}
-
 static tr_status_t exec_run_kernel(tr_graph_t *g, const tr_node_t *node) {
     const tr_device_ops_t *ops = g->device->ops;
-    const tr_status_t status = g->device->profiled
-                                   ? exec_run_in_range(g, node)
-                                   : node->kernel->run(g->device, g->stream, tr_exec_call(g, node));
+    if (g->device->profiled) { /* as a range with the op's name and layer */
+        char name[128];
+        snprintf(name, sizeof name, "%s %s", node->op.row->name, node->op.label);
+        ops->range_begin(g->device, name);
+    }
+    const tr_status_t status = node->kernel->run(g->device, g->stream, tr_exec_call(g, node));
+    if (g->device->profiled) ops->range_end(g->device);
     if (status != TR_OK) return tr_exec_name_op(&node->op, status);
     if (!ops->poison) return TR_OK;
     for (size_t i = 0; i < node->dying.count; i++) {
@@ -227,18 +221,16 @@ static void exec_trace_progress(double begin_sec) {
         tr_trace_end(begin_sec, &(tr_span_t){.kind = TR_SPAN_PROGRESS});
 }
 
-static tr_status_t exec_wait(tr_graph_t *g, tr_collectives_t *c, tr_ticket_t last) {
-    if (last == 0) return TR_OK;
-    const tr_device_span_t begun = tr_device_trace_begin(g->device, g->stream);
-    TR_TRY(c->ops->wait(c, last, g->stream));
-    tr_device_trace_end(g->device, g->stream, begun, &(tr_span_t){.kind = TR_SPAN_WAIT});
-    return TR_OK;
-}
-
 static tr_status_t exec_run_collective(tr_graph_t *g, const tr_op_t *op, tr_collectives_t *c,
                                        tr_ticket_t *last) {
     if (!c || c->size == 1) return TR_OK;
-    if (op->kind == TR_OP_WAIT) return exec_wait(g, c, *last);
+    if (op->kind == TR_OP_WAIT) {
+        if (*last == 0) return TR_OK;
+        const tr_device_span_t begun = tr_device_trace_begin(g->device, g->stream);
+        TR_TRY(c->ops->wait(c, *last, g->stream));
+        tr_device_trace_end(g->device, g->stream, begun, &(tr_span_t){.kind = TR_SPAN_WAIT});
+        return TR_OK;
+    }
     const tr_collective_op_t *o = &op->collective;
     const tr_collective_t what = {.kind = o->kind,
                                   .group = o->group,
@@ -258,13 +250,6 @@ static tr_status_t exec_run_collective(tr_graph_t *g, const tr_op_t *op, tr_coll
     return TR_OK;
 }
 
-static tr_status_t exec_make_progress(tr_collectives_t *c) {
-    const double begin_sec = tr_trace_begin();
-    TR_TRY(c->ops->progress(c));
-    if (begin_sec > 0) exec_trace_progress(begin_sec);
-    return TR_OK;
-}
-
 tr_status_t tr_exec_enqueue(tr_graph_t *g, const tr_program_t *p, size_t first, size_t end,
                             tr_collectives_t *collectives, tr_ticket_t *last) {
     for (size_t i = first; i < end; i++) {
@@ -275,7 +260,10 @@ tr_status_t tr_exec_enqueue(tr_graph_t *g, const tr_program_t *p, size_t first, 
             TR_TRY(tr_exec_zero_extra(g));
         else
             TR_TRY(exec_run_collective(g, &node->op, collectives, last));
-        if (*last > 0) TR_TRY(exec_make_progress(collectives));
+        if (*last == 0) continue;
+        const double begin_sec = tr_trace_begin();
+        TR_TRY(collectives->ops->progress(collectives));
+        if (begin_sec > 0) exec_trace_progress(begin_sec);
     }
     return TR_OK;
 }
@@ -338,10 +326,6 @@ static tr_status_t exec_is_finite(tr_graph_t *g, const tr_view_t *view, bool *ou
     return TR_OK;
 }
 
-static bool exec_has_check(tr_dtype_t dtype) {
-    return dtype == TR_F32 || tr_dtype_is_half(dtype);
-}
-
 tr_status_t tr_program_find_nonfinite(tr_graph_t *g, int program, int *out_op) {
     const tr_program_t *p = g->programs.data[program];
     *out_op = -1;
@@ -351,8 +335,10 @@ tr_status_t tr_program_find_nonfinite(tr_graph_t *g, int program, int *out_op) {
         if (node->op.kind != TR_OP_KERNEL) continue;
         TR_TRY(node->kernel->run(g->device, g->stream, tr_exec_call(g, node)));
         for (int k = 0; k < node->op.n_out && *out_op < 0; k++) {
+            const tr_dtype_t dtype = node->call.out[k].dtype;
             bool finite = true;
-            if (tr_is_none(node->op.out[k]) || !exec_has_check(node->call.out[k].dtype)) continue;
+            if (tr_is_none(node->op.out[k]) || (dtype != TR_F32 && !tr_dtype_is_half(dtype)))
+                continue;
             TR_TRY(exec_is_finite(g, &node->call.out[k], &finite));
             if (!finite) *out_op = (int)i;
         }

@@ -183,31 +183,25 @@ tr_tensor_t tr_graph_find(const tr_graph_t *g, const char *name) {
     return found ? (tr_tensor_t){(*found)->id} : TR_NONE;
 }
 
-/* Kernels divide by sizes, and have no rule for sums over nothing. */
-static tr_status_t graph_check_sizes(const char *name, const tr_shape_t *shape) {
-    char text[96];
-    for (int d = 0; d < shape->ndim; d++)
-        if (shape->dim[d] < 1)
-            return TR_FAIL(TR_ERR_CONFIG, "'%s' has the shape %s, but each size must be at least 1",
-                           name, tr_shape_format(shape, text));
-    return TR_OK;
-}
-
 /* The persistent tensor of that name: the one that is there, if it is the same, or a new one
  * (*is_new). */
 static tr_status_t tensor_persistent(tr_graph_t *g, const char *name, tr_role_t role,
                                      tr_dtype_t dtype, const tr_shape_t *shape, tr_tensor_t *out,
                                      bool *is_new) {
     const tr_tensor_t found = tr_graph_find(g, name);
+    char is[96], was[96];
     *is_new = tr_is_none(found);
     if (*is_new) {
         if (g->planned)
             return TR_FAIL(TR_ERR_INTERNAL, "tensor '%s' is declared after the memory plan", name);
-        TR_TRY(graph_check_sizes(name, shape));
+        for (int d = 0; d < shape->ndim; d++)
+            if (shape->dim[d] < 1) /* kernels divide by it, and have no rule for sums of nothing */
+                return TR_FAIL(TR_ERR_CONFIG,
+                               "'%s' has the shape %s, but each size must be at least 1", name,
+                               tr_shape_format(shape, is));
         return tr_tensor_make(g, name, role, dtype, shape, out);
     }
     const tr_tensor_info_t *info = tr_tensor_info(g, found);
-    char is[96], was[96];
     if (info->role != role || info->dtype != dtype || !tr_shape_equal(&info->shape, shape))
         return TR_FAIL(
             TR_ERR_CONFIG,

@@ -36,13 +36,13 @@ static tr_tensor_rec_t *plan_storage_of(const tr_graph_t *g, int32_t id) {
     return g->tensors.data[id];
 }
 
-/* Output o of op i takes the memory of the input it may overwrite, if that input ends here. */
-static void plan_try_inplace(const tr_graph_t *g, const tr_op_t *op, int i, int o) {
-    const int k = op->row->inplace[o] - 1;
-    if (k < 0 || k >= op->n_in || tr_is_none(op->in[k]) || tr_is_none(op->out[o])) return;
+/* Output o of op i takes the memory of input k, if that input ends here. */
+static void plan_try_inplace(const tr_graph_t *g, const tr_op_t *op, int i, int o, int k) {
+    if (tr_is_none(op->in[k]) || tr_is_none(op->out[o])) return;
     tr_tensor_rec_t *out = tr_rec(g, op->out[o]);
     const tr_tensor_rec_t *in_base = tr_rec_base(g, op->in[k]);
     if (out->info.role != TR_ROLE_ACTIVATION || out->info.first_op != i) return;
+    if (out->storage != out->id) return; /* it took that of an earlier input */
     if (in_base->info.role != TR_ROLE_ACTIVATION ||
         tr_rec(g, op->in[k])->info.bytes != in_base->info.bytes)
         return;
@@ -209,7 +209,10 @@ static tr_status_t plan_program(tr_graph_t *g, int program) {
     for (int i = 0; i < (int)p->nodes.count; i++) {
         const tr_op_t *op = &p->nodes.data[i]->op;
         if (op->kind != TR_OP_KERNEL) continue;
-        for (int o = 0; o < op->n_out; o++) plan_try_inplace(g, op, i, o);
+        const uint64_t in_place = tr_kernel_facts(op->row->kernel)->in_place;
+        for (int o = 0; o < op->n_out; o++)
+            for (int k = 0; k < op->n_in; k++)
+                if (in_place >> (8 * o + k) & 1) plan_try_inplace(g, op, i, o, k);
     }
     TR_TRY(plan_arena(g, program));
     return plan_note_deaths(g, program);

@@ -210,16 +210,14 @@ double tr_op_flops(const tr_graph_t *g, const tr_op_t *op) {
                : 0;
 }
 
-static bool program_reads_output(const tr_op_t *op, int i) {
-    return (i == 0 && (op->row->flags & TR_OP_READS_OUTPUT)) || op->adds >> i & 1;
-}
-
 double tr_op_bytes(const tr_graph_t *g, const tr_op_t *op) {
     if (op->kind != TR_OP_KERNEL) return 0;
     if (op->row->bytes) return op->row->bytes(g, op);
     double sum = 0;
     for (int i = 0; i < op->n_in; i++) sum += program_bytes_of(g, op->in[i]);
-    for (int i = 0; i < op->n_out; i++)
-        sum += program_bytes_of(g, op->out[i]) * (program_reads_output(op, i) ? 2 : 1);
+    for (int i = 0; i < op->n_out; i++) {
+        const bool reads = (i == 0 && (op->row->flags & TR_OP_READS_OUTPUT)) || op->adds >> i & 1;
+        sum += program_bytes_of(g, op->out[i]) * (reads ? 2 : 1);
+    }
     return sum;
 }

@@ -31,8 +31,6 @@ typedef struct {
                         tr_tensor_t *din);
     double (*flops)(const tr_graph_t *g, const tr_op_t *op); /* NULL: one per output element */
     double (*bytes)(const tr_graph_t *g, const tr_op_t *op); /* NULL: all inputs and outputs once */
-    /* 1 + index of the input whose memory output i may take when it dies here; 0: none */
-    int inplace[TR_KERNEL_MAX_OUT];
     unsigned flags;
     /* Of a kernel that is optional: appends ops of required kernels that give the same outputs,
      * from op->in and op->attr; out[i] only where want[i]. Called instead of appending where the

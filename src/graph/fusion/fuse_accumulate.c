@@ -1,24 +1,13 @@
 /* Gradients that are added where they belong. */
 #include "graph/graph_int.h"
 
-/* Whether a record between `writer` and `i` adds to the same sum: the order must stay. */
-static bool fuse_is_written_between(const tr_fuse_t *f, int writer, int i, tr_tensor_t sum) {
-    for (int k = writer + 1; k < i; k++)
-        if (tr_fuse_op(f, k)->row && tr_fuse_output(f, tr_fuse_op(f, k), sum) >= 0) return true;
-    return false;
-}
-
-/* A product that adds is A B + sum; with more than that, it would not be act(alpha A B) + sum. */
-static bool fuse_is_more_than_product(const tr_op_t *op) {
-    const tr_matmul_attr_t *m = op->attr;
-    return op->row->kernel == TR_K_MATMUL &&
-           (m->act != TR_ACT_NONE || m->alpha != 1.0f || m->beta != 0.0f);
-}
-
-/* CONV_BWD_DATA adds an input instead: fuse_add.c. */
+/* CONV_BWD_DATA adds an input instead: fuse_add.c. A product that adds is A B + sum; with more than
+ * that, it would not be act(alpha A B) + sum. */
 static bool fuse_accumulate_can_add(const tr_fuse_t *f, const tr_op_t *op, int o) {
-    return op->row->kernel != TR_K_CONV_BWD_DATA && !fuse_is_more_than_product(op) &&
-           f->g->device->ops->kernels[op->row->kernel].adds >> o & 1;
+    const tr_kernel_id_t kernel = op->row->kernel;
+    const tr_matmul_attr_t *m = kernel == TR_K_MATMUL ? op->attr : NULL;
+    if (m && (m->act != TR_ACT_NONE || m->alpha != 1.0f || m->beta != 0.0f)) return false;
+    return kernel != TR_K_CONV_BWD_DATA && f->g->device->ops->kernels[kernel].adds >> o & 1;
 }
 
 /* The record that makes t; -1: there are several. *out_adder: the gradient of an embedding, which
@@ -50,8 +39,9 @@ tr_status_t tr_fuse_accumulate(tr_fuse_t *f, int i, bool *out_done) {
     if (writer < 0) return TR_OK;
     tr_op_t *op = tr_fuse_op(f, writer);
     const int o = tr_fuse_output(f, op, t);
-    if (!fuse_accumulate_can_add(f, op, o) || fuse_is_written_between(f, writer, i, sum))
-        return TR_OK;
+    if (!fuse_accumulate_can_add(f, op, o)) return TR_OK;
+    for (int k = writer + 1; k < i; k++) /* what adds to the same sum before: the order must stay */
+        if (tr_fuse_op(f, k)->row && tr_fuse_output(f, tr_fuse_op(f, k), sum) >= 0) return TR_OK;
     const tr_shape_t shape = *tr_shape_of(f->g, op->out[o]);
     if (tr_shape_elems(&shape) != tr_shape_elems(tr_shape_of(f->g, t))) return TR_OK;
     TR_TRY(tr_reshape(f->g, sum, &shape, &op->out[o]));

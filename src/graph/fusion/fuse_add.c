@@ -1,18 +1,15 @@
 /* Sums of gradients of activations. */
 #include "graph/graph_int.h"
 
-/* A filter of one position that reads each pixel once: the image's gradient is dy w. */
-static bool fuse_add_is_product(const tr_conv_attr_t *conv) {
-    bool one = conv->groups == 1;
-    for (int d = 0; d < conv->spatial; d++)
-        one &= conv->kernel[d] == 1 && conv->stride[d] == 1 && conv->pad_lo[d] == 0 &&
-               conv->pad_hi[d] == 0;
-    return one;
-}
-
+/* With a filter of one position that reads each pixel once, the image's gradient is dy w. */
 static bool fuse_add_can_add(const tr_fuse_t *f, const tr_op_t *op) {
-    return op->row->kernel == TR_K_CONV_BWD_DATA && op->n_in == 2 &&
-           fuse_add_is_product(op->attr) && f->g->device->ops->kernels[TR_K_CONV_BWD_DATA].adds & 1;
+    const tr_conv_attr_t *conv = op->attr;
+    if (op->row->kernel != TR_K_CONV_BWD_DATA || op->n_in != 2) return false;
+    bool is_product = conv->groups == 1;
+    for (int d = 0; d < conv->spatial; d++)
+        is_product &= conv->kernel[d] == 1 && conv->stride[d] == 1 && conv->pad_lo[d] == 0 &&
+                      conv->pad_hi[d] == 0;
+    return is_product && f->g->device->ops->kernels[TR_K_CONV_BWD_DATA].adds & 1;
 }
 
 /*

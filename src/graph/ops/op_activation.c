@@ -9,7 +9,7 @@ static tr_status_t activation_bwd_shape(tr_graph_t *g, tr_op_t *op) {
 }
 
 static const tr_op_row_t act_bwd_row = {
-    .name = "act_bwd", .kernel = TR_K_ACT_BWD, .shape = activation_bwd_shape, .inplace = {1}};
+    .name = "act_bwd", .kernel = TR_K_ACT_BWD, .shape = activation_bwd_shape};
 
 static tr_status_t activation_append_bwd(tr_graph_t *g, tr_act_t act, tr_tensor_t dy,
                                          tr_tensor_t saved, tr_tensor_t *out) {
@@ -29,8 +29,7 @@ static tr_status_t activation_grad(tr_graph_t *g, const tr_op_t *op, const tr_te
 static const tr_op_row_t act_fwd_row = {.name = "act_fwd",
                                         .kernel = TR_K_ACT_FWD,
                                         .shape = tr_op_shape_like_in0,
-                                        .grad = activation_grad,
-                                        .inplace = {1}};
+                                        .grad = activation_grad};
 
 tr_status_t tr_activation(tr_graph_t *g, tr_tensor_t x, tr_act_t act, tr_tensor_t *out) {
     tr_act_attr_t attr = {act};
@@ -40,10 +39,8 @@ tr_status_t tr_activation(tr_graph_t *g, tr_tensor_t x, tr_act_t act, tr_tensor_
 
 /* -- leaky ------------------------------------------------------------------------------------- */
 
-static const tr_op_row_t leaky_relu_bwd_row = {.name = "leaky_relu_bwd",
-                                               .kernel = TR_K_LEAKY_RELU_BWD,
-                                               .shape = activation_bwd_shape,
-                                               .inplace = {1}};
+static const tr_op_row_t leaky_relu_bwd_row = {
+    .name = "leaky_relu_bwd", .kernel = TR_K_LEAKY_RELU_BWD, .shape = activation_bwd_shape};
 
 /* The sign of the output is that of the input. */
 static tr_status_t leaky_relu_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t *dout,
@@ -56,8 +53,7 @@ static tr_status_t leaky_relu_grad(tr_graph_t *g, const tr_op_t *op, const tr_te
 static const tr_op_row_t leaky_relu_row = {.name = "leaky_relu",
                                            .kernel = TR_K_LEAKY_RELU_FWD,
                                            .shape = tr_op_shape_like_in0,
-                                           .grad = leaky_relu_grad,
-                                           .inplace = {1}};
+                                           .grad = leaky_relu_grad};
 
 tr_status_t tr_leaky_relu(tr_graph_t *g, tr_tensor_t x, float slope, tr_tensor_t *out) {
     const tr_leaky_relu_attr_t attr = {slope};

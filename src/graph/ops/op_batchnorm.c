@@ -74,8 +74,7 @@ static tr_status_t batchnorm_bwd_shape(tr_graph_t *g, tr_op_t *op) {
 static const tr_op_row_t bwd_row = {.name = "batchnorm_bwd",
                                     .kernel = TR_K_BATCHNORM_BWD,
                                     .shape = batchnorm_bwd_shape,
-                                    .flops = batchnorm_bwd_flops,
-                                    .inplace = {1}};
+                                    .flops = batchnorm_bwd_flops};
 
 static tr_status_t train_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t *dout,
                               const bool *need, tr_tensor_t *din) {
@@ -116,8 +115,7 @@ static double batchnorm_add_train_flops(const tr_graph_t *g, const tr_op_t *op) 
 const tr_op_row_t tr_batchnorm_add_train_row = {.name = "batchnorm_add",
                                                 .kernel = TR_K_BATCHNORM_ADD_TRAIN,
                                                 .shape = batchnorm_add_train_shape,
-                                                .flops = batchnorm_add_train_flops,
-                                                .inplace = {4}};
+                                                .flops = batchnorm_add_train_flops};
 
 /* -- with the sums that a convolution gave -------------------------------------------------------
  */
@@ -138,8 +136,7 @@ static double batchnorm_sums_flops(const tr_graph_t *g, const tr_op_t *op) {
 const tr_op_row_t tr_batchnorm_sums_row = {.name = "batchnorm_sums",
                                            .kernel = TR_K_BATCHNORM_SUMS_TRAIN,
                                            .shape = batchnorm_sums_shape,
-                                           .flops = batchnorm_sums_flops,
-                                           .inplace = {5}};
+                                           .flops = batchnorm_sums_flops};
 
 /* in6: the sum after the relu; out3: the gradient of what was added. */
 static tr_status_t batchnorm_add_bwd_shape(tr_graph_t *g, tr_op_t *op) {
@@ -155,8 +152,7 @@ static double batchnorm_add_bwd_flops(const tr_graph_t *g, const tr_op_t *op) {
 const tr_op_row_t tr_batchnorm_add_bwd_row = {.name = "batchnorm_add_bwd",
                                               .kernel = TR_K_BATCHNORM_ADD_BWD,
                                               .shape = batchnorm_add_bwd_shape,
-                                              .flops = batchnorm_add_bwd_flops,
-                                              .inplace = {0, 0, 0, 1}};
+                                              .flops = batchnorm_add_bwd_flops};
 
 /* -- running moments --------------------------------------------------------------------------- */
 

@@ -108,18 +108,13 @@ static tr_status_t conv_stats_shape(tr_graph_t *g, tr_op_t *op) {
     return tr_op_output(g, op, 1, TR_F32, &TR_SHAPE(2, outputs));
 }
 
-static double conv_kernel_volume(const tr_conv_attr_t *attr) {
-    double volume = 1;
-    for (int d = 0; d < attr->spatial; d++) volume *= attr->kernel[d];
-    return volume;
-}
-
 /* Two per multiply-add; taps on padding count, as is usual. `channels` of the input per group. */
 static double conv_flops_of(const tr_graph_t *g, const tr_conv_attr_t *attr, tr_tensor_t y,
                             tr_tensor_t with_channels, int64_t divide) {
     const tr_shape_t *x = tr_shape_of(g, with_channels);
-    return 2 * tr_op_elems(g, y) * conv_kernel_volume(attr) *
-           (double)(x->dim[x->ndim - 1] / divide);
+    double volume = 1; /* of the kernel */
+    for (int d = 0; d < attr->spatial; d++) volume *= attr->kernel[d];
+    return 2 * tr_op_elems(g, y) * volume * (double)(x->dim[x->ndim - 1] / divide);
 }
 
 static double conv_flops(const tr_graph_t *g, const tr_op_t *op) {
@@ -154,8 +149,7 @@ static double bwd_data_flops(const tr_graph_t *g, const tr_op_t *op) {
 static const tr_op_row_t bwd_data_row = {.name = "conv_bwd_data",
                                          .kernel = TR_K_CONV_BWD_DATA,
                                          .shape = bwd_data_shape,
-                                         .flops = bwd_data_flops,
-                                         .inplace = {3}};
+                                         .flops = bwd_data_flops};
 
 static tr_status_t bwd_weights_shape(tr_graph_t *g, tr_op_t *op) {
     const tr_conv_attr_t *attr = op->attr;

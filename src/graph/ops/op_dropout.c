@@ -23,11 +23,8 @@ static tr_status_t dropout_shape(tr_graph_t *g, tr_op_t *op) {
 static tr_status_t dropout_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t *dout,
                                 const bool *need, tr_tensor_t *din);
 
-static const tr_op_row_t dropout_row = {.name = "dropout",
-                                        .kernel = TR_K_DROPOUT,
-                                        .shape = dropout_shape,
-                                        .grad = dropout_grad,
-                                        .inplace = {1}};
+static const tr_op_row_t dropout_row = {
+    .name = "dropout", .kernel = TR_K_DROPOUT, .shape = dropout_shape, .grad = dropout_grad};
 
 static tr_status_t dropout_append(tr_graph_t *g, tr_tensor_t x, tr_tensor_t sample_id,
                                   const tr_dropout_attr_t *attr, tr_tensor_t *out) {
@@ -41,16 +38,14 @@ static tr_status_t dropout_grad(tr_graph_t *g, const tr_op_t *op, const tr_tenso
     return dropout_append(g, dout[0], op->in[1], op->attr, &din[0]);
 }
 
-static bool dropout_draws(const tr_op_t *op) {
-    return op->kind == TR_OP_KERNEL &&
-           (op->row->kernel == TR_K_DROPOUT || op->row->kernel == TR_K_ATTENTION_FWD);
-}
-
 uint32_t tr_op_dropout_stream(const tr_graph_t *g) {
     int open = tr_graph_program_count(g) - 1;
     uint64_t before = 0;
-    for (int i = 0; i < tr_program_op_count(g, open); i++)
-        before += dropout_draws(tr_program_op(g, open, i));
+    for (int i = 0; i < tr_program_op_count(g, open); i++) {
+        const tr_op_t *op = tr_program_op(g, open, i);
+        before += op->kind == TR_OP_KERNEL &&
+                  (op->row->kernel == TR_K_DROPOUT || op->row->kernel == TR_K_ATTENTION_FWD);
+    }
     uint64_t hash = (tr_hash_name(tr_scope(g)) ^ before) * 0x9E3779B97F4A7C15u;
     return (uint32_t)(hash >> 32);
 }

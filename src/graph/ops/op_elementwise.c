@@ -28,8 +28,7 @@ static tr_status_t elementwise_add_grad(tr_graph_t *g, const tr_op_t *op, const 
 static const tr_op_row_t add_row = {.name = "add",
                                     .kernel = TR_K_ADD,
                                     .shape = elementwise_add_shape,
-                                    .grad = elementwise_add_grad,
-                                    .inplace = {1}};
+                                    .grad = elementwise_add_grad};
 
 tr_status_t tr_add(tr_graph_t *g, tr_tensor_t a, tr_tensor_t b, tr_act_t act, tr_tensor_t *out) {
     bool fused = act == TR_ACT_NONE || act == TR_ACT_RELU;
@@ -59,7 +58,7 @@ static tr_status_t bias_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t
 }
 
 static const tr_op_row_t bias_row = {
-    .name = "bias", .kernel = TR_K_BIAS, .shape = bias_shape, .grad = bias_grad, .inplace = {1}};
+    .name = "bias", .kernel = TR_K_BIAS, .shape = bias_shape, .grad = bias_grad};
 
 tr_status_t tr_bias(tr_graph_t *g, tr_tensor_t x, tr_tensor_t b, tr_act_t act, tr_tensor_t *out) {
     tr_add_attr_t attr = {act};
@@ -72,11 +71,8 @@ static tr_status_t scale_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_
     return tr_scale(g, dout[0], ((const tr_scale_attr_t *)op->attr)->factor, &din[0]);
 }
 
-static const tr_op_row_t scale_row = {.name = "scale",
-                                      .kernel = TR_K_SCALE,
-                                      .shape = tr_op_shape_like_in0,
-                                      .grad = scale_grad,
-                                      .inplace = {1}};
+static const tr_op_row_t scale_row = {
+    .name = "scale", .kernel = TR_K_SCALE, .shape = tr_op_shape_like_in0, .grad = scale_grad};
 
 tr_status_t tr_scale(tr_graph_t *g, tr_tensor_t x, float factor, tr_tensor_t *out) {
     tr_scale_attr_t attr = {factor};

@@ -3,14 +3,11 @@
 
 enum { ID, WTE, WPE };
 
-static bool embedding_is_id(tr_dtype_t dtype) {
-    return dtype == TR_U16 || dtype == TR_U32 || dtype == TR_I32;
-}
-
 static tr_status_t embedding_check_ids(const tr_graph_t *g, const tr_op_t *op, int input) {
     char text[96];
     const tr_tensor_info_t *id = tr_tensor_info(g, op->in[input]);
-    if (embedding_is_id(id->dtype) && id->shape.ndim == 2) return TR_OK;
+    const bool is_id = id->dtype == TR_U16 || id->dtype == TR_U32 || id->dtype == TR_I32;
+    if (is_id && id->shape.ndim == 2) return TR_OK;
     return TR_FAIL(
         TR_ERR_CONFIG,
         "%s: an embedding expects token ids u16, u32 or i32 of (samples, tokens), found %s %s",
@@ -88,26 +85,22 @@ static const tr_op_row_t adding_row = {.name = "embedding_bwd",
                                        .flops = embedding_backward_flops,
                                        .flags = TR_OP_READS_OUTPUT};
 
-/* A table that is also the head's weight has its gradient from there already: this one is added to
- * it in place. */
-static tr_status_t embedding_add_tokens(tr_graph_t *g, tr_tensor_t dx, tr_tensor_t id,
-                                        tr_tensor_t sum) {
-    const tr_embedding_attr_t attr = {.add = true};
-    return tr_op_append_into(g, &adding_row, (tr_tensor_t[]){dx, id}, 2, &attr, sizeof attr,
-                             (tr_tensor_t[]){sum, TR_NONE}, 2);
-}
-
 static tr_status_t embedding_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t *dout,
                                   const bool *need, tr_tensor_t *din) {
     if (tr_is_none(dout[0])) return TR_OK;
     backward_attr_t attr = {.wte = *tr_shape_of(g, op->in[WTE])};
-    const tr_tensor_t sum = need[WTE] ? tr_gradient_so_far(g, op->in[WTE]) : TR_NONE;
-    if (!tr_is_none(sum)) TR_TRY(embedding_add_tokens(g, dout[0], op->in[ID], sum));
+    const tr_embedding_attr_t adding = {.add = true};
+    const tr_tensor_t in[] = {dout[0], op->in[ID]},
+                      sum = need[WTE] ? tr_gradient_so_far(g, op->in[WTE]) : TR_NONE;
+    /* A table that is also the head's weight has its gradient from there already: this one is added
+     * to it in place. */
+    if (!tr_is_none(sum))
+        TR_TRY(tr_op_append_into(g, &adding_row, in, 2, &adding, sizeof adding,
+                                 (tr_tensor_t[]){sum, TR_NONE}, 2));
     const bool want[] = {need[WTE] && tr_is_none(sum), need[WPE]};
     if (need[WPE]) attr.wpe = *tr_shape_of(g, op->in[WPE]);
     if (!want[0] && !want[1]) return TR_OK;
-    return tr_op_append(g, &backward_row, (tr_tensor_t[]){dout[0], op->in[ID]}, 2, &attr,
-                        sizeof attr, want, &din[WTE], 2);
+    return tr_op_append(g, &backward_row, in, 2, &attr, sizeof attr, want, &din[WTE], 2);
 }
 
 static const tr_op_row_t forward_row = {.name = "embedding",

@@ -50,16 +50,13 @@ static const tr_op_row_t head_row = {.name = "head_loss",
                                      .grad = head_grad,
                                      .flops = head_flops};
 
-static bool head_is_frozen(const tr_graph_t *g, tr_tensor_t w) {
-    const tr_tensor_info_t *info = tr_tensor_info(g, w);
-    return info->role == TR_ROLE_PARAM && !info->param.trainable;
-}
-
 tr_status_t tr_head_loss(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tensor_t label,
                          tr_tensor_t weight, tr_tensor_t dloss, tr_tensor_t *out_loss,
                          tr_tensor_t *out_count) {
-    const bool trains = tr_graph_mode(g) == TR_TRAIN && !tr_is_none(dloss);
-    const bool want[] = {true, true, trains, trains && !head_is_frozen(g, w)};
+    const tr_tensor_info_t *info = tr_tensor_info(g, w);
+    const bool trains = tr_graph_mode(g) == TR_TRAIN && !tr_is_none(dloss),
+               is_frozen = info->role == TR_ROLE_PARAM && !info->param.trainable,
+               want[] = {true, true, trains, trains && !is_frozen};
     tr_tensor_t in[] = {x, w, label, weight, trains ? dloss : TR_NONE}, made[4];
     TR_TRY(tr_op_weight(g, x, w, &in[W]));
     TR_TRY(tr_fold_rows(g, x, &in[X]));

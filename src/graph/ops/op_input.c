@@ -54,14 +54,11 @@ static double augment_flops(const tr_graph_t *g, const tr_op_t *op) {
 static const tr_op_row_t augment_row = {
     .name = "augment", .kernel = TR_K_AUGMENT, .shape = augment_shape, .flops = augment_flops};
 
-static bool input_is_identity(const tr_augment_attr_t *a) {
-    return a->rotate_deg == 0 && a->translate == 0 && a->zoom == 0 && a->shear_deg == 0 &&
-           a->crop_pad == 0 && !a->flip;
-}
-
 tr_status_t tr_augment(tr_graph_t *g, tr_tensor_t x, tr_tensor_t sample_id,
-                       const tr_augment_attr_t *attr, tr_tensor_t *out) {
-    if (input_is_identity(attr) || tr_graph_mode(g) == TR_EVAL) return *out = x, TR_OK;
-    return tr_op_append(g, &augment_row, (tr_tensor_t[]){x, sample_id, tr_graph_step(g)}, 3, attr,
-                        sizeof *attr, NULL, out, 1);
+                       const tr_augment_attr_t *a, tr_tensor_t *out) {
+    const bool is_identity = a->rotate_deg == 0 && a->translate == 0 && a->zoom == 0 &&
+                             a->shear_deg == 0 && a->crop_pad == 0 && !a->flip;
+    if (is_identity || tr_graph_mode(g) == TR_EVAL) return *out = x, TR_OK;
+    return tr_op_append(g, &augment_row, (tr_tensor_t[]){x, sample_id, tr_graph_step(g)}, 3, a,
+                        sizeof *a, NULL, out, 1);
 }

@@ -94,8 +94,7 @@ static double residual_bwd_flops(const tr_graph_t *g, const tr_op_t *op) {
 static const tr_op_row_t residual_bwd_row = {.name = "residual_layernorm_bwd",
                                              .kernel = TR_K_RESIDUAL_LAYERNORM_BWD,
                                              .shape = layernorm_backward_shape,
-                                             .flops = residual_bwd_flops,
-                                             .inplace = {1}};
+                                             .flops = residual_bwd_flops};
 
 /* The sum may have a gradient of its own, and y none. */
 static tr_status_t residual_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t *dout,
@@ -118,8 +117,7 @@ static const tr_op_row_t residual_row = {.name = "residual_layernorm",
                                          .kernel = TR_K_RESIDUAL_LAYERNORM_FWD,
                                          .shape = residual_shape,
                                          .grad = residual_grad,
-                                         .flops = residual_flops,
-                                         .inplace = {2}};
+                                         .flops = residual_flops};
 
 tr_status_t tr_residual_layernorm(tr_graph_t *g, tr_tensor_t a, tr_tensor_t b, tr_tensor_t gamma,
                                   tr_tensor_t beta, float eps, tr_tensor_t *out_sum,

@@ -32,8 +32,7 @@ static double loss_xent_flops(const tr_graph_t *g, const tr_op_t *op) {
 static const tr_op_row_t xent_bwd_row = {.name = "xent_bwd",
                                          .kernel = TR_K_XENT_BWD,
                                          .shape = tr_op_shape_like_in0,
-                                         .flops = loss_xent_flops,
-                                         .inplace = {1}};
+                                         .flops = loss_xent_flops};
 
 static tr_status_t loss_xent_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t *dout,
                                   const bool *need, tr_tensor_t *din) {
