@@ -103,12 +103,6 @@ static tr_status_t plan_choose_mode(plan_options_t *o, const plan_mode_t **out) 
     return TR_OK;
 }
 
-static void plan_print(const plan_mode_t *mode, const plan_result_t *r) {
-    if (r->before.text) fputs(r->before.text, stdout);
-    if (r->count > 0) cmd_table_print(mode->table, r->rows, r->count);
-    if (r->after.text) fputs(r->after.text, stdout);
-}
-
 static tr_status_t plan_write_json(const plan_mode_t *mode, const plan_options_t *o,
                                    plan_result_t *r) {
     json_t *file = r->json;
@@ -127,7 +121,11 @@ static tr_status_t plan_show(const plan_mode_t *mode, tr_config_t *config,
     tr_status_t status = mode->find(config, o, &r);
     if (status == TR_OK) status = r.before.status;
     if (status == TR_OK) status = r.after.status;
-    if (!cmd_json_is_stdout(o->json)) plan_print(mode, &r);
+    if (!cmd_json_is_stdout(o->json)) {
+        if (r.before.text) fputs(r.before.text, stdout);
+        if (r.count > 0) cmd_table_print(mode->table, r.rows, r.count);
+        if (r.after.text) fputs(r.after.text, stdout);
+    }
     if (status == TR_OK && o->svg) status = cmd_svg_write(o->svg, &r.charts);
     if (status == TR_OK && o->json) status = plan_write_json(mode, o, &r);
     json_decref(r.json);
@@ -169,6 +167,18 @@ tr_status_t plan_session(const tr_config_t *config, int ranks, bool any_size, tr
     const tr_session_params_t params = {
         .purpose = TR_SESSION_PLAN, .any_size = any_size, .rank = ranks - 1, .size = ranks};
     return tr_session_create(config, NULL, &params, out);
+}
+
+tr_status_t plan_try(tr_config_t *config, const char *origin, int ranks, tr_session_t **out,
+                     const char *format, ...) {
+    char text[256], *rest = text, *word;
+    va_list args;
+    va_start(args, format);
+    tr_vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    while ((word = strsep(&rest, " "))) TR_TRY(tr_config_set(config, word, origin));
+    TR_TRY(tr_config_check(config));
+    return plan_session(config, ranks, true, out);
 }
 
 void plan_append_lines(const char *lines, const char *indent, tr_str_t *out) {

@@ -61,6 +61,11 @@ extern const plan_mode_t plan_mode_memory; /* without an option of a mode */
 /* Creates the session to plan, as the last of `ranks` ranks, which has the most slots. any_size:
  * allow more memory than this device has. Not collective. */
 tr_status_t plan_session(const tr_config_t *config, int ranks, bool any_size, tr_session_t **out);
+/* Tries values: sets the words key=value of the text in the configuration, where they stay, and
+ * plans it in any size. origin: what errors call the words. Not collective. */
+__attribute__((format(printf, 5, 6))) tr_status_t plan_try(tr_config_t *config, const char *origin,
+                                                           int ranks, tr_session_t **out,
+                                                           const char *format, ...);
 /* A log sink: prints each line once, because several plans say the same about the data. `self`: a
  * tr_str_t of the lines already printed, each with its terminator. */
 void plan_say_once(void *self, tr_log_level_t level, const char *line);

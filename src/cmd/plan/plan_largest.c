@@ -41,24 +41,20 @@ static const char *const keys[] = {
     [PLAN_MICRO_BATCH] = "data.micro_batch",
 };
 
-static tr_status_t plan_largest_set(const largest_search_t *s, const char *key, int64_t value) {
-    char assignment[96];
-    tr_snprintf(assignment, sizeof assignment, "%s=%lld", key, (long long)value);
-    TR_TRY(tr_config_set(s->config, assignment, "plan --largest"));
-    return tr_config_check(s->config);
-}
-
 /* If the micro-batch is searched, there is one micro-batch per rank and step. */
-static tr_status_t plan_largest_bytes(largest_search_t *s, int64_t units, size_t *out) {
+static tr_status_t plan_largest_bytes(largest_search_t *s, const char *precision, int64_t units,
+                                      size_t *out) {
+    const bool is_micro = s->o->largest == PLAN_MICRO_BATCH;
+    const int ranks = s->o->ranks.value[0];
+    const long long value = units * s->unit;
     tr_session_t *session = NULL;
-    const int64_t value = units * s->unit;
-    TR_TRY(plan_largest_set(s, s->key, value));
-    if (s->o->largest == PLAN_MICRO_BATCH)
-        TR_TRY(plan_largest_set(s, "data.batch_size", value * s->o->ranks.value[0]));
-    TR_TRY(plan_session(s->config, s->o->ranks.value[0], true, &session));
+    char batch[48] = "";
+    if (is_micro) tr_snprintf(batch, sizeof batch, " data.batch_size=%lld", value * ranks);
+    TR_TRY(plan_try(s->config, "plan --largest", ranks, &session, "precision=%s %s=%lld%s",
+                    precision, s->key, value, batch));
     *out = tr_graph_memory(session->g).total;
-    if (s->o->largest == PLAN_MICRO_BATCH && session->info.samples / s->o->ranks.value[0] < s->most)
-        s->most = session->info.samples / s->o->ranks.value[0];
+    if (is_micro && session->info.samples / ranks < s->most)
+        s->most = session->info.samples / ranks;
     tr_session_destroy(&session);
     return TR_OK;
 }
@@ -71,7 +67,7 @@ static tr_status_t plan_largest_search(largest_search_t *s, largest_row_t *out) 
     size_t bytes;
     char needs[32], has[32];
     for (s->most = MOST_UNITS;; too_large = 2 * fits < s->most ? 2 * fits : s->most) {
-        TR_TRY(plan_largest_bytes(s, too_large, &bytes));
+        TR_TRY(plan_largest_bytes(s, out->precision, too_large, &bytes));
         if (bytes > limit) break;
         fits = too_large;
         out->bytes = bytes;
@@ -89,7 +85,7 @@ static tr_status_t plan_largest_search(largest_search_t *s, largest_row_t *out) 
                        tr_format_bytes((double)limit, has));
     while (too_large - fits > 1) {
         const int64_t middle = (fits + too_large) / 2;
-        TR_TRY(plan_largest_bytes(s, middle, &bytes));
+        TR_TRY(plan_largest_bytes(s, out->precision, middle, &bytes));
         if (bytes <= limit) {
             fits = middle;
             out->bytes = bytes;
@@ -108,7 +104,7 @@ static tr_status_t plan_largest_find(tr_config_t *config, const plan_options_t *
     static const char *const precisions[] = {"fp32", "bf16", "fp16"};
     const int ranks = o->ranks.value[0];
     largest_row_t *rows = NULL;
-    char memory[32], assignment[32];
+    char memory[32];
     s.key = keys[o->largest];
     s.unit = 1;
     if (o->largest != PLAN_MICRO_BATCH && strcmp(tr_config_get(config, "model.type"), "gpt") != 0)
@@ -123,8 +119,6 @@ static tr_status_t plan_largest_find(tr_config_t *config, const plan_options_t *
     out->rows = rows;
     for (size_t i = 0; i < TR_COUNT(precisions); i++) {
         rows[i] = (largest_row_t){.precision = precisions[i]};
-        tr_snprintf(assignment, sizeof assignment, "precision=%s", rows[i].precision);
-        TR_TRY(tr_config_set(config, assignment, "plan --largest"));
         TR_TRY(plan_largest_search(&s, &rows[i]));
         rows[i].value = rows[i].units * s.unit;
         if (rows[i].next_bytes > 0)

@@ -43,10 +43,7 @@ static tr_status_t plan_recompute_measure(tr_config_t *config, int ranks, const 
                                           recompute_row_t *out) {
     tr_session_t *s = NULL;
     plan_step_t step;
-    char assignment[48];
-    tr_snprintf(assignment, sizeof assignment, "model.recompute=%s", out->name);
-    TR_TRY(tr_config_set(config, assignment, "plan --recompute-sweep"));
-    TR_TRY(plan_session(config, ranks, true, &s));
+    TR_TRY(plan_try(config, "plan --recompute-sweep", ranks, &s, "model.recompute=%s", out->name));
     const tr_status_t status = plan_step_predict(s, gpu, &step);
     out->bytes = tr_graph_memory(s->g).total;
     out->arena = tr_graph_memory(s->g).arena;

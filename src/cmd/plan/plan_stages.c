@@ -154,10 +154,7 @@ static json_t *plan_stages_json(const stages_t *p) {
 
 static tr_status_t plan_stages_plan(tr_config_t *config, int ranks, stages_t *out) {
     tr_session_t *s = NULL;
-    char assignment[32];
-    tr_snprintf(assignment, sizeof assignment, "precision=%s", out->precision);
-    TR_TRY(tr_config_set(config, assignment, "plan --stages"));
-    TR_TRY(plan_session(config, ranks, true, &s));
+    TR_TRY(plan_try(config, "plan --stages", ranks, &s, "precision=%s", out->precision));
     plan_stages_measure(s, out);
     tr_status_t status = plan_stages_follow(s, s->last, out);
     if (status == TR_OK) status = plan_stages_follow(s, s->update, out);
