@@ -5,6 +5,7 @@
 #include "data/data.h"
 #include "device/device.h"
 #include "base/mem.h"
+#include "monitor/metric.h"
 #include "optim/optim.h"
 #include "trainer/session.h"
 
@@ -142,10 +143,17 @@ static void help_print_records(void) {
         for (int i = 0; i < TR_RECORD_FIELD_COUNT; i++) {
             const struct tr_record_field_info *field = &tr_record_fields[i];
             const char *unit = tr_units[field->unit].text, *when = tr_when_texts[field->when];
+            const char *metric = NULL;
+            char text[512];
             if ((int)field->record != kind) continue;
+            for (int m = 0; m < TR_METRIC_COUNT; m++)
+                if ((int)tr_metric_list[m].field == i) metric = tr_metric_list[m].name;
             printf("  %s: %s%s%s%s%s\n", field->key, tr_value_types[field->type], *unit ? ", " : "",
                    unit, *when ? "; " : "", when);
-            cmd_help_print_wrapped(field->help, 0, 6, cmd_help_width());
+            tr_snprintf(text, sizeof text, "%s%s%s%s", field->help,
+                        metric ? " Prometheus: trainer_" : "", metric ? metric : "",
+                        metric ? "." : "");
+            cmd_help_print_wrapped(text, 0, 6, cmd_help_width());
         }
     }
 }

@@ -16,6 +16,12 @@ mkdir made
 [ ! -s out ]
 ok $? "the generated pages of docs/ are what the program says (else: make reference)"
 
+sed -n 's/^METRIC([A-Z]*, \([a-z0-9_]*\),[^"]*"\([a-z0-9_]*\)".*/`\1` .* Prometheus: trainer_\2\\. |/p' \
+    "$root/src/base/record_fields.def" >metrics
+while read -r row; do grep -q "^| $row$" made/records.md || echo "$row"; done <metrics >out
+[ -s metrics ] && [ ! -s out ] && [ "$(grep -c 'Prometheus: ' made/records.md)" = "$(wc -l <metrics)" ]
+ok $? "records.md names the metric of each field that Prometheus shows, and no other"
+
 "$root/tools/make-fault-table" >made/faults
 [ -s made/faults ] && ! grep -vxFf "$root/docs/slurm.md" made/faults >out &&
     [ "$(grep -cE '^\| `(cudaError|nccl)' "$root/docs/slurm.md")" = "$(wc -l <made/faults)" ]
