@@ -48,16 +48,6 @@ static tr_status_t generate_build(tr_session_t *s, void *self) {
     return tr_generator_build(s, p->generator);
 }
 
-/* How many tokens leave a full context. */
-static tr_status_t generate_slide(const generate_t *p, int64_t *out) {
-    const int64_t context = tr_generator_context(p->generator);
-    *out = p->o->no_slide ? 0 : p->o->slide > 0 ? p->o->slide : (context + 1) / 2;
-    if (*out <= context) return TR_OK;
-    return TR_FAIL(TR_ERR_USAGE,
-                   "--slide %lld: expected at most %lld, the context of the model (model.context)",
-                   (long long)*out, (long long)context);
-}
-
 static void generate_note_cropped(const generate_t *p) {
     const size_t context = (size_t)tr_generator_context(p->generator);
     int64_t cropped = 0;
@@ -73,8 +63,15 @@ static tr_status_t generate_make_texts(generate_t *p) {
     const tr_preprocess_t *kept = p->t.preprocess;
     const int64_t count = (int64_t)p->o->prompts.count, ranks = p->t.info->size,
                   rank = p->t.info->rank;
-    int64_t slide;
-    TR_TRY(generate_slide(p, &slide));
+    const int64_t context = tr_generator_context(p->generator),
+                  slide = p->o->no_slide    ? 0 /* how many tokens leave a full context */
+                          : p->o->slide > 0 ? p->o->slide
+                                            : (context + 1) / 2;
+    if (slide > context)
+        return TR_FAIL(
+            TR_ERR_USAGE,
+            "--slide %lld: expected at most %lld, the context of the model (model.context)",
+            (long long)slide, (long long)context);
     if (!kept || !kept->tokenizer)
         return TR_FAIL(TR_ERR_DATA,
                        "%s has no tokenizer: name a checkpoint whose training data `trainer import "

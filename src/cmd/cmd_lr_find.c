@@ -79,15 +79,6 @@ static bool lr_find_note(void *self, const tr_step_outcome_t *o, double sec) {
     return !l->diverged;
 }
 
-/* Trains from the first weights. Outcomes, and so decisions, are alike on all ranks. */
-static tr_status_t lr_find_train(lr_find_t *f, lr_find_rate_t *rate) {
-    lr_find_losses_t l = {.steps = f->steps, .last = (f->steps + 3) / 4};
-    TR_TRY(tr_trial_reset(&f->trial));
-    TR_TRY(tr_trial_run(&f->trial, f->steps, rate->lr, lr_find_note, &l));
-    rate->loss = l.diverged ? NAN : l.sum / (double)l.last;
-    return TR_OK;
-}
-
 /* The lowest point of the parabola through the lowest loss and its neighbours, on logarithmic
  * scales. The best rate falls as a run gets longer: by its length to the power 0.32 (Bjorck et al.
  * 2024, "Scaling Optimal LR Across Token Horizons"). */
@@ -123,8 +114,12 @@ static tr_status_t lr_find_sweep(lr_find_t *f, const lr_find_options_t *o, bool 
                (long long)f->trial.s->order.batch_size);
     if (prints) cmd_table_print_head(&table);
     for (int64_t i = 0; i < o->rates; i++) {
-        lr_find_rate_t rate = {.lr = o->from * pow(ratio, (double)i), .loss = NAN};
-        TR_TRY(lr_find_train(f, &rate));
+        lr_find_rate_t rate = {.lr = o->from * pow(ratio, (double)i)};
+        lr_find_losses_t l = {.steps = f->steps, .last = (f->steps + 3) / 4};
+        /* From the first weights. Outcomes, and so decisions, are alike on all ranks. */
+        TR_TRY(tr_trial_reset(&f->trial));
+        TR_TRY(tr_trial_run(&f->trial, f->steps, rate.lr, lr_find_note, &l));
+        rate.loss = l.diverged ? NAN : l.sum / (double)l.last;
         TR_TRY(tr_vec_push(&f->rates, rate));
         if (prints) cmd_table_print_line(&table, &rate);
         if (prints) fflush(stdout);

@@ -68,17 +68,6 @@ static tr_gpu_sample_t monitor_sample_machine(cpu_ticks_t *before) {
     return row;
 }
 
-static int monitor_sample(tr_gpu_sample_t rows[MOST_ROWS], cpu_ticks_t *before) {
-    size_t backends;
-    const tr_backend_t *const *list = tr_backend_list(&backends);
-    int count = 0;
-    for (size_t i = 0; i < backends; i++)
-        if (list[i]->sample) count += list[i]->sample(NULL, rows + count, MOST_ROWS - count);
-    if (count > 0) return count;
-    rows[0] = monitor_sample_machine(before);
-    return 1;
-}
-
 /* -- output ------------------------------------------------------------------------------------ */
 
 typedef struct {
@@ -107,10 +96,16 @@ static const tr_table_column_t columns[] = {
 };
 static const tr_table_t table = TR_TABLE(columns, monitor_row_t);
 
+/* A row for each GPU; without one, a row for the machine. */
 static int monitor_take(monitor_row_t rows[MOST_ROWS], cpu_ticks_t *before) {
     tr_gpu_sample_t samples[MOST_ROWS];
-    const int count = monitor_sample(samples, before);
+    size_t backends;
+    const tr_backend_t *const *list = tr_backend_list(&backends);
+    int count = 0;
     char now[32];
+    for (size_t i = 0; i < backends; i++)
+        if (list[i]->sample) count += list[i]->sample(NULL, samples + count, MOST_ROWS - count);
+    if (count == 0) samples[count++] = monitor_sample_machine(before);
     tr_clock_iso8601(now);
     for (int i = 0; i < count; i++) {
         monitor_row_t *row = &rows[i];

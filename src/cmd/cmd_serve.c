@@ -1,6 +1,7 @@
 /* trainer serve RUN|CHECKPOINT|FOLDER: keeps a trained model loaded and answers over HTTP. */
 #include "open_trained.h"
 #include "base/file.h"
+#include "base/host.h"
 #include "base/mem.h"
 #include "base/thread.h"
 #include "comm/watchdog_launch.h"
@@ -50,14 +51,6 @@ typedef struct {
 
 /* -- the model --------------------------------------------------------------------------------- */
 
-/* As many as fit into a quarter of the memory, from 1 to 16. */
-static int64_t serve_slots(const serve_t *p, const tr_device_t *device, const tr_model_t *model) {
-    if (p->o->slots > 0) return p->o->slots;
-    const double slot_bytes = (double)p->texts.context * model->cache_bytes(p->config),
-                 fit = (double)device->memory_bytes / 4 / slot_bytes;
-    return fit < 1 ? 1 : fit > MOST_SLOTS ? MOST_SLOTS : (int64_t)fit;
-}
-
 static tr_status_t serve_build(tr_session_t *s, void *self) {
     serve_t *p = self;
     const tr_preprocess_t *kept = s->params.trained_preprocess;
@@ -69,7 +62,13 @@ static tr_status_t serve_build(tr_session_t *s, void *self) {
         return TR_FAIL(TR_ERR_USAGE, "--context %lld: the model has a context of %lld tokens",
                        (long long)p->o->context, (long long)p->texts.context);
     if (p->o->context > 0) p->texts.context = p->o->context;
-    p->engine.slots = serve_slots(p, s->device, model);
+    /* as many as fit into a quarter of the memory */
+    const double slot_bytes = (double)p->texts.context * model->cache_bytes(p->config),
+                 fit = (double)s->device->memory_bytes / 4 / slot_bytes;
+    p->engine.slots = p->o->slots > 0    ? p->o->slots
+                      : fit < 1          ? 1
+                      : fit > MOST_SLOTS ? MOST_SLOTS
+                                         : (int64_t)fit;
     const tr_generator_params_t params = {.rows = p->engine.slots,
                                           .weights = (tr_dtype_t)p->o->type,
                                           .vocab_size = kept ? kept->classes : 0,
@@ -147,16 +146,14 @@ static void serve_close_model(serve_t *p) {
 
 /* -- running ----------------------------------------------------------------------------------- */
 
-static bool is_loopback(const char *host) {
-    struct in_addr address;
-    return strcmp(host, "::1") == 0 ||
-           (inet_pton(AF_INET, host, &address) == 1 && ntohl(address.s_addr) >> 24 == 127);
-}
-
 static tr_status_t serve_listen(serve_t *p) {
     const serve_options_t *o = p->o;
     tr_str_t token = {0};
-    if (!is_loopback(p->host) && !o->token_file)
+    struct in_addr address;
+    const bool is_loopback =
+        strcmp(p->host, "::1") == 0 ||
+        (inet_pton(AF_INET, p->host, &address) == 1 && ntohl(address.s_addr) >> 24 == 127);
+    if (!is_loopback && !o->token_file)
         return TR_FAIL(TR_ERR_USAGE,
                        "--host %s: other machines can reach this address: give --token-file, or "
                        "use 127.0.0.1 and a tunnel of ssh",
@@ -173,47 +170,31 @@ static tr_status_t serve_listen(serve_t *p) {
     return status;
 }
 
-static void serve_print_texts(const serve_t *p) {
-    const tr_session_t *s = p->trained.s;
-    const tr_memory_plan_t memory = tr_graph_memory(s->g);
-    char weights[32], caches[32], rest[32];
-    printf("model    %s: %s, %.1f M parameters in %s, %s\n", p->name, s->model.type,
-           (double)s->parameters / 1e6, cmd_weight_type(p->o->type), p->trained.weights_path);
-    printf("device   %s\n", s->device->description);
-    printf("memory   weights %s, caches %s (%lld slots of %lld tokens), work %s\n",
-           tr_format_bytes((double)(memory.params + memory.copies), weights),
-           tr_format_bytes((double)memory.caches, caches), (long long)p->engine.slots,
-           (long long)p->texts.context,
-           tr_format_bytes((double)(memory.total - memory.params - memory.copies - memory.caches),
-                           rest));
-}
-
-static void serve_print_predictor(const serve_t *p) {
-    const tr_predictor_info_t *info = tr_predictor_info(p->predictor);
-    char shape[96];
-    printf("model    %s: samples of shape %s, %lld %s, %s\n", p->name,
-           tr_shape_format(&info->shape, shape), (long long)info->outputs,
-           info->classes > 0 ? "classes" : "targets", info->weights);
-    printf("device   %s\n", p->model.device->description);
-}
-
-/* Where others reach the server: its address, or for all addresses the name of this node. */
-static void serve_url(const serve_t *p, char url[320]) {
-    const char *host = p->host;
-    char node[256] = "";
-    gethostname(node, sizeof node - 1);
-    if (strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0) host = node;
-    tr_snprintf(url, 320, strchr(host, ':') ? "http://[%s]:%d\n" : "http://%s:%d\n", host,
-                tr_api_port(p->api));
-}
-
 static tr_status_t serve_announce(const serve_t *p) {
-    char url[320];
-    serve_url(p, url);
-    if (p->generator)
-        serve_print_texts(p);
-    else
-        serve_print_predictor(p);
+    char url[320], text[96], caches[32], rest[32];
+    if (p->generator) {
+        const tr_session_t *s = p->trained.s;
+        const tr_memory_plan_t m = tr_graph_memory(s->g);
+        printf("model    %s: %s, %.1f M parameters in %s, %s\n", p->name, s->model.type,
+               (double)s->parameters / 1e6, cmd_weight_type(p->o->type), p->trained.weights_path);
+        printf("device   %s\n", s->device->description);
+        printf("memory   weights %s, caches %s (%lld slots of %lld tokens), work %s\n",
+               tr_format_bytes((double)(m.params + m.copies), text),
+               tr_format_bytes((double)m.caches, caches), (long long)p->engine.slots,
+               (long long)p->texts.context,
+               tr_format_bytes((double)(m.total - m.params - m.copies - m.caches), rest));
+    } else {
+        const tr_predictor_info_t *info = tr_predictor_info(p->predictor);
+        printf("model    %s: samples of shape %s, %lld %s, %s\n", p->name,
+               tr_shape_format(&info->shape, text), (long long)info->outputs,
+               info->classes > 0 ? "classes" : "targets", info->weights);
+        printf("device   %s\n", p->model.device->description);
+    }
+    /* where others reach the server: its address, or for all addresses the name of this node */
+    const char *host = p->host;
+    if (strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0) host = tr_host_name();
+    tr_snprintf(url, sizeof url, strchr(host, ':') ? "http://[%s]:%d\n" : "http://%s:%d\n", host,
+                tr_api_port(p->api));
     if (p->o->token_file)
         printf("token    required, in %s%s\n", p->o->token_file,
                p->makes_token ? " (a new file)" : "");

@@ -48,23 +48,6 @@ typedef struct {
     size_t row_count;
 } bench_allreduce_t;
 
-static void bench_allreduce_print(const bench_allreduce_t *b) {
-    const tr_world_info_t *info = tr_world_info(b->world);
-    printf("all-reduce: %d ranks on %d node%s, engine %s, device %s, %s; all sums are right\n",
-           info->size, info->nodes, info->nodes > 1 ? "s" : "", b->collectives->engine,
-           b->device->ops->name, info->mpi_version);
-    cmd_table_print(&table, b->rows, b->row_count);
-}
-
-static tr_status_t bench_allreduce_write_json(const bench_allreduce_t *b, const char *path) {
-    const tr_world_info_t *info = tr_world_info(b->world);
-    return cmd_json_write(json_pack("{s:s, s:i, s:i, s:s, s:o}", "kind", "allreduce", "ranks",
-                                    info->size, "nodes", info->nodes, "engine",
-                                    b->collectives->engine, "sizes",
-                                    tr_table_json(&table, b->rows, b->row_count)),
-                          path);
-}
-
 static tr_status_t bench_allreduce_measure(bench_allreduce_t *b, const tr_config_t *config,
                                            const bench_allreduce_options_t *o) {
     tr_parallel_settings_t parallel;
@@ -100,9 +83,18 @@ static tr_status_t bench_allreduce_run(void *options) {
                             "mpirun -np 2 or with srun"),
                     done);
     TR_TRY_GOTO(bench_allreduce_measure(&b, config, o), done);
-    if (info->rank == 0) {
-        if (!cmd_json_is_stdout(o->json)) bench_allreduce_print(&b);
-        if (o->json) TR_TRY_GOTO(bench_allreduce_write_json(&b, o->json), done);
+    if (info->rank == 0 && !cmd_json_is_stdout(o->json)) {
+        printf("all-reduce: %d ranks on %d node%s, engine %s, device %s, %s; all sums are right\n",
+               info->size, info->nodes, info->nodes > 1 ? "s" : "", b.collectives->engine,
+               b.device->ops->name, info->mpi_version);
+        cmd_table_print(&table, b.rows, b.row_count);
+    }
+    if (info->rank == 0 && o->json) {
+        json_t *sizes = tr_table_json(&table, b.rows, b.row_count),
+               *json =
+                   json_pack("{s:s, s:i, s:i, s:s, s:o}", "kind", "allreduce", "ranks", info->size,
+                             "nodes", info->nodes, "engine", b.collectives->engine, "sizes", sizes);
+        TR_TRY_GOTO(cmd_json_write(json, o->json), done);
     }
     tr_world_collectives_close(b.world, &b.collectives);
     tr_probe_close(&b.probe);

@@ -55,34 +55,12 @@ typedef struct {
 } attention_values_t;
 
 typedef struct {
-    tr_tensor_t qkv, y;
-    int program;
-} attention_program_t;
-
-typedef struct {
     tr_device_t *device;
     int64_t heads, channels;
     tr_precision_t precision;                    /* of the products */
     attention_row_t rows[METHODS * MOST_TOKENS]; /* by tokens, then by method_names */
     size_t count;
 } bench_attention_t;
-
-/* Attention of one sample and its gradient; queries, keys and values are a parameter. */
-static tr_status_t bench_attention_build(tr_graph_t *g, const bench_attention_t *b, int64_t tokens,
-                                         bool is_standard, attention_program_t *out) {
-    const tr_param_spec_t spec = {{TR_INIT_NORMAL, 1}, true, false, 1};
-    tr_tensor_t qkv, y, seed;
-    TR_TRY(tr_program_begin(g, "attention", TR_TRAIN, &out->program));
-    TR_TRY(tr_param(g, "qkv", &TR_SHAPE(1, tokens, 3 * b->channels), &spec, &out->qkv));
-    TR_TRY(tr_cast(g, out->qkv, tr_precision_dtype(b->precision), &qkv));
-    TR_TRY(tr_attention(g, qkv, (int)b->heads, TR_NONE, 0, is_standard, &y));
-    out->y = y;
-    TR_TRY(tr_keep(g, y));
-    TR_TRY(tr_const(g, "seed", &TR_SHAPE(1, tokens, b->channels), 1, &seed));
-    TR_TRY(tr_cast(g, seed, tr_precision_dtype(b->precision), &seed));
-    TR_TRY(tr_backward(g, y, seed, false));
-    return tr_program_end(g);
-}
 
 /* The values of a tensor as f32; *out: tr_free. */
 static tr_status_t bench_attention_read(tr_graph_t *g, tr_tensor_t t, float **out) {
@@ -123,23 +101,37 @@ static void bench_attention_compare(const bench_attention_t *b, attention_row_t 
     row[1].gradient = bench_attention_difference(value[0].gradient, value[1].gradient, 3 * count);
 }
 
+/* Attention of one sample and its gradient; queries, keys and values are a parameter. */
 static tr_status_t bench_attention_measure(const bench_attention_t *b, attention_row_t *row,
                                            bool is_standard, attention_values_t *out) {
+    const tr_param_spec_t spec = {{TR_INIT_NORMAL, 1}, true, false, 1};
+    const tr_shape_t in = TR_SHAPE(1, row->tokens, 3 * b->channels),
+                     of_y = TR_SHAPE(1, row->tokens, b->channels);
+    const tr_dtype_t dtype = tr_precision_dtype(b->precision);
     tr_graph_t *g = NULL;
     bench_op_t *op = NULL;
-    attention_program_t p;
+    tr_tensor_t param, qkv, y, seed;
+    int program;
     tr_status_t status = TR_OK;
     TR_TRY(tr_graph_create(b->device, &g));
-    TR_TRY_GOTO(bench_attention_build(g, b, row->tokens, is_standard, &p), done);
+    TR_TRY_GOTO(tr_program_begin(g, "attention", TR_TRAIN, &program), done);
+    TR_TRY_GOTO(tr_param(g, "qkv", &in, &spec, &param), done);
+    TR_TRY_GOTO(tr_cast(g, param, dtype, &qkv), done);
+    TR_TRY_GOTO(tr_attention(g, qkv, (int)b->heads, TR_NONE, 0, is_standard, &y), done);
+    TR_TRY_GOTO(tr_keep(g, y), done);
+    TR_TRY_GOTO(tr_const(g, "seed", &of_y, 1, &seed), done);
+    TR_TRY_GOTO(tr_cast(g, seed, dtype, &seed), done);
+    TR_TRY_GOTO(tr_backward(g, y, seed, false), done);
+    TR_TRY_GOTO(tr_program_end(g), done);
     TR_TRY_GOTO(tr_graph_plan(g, 0), done);
     TR_TRY_GOTO(tr_graph_allocate(g), done);
     TR_TRY_GOTO(tr_graph_init_params(g, 1), done);
-    TR_TRY_GOTO(tr_program_run(g, p.program, NULL), done); /* warm-up */
-    TR_TRY_GOTO(bench_attention_read(g, p.y, &out->output), done);
-    TR_TRY_GOTO(bench_attention_read(g, tr_gradient(g, p.qkv), &out->gradient), done);
-    TR_TRY_GOTO(bench_time_ops(g, p.program, REPEATS, &op), done);
-    for (int i = 0; i < tr_program_op_count(g, p.program); i++) {
-        const char *name = tr_program_op(g, p.program, i)->row->name;
+    TR_TRY_GOTO(tr_program_run(g, program, NULL), done); /* warm-up */
+    TR_TRY_GOTO(bench_attention_read(g, y, &out->output), done);
+    TR_TRY_GOTO(bench_attention_read(g, tr_gradient(g, param), &out->gradient), done);
+    TR_TRY_GOTO(bench_time_ops(g, program, REPEATS, &op), done);
+    for (int i = 0; i < tr_program_op_count(g, program); i++) {
+        const char *name = tr_program_op(g, program, i)->row->name;
         if (strcmp(name, "attention") == 0) row->forward_sec = op[i].median_sec;
         if (strcmp(name, "attention_bwd") == 0) row->backward_sec = op[i].median_sec;
     }
@@ -166,15 +158,6 @@ static tr_status_t bench_attention_add(bench_attention_t *b, int64_t tokens) {
         tr_free(&value[m].gradient);
     }
     return status;
-}
-
-static void bench_attention_print(const bench_attention_t *b) {
-    printf("attention of 1 sample, %lld heads of %lld, %s, on %s\n\n", (long long)b->heads,
-           (long long)(b->channels / b->heads), tr_precision_name(b->precision),
-           b->device->description);
-    cmd_table_print(&table, b->rows, b->count);
-    printf("\noutput, gradient: the largest difference from standard attention. Inputs and the "
-           "gradient of the output are of size 1.\n");
 }
 
 static const tr_table_column_t plot_columns[] = {
@@ -243,8 +226,15 @@ static tr_status_t bench_attention_run(void *options) {
     TR_TRY_GOTO(tr_precision_resolve(world, b.device, &b.precision), done);
     for (int64_t tokens = FIRST_TOKENS; tokens <= o->max_tokens; tokens *= 2)
         TR_TRY_GOTO(bench_attention_add(&b, tokens), done);
+    if (info->rank == 0 && !cmd_json_is_stdout(o->json)) {
+        printf("attention of 1 sample, %lld heads of %lld, %s, on %s\n\n", (long long)b.heads,
+               (long long)(b.channels / b.heads), tr_precision_name(b.precision),
+               b.device->description);
+        cmd_table_print(&table, b.rows, b.count);
+        printf("\noutput, gradient: the largest difference from standard attention. Inputs and the "
+               "gradient of the output are of size 1.\n");
+    }
     if (info->rank == 0) {
-        if (!cmd_json_is_stdout(o->json)) bench_attention_print(&b);
         if (o->json) TR_TRY_GOTO(bench_attention_write_json(&b, o->json), done);
         if (o->svg) TR_TRY_GOTO(bench_attention_write_svg(&b, o->svg), done);
     }

@@ -218,23 +218,6 @@ done:
     return status;
 }
 
-static tr_status_t bench_generate_measure(bench_generate_t *b) {
-    tr_device_t *device = b->t.s->device;
-    const tr_graph_t *g = b->t.s->g;
-    /* All parameters but the table of positions are read whole. */
-    for (int32_t id = 1; id <= tr_graph_tensor_count(g); id++) {
-        const tr_tensor_info_t *info = tr_tensor_info(g, (tr_tensor_t){id});
-        if (tr_is_param(g, (tr_tensor_t){id}) && !strstr(info->name, "wpe"))
-            b->weight_bytes += (double)info->bytes;
-    }
-    if (device->ops->measure_read) TR_TRY(device->ops->measure_read(device, &b->limit_bytes));
-    for (int i = 0; i < b->count; i++) {
-        TR_TRY(bench_generate_time_batch(b, i));
-        if (i == 0) TR_TRY(bench_generate_time_kinds(b));
-    }
-    return TR_OK;
-}
-
 static int bench_generate_best(const bench_generate_t *b) {
     int best = 0;
     for (int i = 1; i < b->count; i++)
@@ -288,15 +271,6 @@ static void bench_generate_compare(const bench_generate_t *all, int d,
                                       .over = all[0].device};
         tr_snprintf(out[i].devices, sizeof out[i].devices, "%s over %s", all[d].device,
                     all[0].device);
-    }
-}
-
-static void bench_generate_print_speedups(const bench_generate_t *all, int count) {
-    generate_speedup_t rows[BATCHES];
-    for (int d = 1; d < count; d++) {
-        bench_generate_compare(all, d, rows);
-        printf("\n");
-        cmd_table_print(&speedup_table, rows, (size_t)all[d].count);
     }
 }
 
@@ -376,10 +350,22 @@ static tr_status_t bench_generate_on(bench_generate_t *b, tr_world_t *world, con
     TR_TRY_GOTO(tr_trained_open(&trained, &b->t), done);
     TR_TRY_GOTO(tr_generator_start(b->generator, NULL), done);
     b->load_sec = tr_clock_sec() - begin;
-    b->device = b->t.s->device->ops->name;
+    tr_device_t *on = b->t.s->device;
+    const tr_graph_t *g = b->t.s->g;
+    b->device = on->ops->name;
     b->resident_bytes = (double)tr_host_resident_bytes();
-    if (!b->t.s->device->host_visible) b->device_bytes = (double)tr_graph_memory(b->t.s->g).total;
-    TR_TRY_GOTO(bench_generate_measure(b), done);
+    if (!on->host_visible) b->device_bytes = (double)tr_graph_memory(g).total;
+    /* All parameters but the table of positions are read whole. */
+    for (int32_t id = 1; id <= tr_graph_tensor_count(g); id++) {
+        const tr_tensor_info_t *info = tr_tensor_info(g, (tr_tensor_t){id});
+        if (tr_is_param(g, (tr_tensor_t){id}) && !strstr(info->name, "wpe"))
+            b->weight_bytes += (double)info->bytes;
+    }
+    if (on->ops->measure_read) TR_TRY_GOTO(on->ops->measure_read(on, &b->limit_bytes), done);
+    for (int i = 0; i < b->count; i++) {
+        TR_TRY_GOTO(bench_generate_time_batch(b, i), done);
+        if (i == 0) TR_TRY_GOTO(bench_generate_time_kinds(b), done);
+    }
     if (!cmd_json_is_stdout(o->json)) bench_generate_print(b);
     json_array_append_new(results, bench_generate_json(b));
 done:
@@ -415,7 +401,12 @@ static tr_status_t bench_generate_run(void *options) {
         if (d > 0 && !cmd_json_is_stdout(o->json)) printf("\n");
         TR_TRY_GOTO(bench_generate_on(&all[d], world, device, results), done);
     }
-    if (!cmd_json_is_stdout(o->json)) bench_generate_print_speedups(all, count);
+    for (int d = 1; d < count && !cmd_json_is_stdout(o->json); d++) {
+        generate_speedup_t rows[BATCHES];
+        bench_generate_compare(all, d, rows);
+        printf("\n");
+        cmd_table_print(&speedup_table, rows, (size_t)all[d].count);
+    }
     if (o->json) TR_TRY_GOTO(bench_generate_write_json(all, count, json_incref(results)), done);
     if (o->svg) TR_TRY_GOTO(bench_generate_write_svg(all, count), done);
     cmd_world_close(&world);

@@ -135,18 +135,12 @@ static tr_status_t bench_matmul_open_devices(bench_matmul_t *b, const tr_config_
     return tr_device_open(device_names[1], &(tr_device_params_t){.tf32 = true}, &b->tf32_device);
 }
 
-/* Before anything is allocated. */
-static tr_status_t bench_matmul_check(const bench_matmul_t *b) {
+static tr_status_t bench_matmul_measure(bench_matmul_t *b) {
     const int largest = b->o->sizes.value[b->o->sizes.count - 1];
-    for (int d = 0; d < BENCH_MATMUL_DEVICES; d++)
+    for (int d = 0; d < BENCH_MATMUL_DEVICES; d++) /* before anything is allocated */
         for (int t = 0; t < TYPES; t++)
             if (bench_matmul_device(b, d, t))
                 TR_TRY(bench_product_check(bench_matmul_device(b, d, t), types[t].dtype, largest));
-    return TR_OK;
-}
-
-static tr_status_t bench_matmul_measure(bench_matmul_t *b) {
-    TR_TRY(bench_matmul_check(b));
     for (int d = 0; d < BENCH_MATMUL_DEVICES; d++)
         for (int t = 0; t < TYPES; t++) {
             tr_device_t *device = bench_matmul_device(b, d, t);

@@ -2,13 +2,6 @@
 #include "doctor.h"
 #include "base/cores.h"
 
-/* Whether the rank has none of the cores near its GPU. */
-static bool doctor_gpus_is_far(const doctor_rank_t *rank) {
-    cpu_set_t both;
-    CPU_AND(&both, &rank->near_cores, &rank->cores);
-    return CPU_COUNT(&rank->near_cores) > 0 && CPU_COUNT(&both) == 0;
-}
-
 /* Of several ranks on a node, one that sees only a part of the node's GPUs. */
 static bool doctor_gpus_is_blind(const doctor_t *d, const doctor_rank_t *rank) {
     if (rank->visible == 0 || rank->siblings <= rank->visible) return false;
@@ -25,8 +18,11 @@ void doctor_check_gpus(doctor_t *d) {
     bool any = false;
     for (int r = 0; r < d->info->size; r++) {
         const doctor_rank_t *rank = &d->ranks[r];
+        cpu_set_t both;
+        CPU_AND(&both, &rank->near_cores, &rank->cores);
+        const bool is_far = CPU_COUNT(&rank->near_cores) > 0 && CPU_COUNT(&both) == 0;
         any |= rank->visible > 0;
-        if (doctor_gpus_is_far(rank) && far.count++ == 0) far.first = rank;
+        if (is_far && far.count++ == 0) far.first = rank;
         if (doctor_gpus_is_blind(d, rank) && blind.count++ == 0) blind.first = rank;
     }
     if (far.first) {

@@ -196,18 +196,9 @@ void plan_append_pinned(const tr_session_t *s, tr_str_t *out) {
         tr_format_bytes((double)TR_STATE_PIECE, piece));
 }
 
-static tr_status_t plan_memory_begin(const tr_session_t *s, bool has_ops, tr_str_t *out) {
-    TR_TRY(plan_append_parameters(s, out));
-    for (int p = 0; has_ops && p < tr_graph_program_count(s->g); p++)
-        TR_TRY(plan_append_ops(s, p, out));
-    plan_append_work(s, out);
-    tr_str_printf(out, "memory per rank on device %s (slots: micro-batches per rank and step)\n",
-                  s->device->ops->name);
-    return TR_OK;
-}
-
 static tr_status_t plan_memory_find(tr_config_t *config, const plan_options_t *o,
                                     plan_result_t *out) {
+    tr_str_t *before = &out->before;
     memory_row_t *rows = NULL;
     TR_TRY(tr_alloc(CMD_LIST_MAX * sizeof *rows, "memory by ranks", &rows));
     out->rows = rows;
@@ -215,7 +206,15 @@ static tr_status_t plan_memory_find(tr_config_t *config, const plan_options_t *o
         tr_session_t *s = NULL;
         tr_status_t status = TR_OK;
         TR_TRY(plan_session(config, o->ranks.value[i], false, &s));
-        if (i == 0) status = plan_memory_begin(s, o->ops, &out->before);
+        if (i == 0) {
+            status = plan_append_parameters(s, before);
+            for (int p = 0; o->ops && status == TR_OK && p < tr_graph_program_count(s->g); p++)
+                status = plan_append_ops(s, p, before);
+            plan_append_work(s, before);
+            tr_str_printf(before,
+                          "memory per rank on device %s (slots: micro-batches per rank and step)\n",
+                          s->device->ops->name);
+        }
         rows[out->count++] = plan_memory_row(s);
         if (i == o->ranks.count - 1) plan_append_pinned(s, &out->after);
         tr_session_destroy(&s);

@@ -12,25 +12,19 @@
 
 /* -- what is asked for ------------------------------------------------------------------------- */
 
-/* "3.50", up to a comma. */
-static bool plan_price_number(const char *text, double *out) {
-    char *end;
-    *out = strtod(text, &end);
-    return end > text && (*end == '\0' || *end == ',') && *out > 0 && isfinite(*out);
-}
-
 tr_status_t plan_price_parse(const plan_options_t *o, int most, plan_price_t *out, int *out_count) {
     const tr_gpu_kind_t *kind = NULL;
     *out_count = 0;
     for (const char *at = o->price; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
-        const char *equal = strchr(at, '=');
-        char name[16];
+        const char *equal = strchr(at, '='), *number = o->gpu || !equal ? at : equal + 1;
+        char name[16], *end;
         plan_price_t *row = &out[*out_count];
         if (*out_count == most)
             return TR_FAIL(TR_ERR_USAGE, "--price %s: expected at most %d price%s%s", o->price,
                            most, most > 1 ? "s" : "", o->gpu ? " with --gpu" : "");
-        *row = (plan_price_t){.gpus = o->ranks.value[0]};
-        if (!plan_price_number(o->gpu || !equal ? at : equal + 1, &row->per_hour))
+        *row = (plan_price_t){.gpus = o->ranks.value[0], .per_hour = strtod(number, &end)};
+        if (end == number || (*end != '\0' && *end != ',') || !(row->per_hour > 0) ||
+            !isfinite(row->per_hour))
             return TR_FAIL(TR_ERR_USAGE,
                            "--price %s: expected the price of a GPU hour, such as 3.50 with --gpu, "
                            "or GPU=PRICE,GPU=PRICE without it",
@@ -89,13 +83,6 @@ static const tr_table_column_t columns[] = {
 };
 static const tr_table_t table = TR_TABLE(columns, plan_price_t);
 
-static const plan_price_t *plan_price_cheapest(const plan_price_t *rows, int count) {
-    const plan_price_t *best = NULL;
-    for (int i = 0; i < count; i++)
-        if (rows[i].fits && (!best || rows[i].cost < best->cost)) best = &rows[i];
-    return best;
-}
-
 static void plan_price_advise(const plan_price_t *gpu, double cpu_sec, double cpu_rate,
                               tr_str_t *out) {
     char on_cpu[32], on_gpu[32];
@@ -116,13 +103,16 @@ static void plan_price_advise(const plan_price_t *gpu, double cpu_sec, double cp
 tr_status_t plan_price_append(const plan_price_t *rows, int count, const tr_session_t *s,
                               tr_str_t *out) {
     double cpu_sec = NAN, cpu_rate = NAN;
+    const plan_price_t *cheapest = NULL;
+    for (int i = 0; i < count; i++)
+        if (rows[i].fits && (!cheapest || rows[i].cost < cheapest->cost)) cheapest = &rows[i];
     tr_str_printf(
         out,
         "\n%lld steps, predicted, not measured; without start, validation and waits for data\n",
         (long long)s->total_steps);
     tr_table_text(&table, rows, (size_t)count, 0, out);
     TR_TRY(plan_price_cpu(s, &cpu_sec, &cpu_rate));
-    plan_price_advise(plan_price_cheapest(rows, count), cpu_sec, cpu_rate, out);
+    plan_price_advise(cheapest, cpu_sec, cpu_rate, out);
     return TR_OK;
 }
 

@@ -9,29 +9,10 @@ static double plan_step_bytes(const tr_graph_t *g, tr_tensor_t t) {
     return tr_is_none(t) ? 0 : (double)tr_tensor_info(g, t)->bytes;
 }
 
-static double plan_step_elems(const tr_graph_t *g, tr_tensor_t t) {
-    return tr_is_none(t) ? 0 : (double)tr_shape_elems(tr_shape_of(g, t));
-}
-
 /* -- ops --------------------------------------------------------------------------------------- */
 
-/* Attention by products (cuda_plain_attention.h): all T x T scores are computed, kept in f32, read
- * twice by the softmax of each direction, and written in the type of the activations. */
-static void plan_step_standard(const tr_graph_t *g, const tr_op_t *op, bool backward,
-                               tr_step_op_t *out) {
-    enum { FORWARD_BYTES = 16, BACKWARD_BYTES = 34 };
-    const tr_shape_t *qkv = tr_shape_of(g, op->in[backward ? 1 : 0]);
-    const tr_attention_attr_t *attr = op->attr;
-    const double samples = (double)qkv->dim[0], steps = (double)qkv->dim[1];
-    out->unit = TR_UNIT_PRODUCT;
-    out->terms = (double)qkv->dim[2] / 3 / attr->heads;
-    out->flops *= 2;
-    out->bytes +=
-        samples * attr->heads * steps * steps * (backward ? BACKWARD_BYTES : FORWARD_BYTES);
-    out->launches = samples * (backward ? 9 : 5);
-}
-
 static tr_status_t plan_step_describe(const tr_graph_t *g, const tr_op_t *op, tr_step_op_t *out) {
+    enum { FORWARD_BYTES = 16, BACKWARD_BYTES = 34 };
     const tr_kernel_facts_t *facts = tr_kernel_facts(op->row->kernel);
     char how[128];
     size_t scratch;
@@ -44,12 +25,23 @@ static tr_status_t plan_step_describe(const tr_graph_t *g, const tr_op_t *op, tr
     out->bytes = tr_op_bytes(g, op);
     for (int i = 0; i < op->n_in; i++) out->bytes += facts->rereads * plan_step_bytes(g, op->in[i]);
     if (out->unit == TR_UNIT_PRODUCT) /* two FLOPs for each term of each element */
-        out->terms = out->flops / 2 / plan_step_elems(g, op->out[0]);
+        out->terms = out->flops / 2 / (double)tr_shape_elems(tr_shape_of(g, op->out[0]));
     if (out->unit != TR_UNIT_ATTENTION) return TR_OK;
     TR_TRY(tr_op_describe(g, op, how, sizeof how, &scratch));
     if (strstr(how, "own kernel")) out->unit = TR_UNIT_CORES;
-    if (strstr(how, "standard"))
-        plan_step_standard(g, op, op->row->kernel == TR_K_ATTENTION_BWD, out);
+    if (!strstr(how, "standard")) return TR_OK;
+    /* Attention by products (cuda_plain_attention.h): all T x T scores are computed, kept in f32,
+     * read twice by the softmax of each direction, and written in the type of the activations. */
+    const bool backward = op->row->kernel == TR_K_ATTENTION_BWD;
+    const tr_shape_t *qkv = tr_shape_of(g, op->in[backward ? 1 : 0]);
+    const tr_attention_attr_t *attr = op->attr;
+    const double samples = (double)qkv->dim[0], steps = (double)qkv->dim[1];
+    out->unit = TR_UNIT_PRODUCT;
+    out->terms = (double)qkv->dim[2] / 3 / attr->heads;
+    out->flops *= 2;
+    out->bytes +=
+        samples * attr->heads * steps * steps * (backward ? BACKWARD_BYTES : FORWARD_BYTES);
+    out->launches = samples * (backward ? 9 : 5);
     return TR_OK;
 }
 

@@ -274,20 +274,18 @@ tr_status_t sweep_path(const sweep_t *sweep, const sweep_member_t *member, const
     return tr_path_join(sweep->out, name, path);
 }
 
-/* Whether all members have the same value. */
-static bool setting_is_common(const sweep_t *sweep, const char *key, const json_t *value) {
-    for (size_t i = 0; i < sweep->members.count; i++)
-        if (!json_equal(value, json_object_get(sweep->members.data[i].settings, key))) return false;
-    return sweep->members.count > 1;
-}
-
 void sweep_describe(const sweep_t *sweep, const sweep_member_t *member, tr_str_t *out) {
     const char *key;
     json_t *value;
     const size_t before = out->length;
-    json_object_foreach(member->settings, key, value) if (!setting_is_common(sweep, key, value))
-        tr_str_printf(out, "%s%s=%s", out->length > before ? " " : "", key,
-                      json_string_value(value));
+    json_object_foreach(member->settings, key, value) {
+        bool is_common = sweep->members.count > 1; /* all members have the same value */
+        for (size_t i = 0; i < sweep->members.count && is_common; i++)
+            is_common = json_equal(value, json_object_get(sweep->members.data[i].settings, key));
+        if (!is_common)
+            tr_str_printf(out, "%s%s=%s", out->length > before ? " " : "", key,
+                          json_string_value(value));
+    }
 }
 
 static tr_status_t words_add(sweep_words_t *words, const char *key, const char *value) {

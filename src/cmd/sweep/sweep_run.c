@@ -43,29 +43,6 @@ typedef struct {
 
 /* -- one member -------------------------------------------------------------------------------- */
 
-/* The cores of slot i: an equal share, in order. */
-static void slot_bind(const runner_t *r, int slot) {
-    const int count = CPU_COUNT(&r->cores), first = slot * count / r->jobs,
-              last = (slot + 1) * count / r->jobs;
-    cpu_set_t mine;
-    CPU_ZERO(&mine);
-    for (int core = 0, k = 0; core < CPU_SETSIZE; core++)
-        if (CPU_ISSET(core, &r->cores) && ++k > first && k <= last) CPU_SET(core, &mine);
-    (void)sched_setaffinity(0, sizeof mine, &mine);
-}
-
-/* GPU i of those that this process sees. */
-static void slot_take_gpu(int slot) {
-    char text[256];
-    const char *at = getenv("CUDA_VISIBLE_DEVICES");
-    for (int i = 0; at && i < slot; i++) at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL;
-    if (at)
-        tr_snprintf(text, sizeof text, "%.*s", (int)strcspn(at, ","), at);
-    else
-        tr_snprintf(text, sizeof text, "%d", slot);
-    setenv("CUDA_VISIBLE_DEVICES", text, 1);
-}
-
 /* In the new process; does not return. A Ctrl-C in the terminal reaches the sweep alone, which
  * stops its members; if the sweep is killed, they save and stop. */
 static void slot_exec(const runner_t *r, int slot, const sigset_t *mask, const char *log_path,
@@ -79,8 +56,24 @@ static void slot_exec(const runner_t *r, int slot, const sigset_t *mask, const c
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent) _exit(TR_ERR_RETRY);
     tr_launch_leave(); /* a member is none's rank, also where the sweep itself is a step of srun */
-    slot_bind(r, slot);
-    if (r->own_gpus) slot_take_gpu(slot);
+    /* an equal share of the cores, in order */
+    const int count = CPU_COUNT(&r->cores), first = slot * count / r->jobs,
+              last = (slot + 1) * count / r->jobs;
+    cpu_set_t mine;
+    CPU_ZERO(&mine);
+    for (int core = 0, k = 0; core < CPU_SETSIZE; core++)
+        if (CPU_ISSET(core, &r->cores) && ++k > first && k <= last) CPU_SET(core, &mine);
+    (void)sched_setaffinity(0, sizeof mine, &mine);
+    if (r->own_gpus) { /* GPU `slot` of those that this process sees */
+        char text[256];
+        const char *at = getenv("CUDA_VISIBLE_DEVICES");
+        for (int i = 0; at && i < slot; i++) at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL;
+        if (at)
+            tr_snprintf(text, sizeof text, "%.*s", (int)strcspn(at, ","), at);
+        else
+            tr_snprintf(text, sizeof text, "%d", slot);
+        setenv("CUDA_VISIBLE_DEVICES", text, 1);
+    }
     sigprocmask(SIG_SETMASK, mask, NULL);
     execv("/proc/self/exe", argv);
     _exit(TR_ERR_INTERNAL);
@@ -136,19 +129,6 @@ static int64_t member_step(const sweep_t *sweep, const sweep_member_t *member) {
     return last ? strtoll(last + strlen("\"step\":"), NULL, 10) : 0;
 }
 
-/* Why a member ended: by its verdict, else the error that it printed last. */
-static void member_reason(const sweep_t *sweep, const sweep_member_t *member, char *out,
-                          size_t bytes) {
-    static const char mark[] = "trainer: error: ";
-    char path[4096], text[8192], *at = text, *last = NULL;
-    tr_snprintf(out, bytes, "%s", member->reason);
-    if (*out || sweep_path(sweep, member, ".log", path) != TR_OK) return;
-    read_tail(path, text, sizeof text);
-    while ((at = strstr(at, mark))) last = at += strlen(mark);
-    if (last) tr_snprintf(out, bytes, "%.*s", (int)strcspn(last, "\n"), last);
-    if (!last) tr_snprintf(out, bytes, "see %s", path);
-}
-
 static void runner_erase(const runner_t *r) {
     if (r->is_terminal) fputs("\r\033[K", stderr);
 }
@@ -181,9 +161,10 @@ static void runner_draw(const runner_t *r) {
 }
 
 static void runner_say_end(runner_t *r, const slot_t *slot, int code) {
+    static const char mark[] = "trainer: error: ";
     const sweep_member_t *member = slot->member;
     tr_str_t line = {0};
-    char text[512], took[32];
+    char path[4096], text[8192], took[32], *at = text, *last = NULL;
     tr_str_printf(&line, "%03d  ", member->number);
     sweep_describe(r->sweep, member, &line);
     tr_format_duration(tr_clock_sec() - slot->start_sec, took);
@@ -195,12 +176,18 @@ static void runner_say_end(runner_t *r, const slot_t *slot, int code) {
         tr_str_printf(&line, "  stopped after step %lld",
                       (long long)member_step(r->sweep, member));
     else {
-        member_reason(r->sweep, member, text, sizeof text);
         tr_str_printf(&line, "  %s, code %d: %s",
-                      code != TR_ERR_RETRY     ? "failed"
+                      code != TR_ERR_RETRY   ? "failed"
                       : member->is_elsewhere ? "trained elsewhere"
                                              : "stopped",
-                      code, text);
+                      code, member->reason);
+        /* without a reason in its verdict, the error that it printed last */
+        if (!*member->reason && sweep_path(r->sweep, member, ".log", path) == TR_OK) {
+            read_tail(path, text, sizeof text);
+            while ((at = strstr(at, mark))) last = at += strlen(mark);
+            if (last) tr_str_printf(&line, "%.*s", (int)strcspn(last, "\n"), last);
+            if (!last) tr_str_printf(&line, "see %s", path);
+        }
     }
     runner_erase(r);
     if (line.status == TR_OK) fprintf(stderr, "%s\n", line.text);
@@ -252,24 +239,6 @@ static void runner_stop(runner_t *r, int number) {
         if (r->slots[i].pid) kill(r->slots[i].pid, is_second ? SIGKILL : SIGTERM);
 }
 
-/* Starts what may run, and waits until a member ends, a signal comes, or a second has passed. */
-static tr_status_t runner_turn(runner_t *r, const sigset_t *wait_for, const sigset_t *mask) {
-    for (int i = 0; i < r->jobs && r->stops == 0; i++) {
-        sweep_member_t *member = r->next < r->queue.count ? r->queue.data[r->next] : NULL;
-        /* what was put back waits until the others are done */
-        if (!member || r->slots[i].pid || (r->next >= r->first_pass && r->running > 0)) continue;
-        r->next++;
-        TR_TRY(slot_start(r, i, member, mask));
-    }
-    runner_draw(r);
-    const int number = sigtimedwait(wait_for, NULL, &(struct timespec){.tv_sec = 1});
-    if (number > 0 && number != SIGCHLD) runner_stop(r, number);
-    for (int i = 0, state; i < r->jobs; i++)
-        if (r->slots[i].pid && waitpid(r->slots[i].pid, &state, WNOHANG) == r->slots[i].pid)
-            TR_TRY(runner_ended(r, i, state));
-    return TR_OK;
-}
-
 static tr_status_t runner_result(runner_t *r) {
     const int count = (int)r->sweep->members.count;
     /* Other processes may have trained some. */
@@ -302,14 +271,6 @@ static tr_status_t runner_result(runner_t *r) {
     return TR_OK;
 }
 
-/* Stops the members that run, and waits for them. */
-static void runner_give_up(runner_t *r) {
-    runner_stop(r, SIGTERM);
-    for (int i = 0; i < r->jobs; i++)
-        while (r->slots[i].pid && waitpid(r->slots[i].pid, NULL, 0) < 0 && errno == EINTR) {
-        }
-}
-
 tr_status_t sweep_run(sweep_t *sweep, int jobs, bool own_gpus) {
     static const int stops[] = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
     runner_t r = {.sweep = sweep,
@@ -339,9 +300,27 @@ tr_status_t sweep_run(sweep_t *sweep, int jobs, bool own_gpus) {
         sigaddset(&wait_for, stops[i]);
     }
     sigprocmask(SIG_BLOCK, &wait_for, &mask);
-    while (status == TR_OK && (r.running > 0 || (r.stops == 0 && r.next < r.queue.count)))
-        status = runner_turn(&r, &wait_for, &mask);
-    if (status != TR_OK) runner_give_up(&r);
+    while (status == TR_OK && (r.running > 0 || (r.stops == 0 && r.next < r.queue.count))) {
+        for (int i = 0; i < r.jobs && r.stops == 0 && status == TR_OK; i++) {
+            sweep_member_t *member = r.next < r.queue.count ? r.queue.data[r.next] : NULL;
+            /* what was put back waits until the others are done */
+            if (!member || r.slots[i].pid || (r.next >= r.first_pass && r.running > 0)) continue;
+            r.next++;
+            status = slot_start(&r, i, member, &mask);
+        }
+        if (status != TR_OK) break;
+        /* waits until a member ends, a signal comes, or a second has passed */
+        runner_draw(&r);
+        const int number = sigtimedwait(&wait_for, NULL, &(struct timespec){.tv_sec = 1});
+        if (number > 0 && number != SIGCHLD) runner_stop(&r, number);
+        for (int i = 0, state; i < r.jobs && status == TR_OK; i++)
+            if (r.slots[i].pid && waitpid(r.slots[i].pid, &state, WNOHANG) == r.slots[i].pid)
+                status = runner_ended(&r, i, state);
+    }
+    if (status != TR_OK) runner_stop(&r, SIGTERM);
+    for (int i = 0; i < r.jobs && status != TR_OK; i++)
+        while (r.slots[i].pid && waitpid(r.slots[i].pid, NULL, 0) < 0 && errno == EINTR) {
+        }
     runner_erase(&r);
     sigprocmask(SIG_SETMASK, &mask, NULL);
     if (status == TR_OK) status = runner_result(&r);

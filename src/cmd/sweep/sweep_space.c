@@ -58,24 +58,15 @@ static tr_status_t axis_parse_range(axis_t *axis, const tr_config_field_t *field
     return TR_OK;
 }
 
-/* A key with text may have commas in its value (model.layers, data.mean), unless the text is a name
- * (optimizer.type), as its default shows. */
-static bool field_has_commas(const char *key, const tr_config_field_t *field) {
-    const char *fallback = field->fallback;
-    return field->type == TR_TYPE_STRING &&
-           (!*fallback || strchr(fallback, ',') ||
-            (strncmp(key, "data.", 5) == 0 && strcmp(fallback, "auto") == 0));
-}
-
-/* KEY=A,B,C. The configuration refuses an unknown key with its usual message. */
-static tr_status_t axis_parse(axis_t *axis, const tr_config_field_t *field, char *text) {
-    const bool has_number = field && (field->type == TR_TYPE_INT || field->type == TR_TYPE_FLOAT ||
-                                      field->type == TR_TYPE_AUTO_INT);
-    if (axis->is_range)
-        return TR_FAIL(TR_ERR_USAGE, "%s=%s: the key has a range already", axis->key, text);
-    if (has_number && strstr(text, "..") && axis->values.count == 0)
-        return axis_parse_range(axis, field, text);
-    if (!field || field_has_commas(axis->key, field)) return axis_add_value(axis, text);
+/* "A,B,C". The configuration refuses an unknown key with its usual message. A key with text may have
+ * commas in its value (model.layers, data.mean), unless the text is a name (optimizer.type), as its
+ * default shows. */
+static tr_status_t axis_parse_list(axis_t *axis, const tr_config_field_t *field, char *text) {
+    const char *fallback = field ? field->fallback : "";
+    const bool is_computed = strncmp(axis->key, "data.", 5) == 0 && strcmp(fallback, "auto") == 0,
+               is_text = !field || field->type == TR_TYPE_STRING;
+    if (is_text && (!*fallback || strchr(fallback, ',') || is_computed))
+        return axis_add_value(axis, text);
     for (char *value = text, *rest; value; value = rest) {
         if ((rest = strchr(value, ','))) *rest++ = '\0';
         TR_TRY(axis_add_value(axis, value));
@@ -107,8 +98,16 @@ static tr_status_t axes_parse(const tr_config_t *base, cmd_words_t words, axes_t
             TR_TRY(tr_vec_push(axes, axis));
             found = &axes->data[axes->count - 1];
         }
+        const tr_config_field_t *field = tr_config_field(base, found->key);
+        const bool has_number =
+            field && (field->type == TR_TYPE_INT || field->type == TR_TYPE_FLOAT ||
+                      field->type == TR_TYPE_AUTO_INT);
+        if (found->is_range)
+            return TR_FAIL(TR_ERR_USAGE, "%s: the key has a range already", words.word[i]);
         TR_TRY(tr_strdup(equals + 1, &text));
-        const tr_status_t status = axis_parse(found, tr_config_field(base, found->key), text);
+        const tr_status_t status = has_number && strstr(text, "..") && found->values.count == 0
+                                       ? axis_parse_range(found, field, text)
+                                       : axis_parse_list(found, field, text);
         tr_free(&text);
         TR_TRY(status);
     }
