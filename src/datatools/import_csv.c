@@ -120,14 +120,6 @@ static tr_status_t csv_take_category(import_t *m, const char *option, int at) {
     return TR_OK;
 }
 
-/* The label without --label: a column with a usual name, else the last input with a name. */
-static int csv_guess_label(const import_t *m, char *const *field) {
-    int found = m->header ? tr_csv_find_label(field, m->count, m->role) : -1;
-    for (int i = m->count - 1; i >= 0 && found < 0; i--)
-        if (m->role[i] == 'i' && *m->names.name[i]) found = i;
-    return found;
-}
-
 /* Gives every column its role. */
 static tr_status_t csv_choose_roles(import_t *m, char *const *field) {
     const tr_import_params_t *p = m->params;
@@ -143,8 +135,10 @@ static tr_status_t csv_choose_roles(import_t *m, char *const *field) {
     TR_TRY(csv_each_column(m, field, "--target", p->target, csv_take_target));
     if (has_label && p->label)
         TR_TRY(csv_find_column(m, field, "--label", p->label, &label));
-    else if (has_label)
-        label = csv_guess_label(m, field);
+    else if (has_label && m->header) /* a column with a usual name */
+        label = tr_csv_find_label(field, m->count, m->role);
+    for (int i = m->count - 1; i >= 0 && has_label && label < 0; i--)
+        if (m->role[i] == 'i' && *m->names.name[i]) label = i; /* the last input with a name */
     if (label >= 0) TR_TRY(csv_take_role(m, "--label", label, 'l'));
     if (m->target.count == 1) label = m->target.data[0];
     if (m->target.count == 1) m->target.count = 0;

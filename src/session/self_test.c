@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/folders.h"
+#include "base/host.h"
 #include "base/rng.h"
 #include "base/str.h"
 #include "device/loss_scale.h"
@@ -53,27 +54,24 @@ static tr_status_t self_test_write(tr_session_t *s, tr_tensor_t input, const voi
     return status;
 }
 
-static tr_status_t self_test_feed(tr_session_t *s) {
-    const tr_step_t step = {.seed = 1, .lr = 1e-3f, .weight_decay_scale = 1};
-    const int64_t id[2] = {0, 1};
-    const float weight[2] = {1, 1}, asks = TR_ASK_NOTHING;
-    const tr_loss_scale_t scale = {.scale = 1};
-    for (int f = 0; f < s->info.field_count; f++) TR_TRY(self_test_write(s, s->field[f], NULL));
-    TR_TRY(self_test_write(s, s->batch.sample_id, id));
-    TR_TRY(self_test_write(s, s->batch.weight, weight));
-    if (!tr_session_trains(s)) return TR_OK;
-    TR_TRY(self_test_write(s, s->asks, &asks));
-    TR_TRY(self_test_write(s, s->loss_scale, &scale)); /* a large one overflows in f16 */
-    return self_test_write(s, tr_graph_step(s->g), &step);
-}
-
 /* -- running ----------------------------------------------------------------------------------- */
 
 static tr_status_t self_test_compare(tr_session_t *s, tr_device_t *reference,
                                      tr_comparisons_t *rows) {
     const int programs[] = {s->first, s->micro, s->last, s->update, s->eval};
+    const tr_step_t step = {.seed = 1, .lr = 1e-3f, .weight_decay_scale = 1};
+    const int64_t id[2] = {0, 1};
+    const float weight[2] = {1, 1}, asks = TR_ASK_NOTHING;
+    const tr_loss_scale_t scale = {.scale = 1}; /* a large one overflows in f16 */
     TR_TRY(tr_session_start(s, NULL));
-    TR_TRY(self_test_feed(s));
+    for (int f = 0; f < s->info.field_count; f++) TR_TRY(self_test_write(s, s->field[f], NULL));
+    TR_TRY(self_test_write(s, s->batch.sample_id, id));
+    TR_TRY(self_test_write(s, s->batch.weight, weight));
+    if (tr_session_trains(s)) {
+        TR_TRY(self_test_write(s, s->asks, &asks));
+        TR_TRY(self_test_write(s, s->loss_scale, &scale));
+        TR_TRY(self_test_write(s, tr_graph_step(s->g), &step));
+    }
     for (size_t i = 0; i < TR_COUNT(programs); i++)
         if (programs[i] >= 0) TR_TRY(tr_program_compare(s->g, programs[i], reference, rows));
     return TR_OK;
@@ -118,14 +116,12 @@ const tr_comparison_t *tr_self_test_worst(const tr_self_test_t *test) {
 
 static tr_status_t self_test_judge(const tr_self_test_t *test, const tr_device_t *device) {
     const tr_comparison_t *worst = tr_self_test_worst(test);
-    char host[64] = "?";
-    (void)gethostname(host, sizeof host - 1);
     if (!worst || !tr_comparison_failed(worst)) return TR_OK;
     return TR_FAIL(TR_ERR_INTERNAL,
                    "the self-test of %s (%s, node %s) failed: %s %s of %s, shapes %s, differs from "
                    "the CPU by %.3g of the largest value; %.3g is allowed. Report the output of "
                    "`trainer doctor CONFIG device=cuda`",
-                   device->description, device->uuid, host, tr_kernel_name(worst->kernel),
+                   device->description, device->uuid, tr_host_name(), tr_kernel_name(worst->kernel),
                    tr_dtype_name(worst->dtype), worst->label, worst->shapes, worst->difference,
                    worst->tolerance);
 }

@@ -178,29 +178,22 @@ static tr_status_t hf_read_ends(const char *dir, const json_t *config,
     return status;
 }
 
-/* *out is NULL if the folder has none. */
-static tr_status_t hf_open_tokenizer(const char *dir, const json_t *config, tr_tokenizer_t **out) {
-    char path[4096];
-    tr_str_t spec = {0};
-    *out = NULL;
-    if (!(tr_exists_in(dir, "vocab.json", path) && tr_exists_in(dir, "merges.txt", path)) &&
-        !tr_exists_in(dir, "tokenizer.json", path))
-        return TR_OK;
-    tr_str_printf(&spec, "gpt2:%s", dir);
-    tr_status_t status = spec.status ? spec.status : tr_tokenizer_create(spec.text, out);
-    tr_str_free(&spec);
-    if (status == TR_OK) status = hf_read_ends(dir, config, *out, &(*out)->ends);
-    return status;
-}
-
 /* -- the equivalent of state.json -------------------------------------------------------------- */
 
 static tr_status_t hf_describe(const char *dir, char **out_state_json) {
     json_t *object = NULL;
     tr_tokenizer_t *tokenizer = NULL;
-    char *tokens = NULL, *text = NULL;
+    char *tokens = NULL, *text = NULL, path[4096];
+    tr_str_t spec = {0};
     TR_TRY(hf_read_config(dir, &object));
-    tr_status_t status = hf_open_tokenizer(dir, object, &tokenizer);
+    tr_status_t status = TR_OK;
+    if ((tr_exists_in(dir, "vocab.json", path) && tr_exists_in(dir, "merges.txt", path)) ||
+        tr_exists_in(dir, "tokenizer.json", path)) {
+        tr_str_printf(&spec, "gpt2:%s", dir);
+        status = spec.status ? spec.status : tr_tokenizer_create(spec.text, &tokenizer);
+        tr_str_free(&spec);
+        if (status == TR_OK) status = hf_read_ends(dir, object, tokenizer, &tokenizer->ends);
+    }
     if (status == TR_OK && tokenizer) status = tr_tokenizer_to_json(tokenizer, &tokens);
     if (status == TR_OK) {
         json_t *data =

@@ -69,19 +69,6 @@ static tr_status_t add_memory(cpu_dnn_t *dnn, int role, int arg, layout_ref_t la
     return TR_OK;
 }
 
-static tr_status_t reorder_create(cpu_dnn_t *dnn, layout_ref_t from, layout_ref_t to) {
-    dnnl_primitive_desc_t plan = NULL;
-    DNN_TRY(dnnl_reorder_primitive_desc_create(&plan, from, dnn->engine, to, dnn->engine, NULL));
-    dnnl_status_t status = dnnl_primitive_create(&dnn->reorder, plan);
-    dnnl_primitive_desc_destroy(plan);
-    DNN_TRY(status);
-    int source = dnn->reorder_after ? ROLE_PACKED : ROLE_WEIGHTS;
-    dnn->reorder_arg[0] = (dnnl_exec_arg_t){DNNL_ARG_FROM, dnn->memory[source]};
-    dnn->reorder_arg[1] =
-        (dnnl_exec_arg_t){DNNL_ARG_TO, dnn->memory[ROLE_WEIGHTS + ROLE_PACKED - source]};
-    return TR_OK;
-}
-
 /* Sets up the caller's weights and, if the primitive needs another layout, a packed copy with its
  * reorder. */
 static tr_status_t add_weights(cpu_dnn_t *dnn, cpu_dnn_kind_t kind, const recipe_t *r) {
@@ -89,13 +76,22 @@ static tr_status_t add_weights(cpu_dnn_t *dnn, cpu_dnn_kind_t kind, const recipe
     layout_ref_t wanted =
         dnnl_primitive_desc_query_md(dnn->plan, places[kind][ROLE_WEIGHTS].layout, 0);
     int arg = places[kind][ROLE_WEIGHTS].arg;
+    dnnl_primitive_desc_t plan = NULL;
     if (dnnl_memory_desc_equal(own, wanted)) return add_memory(dnn, ROLE_WEIGHTS, arg, own);
     dnn->reorder_after = kind == CPU_DNN_CONV_BWD_WEIGHTS;
     dnn->packed_bytes = dnnl_memory_desc_get_size(wanted);
     TR_TRY(add_memory(dnn, ROLE_WEIGHTS, 0, own));
     TR_TRY(add_memory(dnn, ROLE_PACKED, arg, wanted));
-    TR_TRY(
-        reorder_create(dnn, dnn->reorder_after ? wanted : own, dnn->reorder_after ? own : wanted));
+    const bool after = dnn->reorder_after;
+    const int source = after ? ROLE_PACKED : ROLE_WEIGHTS;
+    DNN_TRY(dnnl_reorder_primitive_desc_create(&plan, after ? wanted : own, dnn->engine,
+                                               after ? own : wanted, dnn->engine, NULL));
+    dnnl_status_t status = dnnl_primitive_create(&dnn->reorder, plan);
+    dnnl_primitive_desc_destroy(plan);
+    DNN_TRY(status);
+    dnn->reorder_arg[0] = (dnnl_exec_arg_t){DNNL_ARG_FROM, dnn->memory[source]};
+    dnn->reorder_arg[1] =
+        (dnnl_exec_arg_t){DNNL_ARG_TO, dnn->memory[ROLE_WEIGHTS + ROLE_PACKED - source]};
     return TR_OK;
 }
 

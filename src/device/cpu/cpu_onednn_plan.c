@@ -138,7 +138,11 @@ static dnnl_alg_kind_t eltwise_of(tr_act_t act) {
     }
 }
 
-static dnnl_status_t append_post_ops(const cpu_dnn_desc_t *desc, dnnl_post_ops_t ops) {
+static tr_status_t recipe_attr(const cpu_dnn_desc_t *desc, recipe_t *r) {
+    dnnl_post_ops_t ops = NULL;
+    DNN_TRY(dnnl_primitive_attr_create(&r->attr));
+    DNN_TRY(dnnl_primitive_attr_set_scratchpad_mode(r->attr, dnnl_scratchpad_mode_user));
+    DNN_TRY(dnnl_post_ops_create(&ops));
     dnnl_status_t status = dnnl_success;
     if (desc->kind == CPU_DNN_MATMUL && desc->alpha != 1.0f)
         status = append_eltwise(ops, dnnl_eltwise_linear, desc->alpha);
@@ -146,15 +150,6 @@ static dnnl_status_t append_post_ops(const cpu_dnn_desc_t *desc, dnnl_post_ops_t
         status = append_sum(ops, desc->beta);
     if (status == dnnl_success && desc->act != TR_ACT_NONE && desc->act != TR_ACT_RELU)
         status = append_eltwise(ops, eltwise_of(desc->act), desc->act == TR_ACT_SILU ? 1.0f : 0.0f);
-    return status;
-}
-
-static tr_status_t recipe_attr(const cpu_dnn_desc_t *desc, recipe_t *r) {
-    dnnl_post_ops_t ops = NULL;
-    DNN_TRY(dnnl_primitive_attr_create(&r->attr));
-    DNN_TRY(dnnl_primitive_attr_set_scratchpad_mode(r->attr, dnnl_scratchpad_mode_user));
-    DNN_TRY(dnnl_post_ops_create(&ops));
-    dnnl_status_t status = append_post_ops(desc, ops);
     if (status == dnnl_success) status = dnnl_primitive_attr_set_post_ops(r->attr, ops);
     dnnl_post_ops_destroy(ops);
     DNN_TRY(status);
