@@ -1,11 +1,13 @@
 /* Measures the network between ranks. */
 #include "probe.h"
 #include "base/stats.h"
+#include "engine_int.h"
 #include "base/clock.h"
 #include "base/mem.h"
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 enum { PERIOD = 31, WARM_RUNS = 3, LEAST_RUNS = 5, MOST_RUNS = 200, ROUND_TRIPS = 8 };
@@ -55,10 +57,10 @@ void tr_probe_close(tr_probe_t **probe) {
     tr_free(probe);
 }
 
-/* -- all-reduce -------------------------------------------------------------------------------- */
+/* -- collectives ------------------------------------------------------------------------------- */
 
-static tr_status_t probe_reduce_once(tr_probe_t *p, int64_t count) {
-    const tr_collective_t what = {TR_ALLREDUCE, TR_GROUP_ALL, p->data, count, TR_F32, 0};
+static tr_status_t probe_run_once(tr_probe_t *p, tr_collective_kind_t kind, int64_t count) {
+    const tr_collective_t what = {kind, TR_GROUP_ALL, p->data, count, TR_F32, 0};
     tr_collectives_t *c = p->collectives;
     tr_ticket_t ticket;
     TR_TRY(c->ops->start(c, &what, p->stream, &ticket));
@@ -72,33 +74,41 @@ static float probe_value_at(int rank, int64_t i) {
     return (float)((rank + i) % PERIOD + 1);
 }
 
-static tr_status_t probe_check(const tr_probe_t *p, int64_t count) {
+static tr_status_t probe_check(const tr_probe_t *p, tr_collective_kind_t kind, int64_t count) {
     const int size = p->collectives->size;
+    const int64_t part = kind == TR_REDUCE_SCATTER ? count / size : count;
+    const int64_t first = kind == TR_REDUCE_SCATTER ? p->collectives->rank * part : 0;
     const float *found = p->host;
-    float expected[PERIOD] = {0};
+    float sum[PERIOD] = {0};
     for (int i = 0; i < PERIOD; i++)
-        for (int r = 0; r < size; r++) expected[i] += probe_value_at(r, i);
-    for (int64_t i = 0; i < count; i++)
-        if (found[i] != expected[i % PERIOD])
+        for (int r = 0; r < size; r++) sum[i] += probe_value_at(r, i);
+    for (int64_t i = first; i < first + part; i++) {
+        const float expected =
+            kind == TR_ALLGATHER ? probe_value_at((int)(i / (count / size)), i) : sum[i % PERIOD];
+        if (found[i] != expected)
             return TR_FAIL(TR_ERR_INTERNAL,
-                           "all-reduce of %lld bytes over %d ranks (engine %s): expected the sum "
-                           "%g at element %lld, found %g. Results of training would be wrong: try "
-                           "another parallel.engine, and report it to the administrators.",
-                           (long long)(count * 4), size, p->collectives->engine,
-                           (double)expected[i % PERIOD], (long long)i, (double)found[i]);
+                           "%s of %lld bytes over %d ranks (engine %s): expected %g at element "
+                           "%lld, found %g. Results of training would be wrong: try another "
+                           "parallel.engine, and report it to the administrators.",
+                           kind == TR_ALLREDUCE   ? "all-reduce"
+                           : kind == TR_ALLGATHER ? "all-gather"
+                                                  : "reduce-scatter",
+                           (long long)(count * 4), size, p->collectives->engine, (double)expected,
+                           (long long)i, (double)found[i]);
+    }
     return TR_OK;
 }
 
-static tr_status_t probe_reduce_and_check(tr_probe_t *p, int64_t count) {
+static tr_status_t probe_run_and_check(tr_probe_t *p, tr_collective_kind_t kind, int64_t count) {
     const tr_device_ops_t *ops = p->device->ops;
     const size_t bytes = (size_t)count * sizeof(float);
     float *host = p->host;
     for (int64_t i = 0; i < count; i++) host[i] = probe_value_at(p->collectives->rank, i);
     TR_TRY(ops->copy(p->device, p->stream, p->data, host, bytes, TR_COPY_TO_DEVICE));
-    TR_TRY(probe_reduce_once(p, count));
+    TR_TRY(probe_run_once(p, kind, count));
     TR_TRY(ops->copy(p->device, p->stream, host, p->data, bytes, TR_COPY_TO_HOST));
     TR_TRY(ops->stream_sync(p->device, p->stream));
-    return tr_world_agree(p->world, probe_check(p, count));
+    return tr_world_agree(p->world, probe_check(p, kind, count));
 }
 
 static tr_status_t probe_rest(const tr_probe_t *p) {
@@ -110,41 +120,63 @@ static tr_status_t probe_rest(const tr_probe_t *p) {
     return tr_world_barrier(p->world);
 }
 
-/* Writes the times of `runs` all-reduces on this rank to p->sec. */
-static tr_status_t probe_time_runs(tr_probe_t *p, int64_t count, int runs) {
+/* Writes the times of `runs` collectives on this rank to p->sec. peer: instead of them, a copy of
+ * this memory of another rank, which has just written it. */
+static tr_status_t probe_time_runs(tr_probe_t *p, tr_collective_kind_t kind, int64_t bytes,
+                                   const void *peer, int runs) {
     TR_TRY(tr_world_barrier(p->world));
     for (int i = 0; i < runs; i++) {
         TR_TRY(probe_rest(p));
+        if (peer) memset(p->data, i, (size_t)bytes);
+        if (peer) TR_TRY(tr_world_barrier(p->world));
         const double begin_sec = tr_clock_sec();
-        TR_TRY(probe_reduce_once(p, count));
+        if (peer)
+            memcpy(p->host, peer, (size_t)bytes);
+        else
+            TR_TRY(probe_run_once(p, kind, bytes / (int64_t)sizeof(float)));
         p->sec[i] = tr_clock_sec() - begin_sec;
+        if (peer) TR_TRY(tr_world_barrier(p->world));
     }
     return TR_OK;
 }
 
-tr_status_t tr_probe_allreduce(tr_probe_t *p, int64_t bytes, tr_probe_times_t *out) {
-    const int64_t count = bytes / (int64_t)sizeof(float);
-    TR_TRY(probe_reduce_and_check(p, count));
-    /* zeros stay finite, however often they are summed */
-    TR_TRY(p->device->ops->zero(p->device, p->stream, p->data, (size_t)bytes));
-    TR_TRY(probe_time_runs(p, count, WARM_RUNS));
+static tr_status_t probe_time(tr_probe_t *p, tr_collective_kind_t kind, int64_t bytes,
+                              const void *peer, tr_probe_times_t *out) {
+    TR_TRY(probe_time_runs(p, kind, bytes, peer, WARM_RUNS));
     TR_TRY(tr_world_allreduce(p->world, p->sec, WARM_RUNS, TR_REDUCE_MAX));
     tr_sort(p->sec, WARM_RUNS);
     const double fit = TIMED_SEC / fmax(p->sec[0], 1e-9);
     const int runs = fit < LEAST_RUNS ? LEAST_RUNS : fit > MOST_RUNS ? MOST_RUNS : (int)fit;
-    TR_TRY(probe_time_runs(p, count, runs));
+    TR_TRY(probe_time_runs(p, kind, bytes, peer, runs));
     TR_TRY(tr_world_allreduce(p->world, p->sec, runs, TR_REDUCE_MAX));
     tr_sort(p->sec, runs);
     *out = (tr_probe_times_t){p->sec[runs / 2], p->sec[(runs * 9 + 9) / 10 - 1], runs};
-    return probe_reduce_and_check(p, count);
+    return TR_OK;
+}
+
+tr_status_t tr_probe_collective(tr_probe_t *p, tr_collective_kind_t kind, int64_t bytes,
+                                tr_probe_times_t *out) {
+    const int64_t count = bytes / (int64_t)sizeof(float);
+    TR_TRY(probe_run_and_check(p, kind, count));
+    /* zeros stay finite, however often they are summed */
+    TR_TRY(p->device->ops->zero(p->device, p->stream, p->data, (size_t)bytes));
+    TR_TRY(probe_time(p, kind, bytes, NULL, out));
+    return probe_run_and_check(p, kind, count);
+}
+
+tr_status_t tr_probe_copy(tr_probe_t *p, int64_t bytes, tr_probe_times_t *out) {
+    const void *peer = tr_shared_next(p->collectives, p->data, bytes);
+    *out = (tr_probe_times_t){.median_sec = NAN, .p90_sec = NAN};
+    return peer ? probe_time(p, TR_ALLREDUCE, bytes, peer, out) : TR_OK;
 }
 
 double tr_probe_algorithm_bandwidth(int64_t bytes, double sec) {
     return sec > 0 ? (double)bytes / sec : 0;
 }
 
-double tr_probe_bus_bandwidth(int64_t bytes, double sec, int ranks) {
-    return tr_probe_algorithm_bandwidth(bytes, sec) * 2 * (ranks - 1) / ranks;
+double tr_probe_bus_bandwidth(tr_collective_kind_t kind, int64_t bytes, double sec, int ranks) {
+    return tr_probe_algorithm_bandwidth(bytes, sec) * (kind == TR_ALLREDUCE ? 2 : 1) * (ranks - 1) /
+           ranks;
 }
 
 /* -- links ------------------------------------------------------------------------------------- */

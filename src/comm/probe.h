@@ -1,6 +1,5 @@
 /*
- * A probe of the network: times all-reduces and round trips over the collectives that training
- * uses. For `trainer bench allreduce` and `trainer doctor`.
+ * A probe of the network: times collectives and round trips over the engine that training uses. For `trainer bench allreduce` and `trainer doctor`.
  */
 #ifndef TR_COMM_PROBE_H
 #define TR_COMM_PROBE_H
@@ -12,7 +11,7 @@ typedef struct tr_probe tr_probe_t;
 
 /* Allocates device and host memory for messages of up to max_bytes (a multiple of 4). World
  * and device are borrowed until tr_probe_close. pause_sec: time that every rank sleeps before each timed
- * all-reduce. Collective. */
+ * collective. Collective. */
 tr_status_t tr_probe_open(tr_world_t *world, tr_device_t *device, tr_collectives_t *collectives,
                           int64_t max_bytes, double pause_sec, tr_probe_t **out);
 /* After the collectives are closed: until then they may have registered its memory. Not
@@ -24,17 +23,21 @@ typedef struct {
     int64_t runs;
 } tr_probe_times_t;
 /*
- * Times all-reduces (sums of floats, in place) of `bytes`, a multiple of 4 from 4 to max_bytes, for
- * about 0.2 s. The time of one all-reduce is that of its slowest rank. One all-reduce before and
- * one after the timed ones are checked on every rank: TR_ERR_INTERNAL if a sum is wrong.
- * Collective.
+ * Times collectives (of floats, in place) on a range of `bytes` for about 0.2 s: a multiple of 4
+ * from 4 to max_bytes; of 4 times the ranks, unless kind is TR_ALLREDUCE. The time of one is that of
+ * its slowest rank. One before and one after the timed ones are checked on every rank:
+ * TR_ERR_INTERNAL if a value is wrong. Collective.
  */
-tr_status_t tr_probe_allreduce(tr_probe_t *probe, int64_t bytes, tr_probe_times_t *out);
+tr_status_t tr_probe_collective(tr_probe_t *probe, tr_collective_kind_t kind, int64_t bytes,
+                                tr_probe_times_t *out);
+/* The limit of collectives in memory that the ranks of a node share: each rank copies `bytes` that
+ * the next one of its node has just written. NAN where they share none. Collective. */
+tr_status_t tr_probe_copy(tr_probe_t *probe, int64_t bytes, tr_probe_times_t *out);
 /* Rates in bytes per second, as defined in doc/PERFORMANCE.md of nccl-tests. The algorithm
- * bandwidth is bytes / time. The bus bandwidth is 2 (ranks - 1) / ranks times that; it does not
- * depend on the number of ranks if the network is the limit. */
+ * bandwidth is bytes / time. The bus bandwidth is (ranks - 1) / ranks times that, twice as much for
+ * an all-reduce; it does not depend on the number of ranks if the network is the limit. */
 double tr_probe_algorithm_bandwidth(int64_t bytes, double sec);
-double tr_probe_bus_bandwidth(int64_t bytes, double sec, int ranks);
+double tr_probe_bus_bandwidth(tr_collective_kind_t kind, int64_t bytes, double sec, int ranks);
 
 /* The times of a small and a large message in one direction: half of the shortest round trip. */
 typedef struct {

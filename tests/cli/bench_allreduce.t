@@ -31,6 +31,17 @@ ok $? "algbw is bytes / median, busbw the same of two ranks"
     awk -v alg="$(value algbw_gbs 1024)" -v bus="$(value busbw_gbs 1024)" \
         'BEGIN { exit !(bus / alg > 1.4999 && bus / alg < 1.5001) }'
 ok $? "busbw is 2 (N - 1) / N of algbw, of four ranks; --pause; --json -"
+for kind in reduce_scatter allgather; do
+    run 3 bench allreduce --max 64 --kind $kind --json t.json && grep -q "\"kind\": \"$kind\"" t.json &&
+        [ "$(awk '$1 ~ /^[0-9]+$/ { print $1 }' out | tr '\n' ' ')" = "12 24 48 " ] &&
+        awk -v alg="$(value algbw_gbs 48)" -v bus="$(value busbw_gbs 48)" \
+            'BEGIN { exit !(bus / alg > 0.6665 && bus / alg < 0.6668) }'
+    ok $? "$kind: ranges of equal parts; busbw is (N - 1) / N of algbw"
+done
+copies=$(grep -c '"copy_gbs": [0-9]' t.json) # one a row
+TRAINER_SHARED_MEMORY=0 run 2 bench allreduce --max 8 --json t.json &&
+    [ "$copies" = 3 ] && [ "$(grep -c '"copy_gbs": null' t.json)" = 2 ] && names out TRAINER_SHARED_MEMORY=0
+ok $? "the copy is timed where ranks share memory, and the log says why they do not"
 "$TRAINER" bench allreduce >out 2>&1; [ $? = 78 ] && names out "2 & 1"
 ok $? "one rank has nothing to reduce"
 "$TRAINER" bench allreduce --max 3 >out 2>&1

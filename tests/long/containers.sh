@@ -90,7 +90,7 @@ ok $? "doctor: ranks in different user namespaces"
 inside --bind=/run --join -- doctor && ! grep -q namespaces out
 ok $? "one container for a node: none"
 OMPI_MCA_btl_vader_single_copy_mechanism=none inside --bind=/run -- bench allreduce --max 4M &&
-    names out "8 ranks on 4 nodes & all sums are right"
+    names out "8 ranks on 4 nodes & all results are right"
 ok $? "large messages without copies between ranks"
 
 # bare IMAGE WORK [TMP] -- COMMAND...: by chroot into the image, which is read-only but for the folder TMP on /tmp

@@ -34,8 +34,8 @@ static tr_status_t doctor_network_time(doctor_t *d) {
     TR_TRY_GOTO(tr_alloc((size_t)count * sizeof *d->links, "links", &d->links), done);
     TR_TRY_GOTO(tr_probe_ring(probe, ring, count, d->links), done);
     d->link_count = tr_probe_link_count(count);
-    TR_TRY_GOTO(tr_probe_allreduce(probe, TR_PROBE_SMALL_BYTES, &d->small), done);
-    TR_TRY_GOTO(tr_probe_allreduce(probe, TR_PROBE_LARGE_BYTES, &d->large), done);
+    TR_TRY_GOTO(tr_probe_collective(probe, TR_ALLREDUCE, TR_PROBE_SMALL_BYTES, &d->small), done);
+    TR_TRY_GOTO(tr_probe_collective(probe, TR_ALLREDUCE, TR_PROBE_LARGE_BYTES, &d->large), done);
     tr_world_collectives_close(d->world, &c); /* after an error, main ends the other ranks */
     tr_probe_close(&probe);
 done:
@@ -105,7 +105,8 @@ tr_status_t doctor_check_network(doctor_t *d) {
     doctor_find(d, "all-reduce", DOCTOR_OK, TR_OK, NULL,
                 "4 bytes in %.1f us, 1 MiB in %.1f us (%.1f MB/s of bus bandwidth), engine %s",
                 d->small.median_sec * 1e6, d->large.median_sec * 1e6,
-                tr_probe_bus_bandwidth(TR_PROBE_LARGE_BYTES, d->large.median_sec, d->info->size) /
+                tr_probe_bus_bandwidth(TR_ALLREDUCE, TR_PROBE_LARGE_BYTES, d->large.median_sec,
+                                       d->info->size) /
                     1e6,
                 d->engine);
     doctor_network_judge(d);

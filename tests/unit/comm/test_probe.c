@@ -51,22 +51,28 @@ static void use(tr_status_t (*start)(tr_collectives_t *, const tr_collective_t *
 static void test_times(void **state) {
     for (int64_t bytes = 4; bytes <= 1 << 16; bytes *= 16) {
         tr_probe_times_t t;
-        OK(tr_probe_allreduce(probe, bytes, &t));
+        OK(tr_probe_collective(probe, TR_ALLREDUCE, bytes, &t));
         assert_true(t.median_sec > 0 && t.p90_sec >= t.median_sec && t.runs >= 5);
         double same[] = {t.median_sec, -t.median_sec};
         OK(tr_world_allreduce(world, same, 2, TR_REDUCE_MAX));
         assert_true(same[0] == -same[1]); /* the slowest rank's, on every rank */
     }
-    assert_true(tr_probe_bus_bandwidth(100, 2, 4) == 75);
+    assert_true(tr_probe_bus_bandwidth(TR_ALLREDUCE, 100, 2, 4) == 75);
+    assert_true(tr_probe_bus_bandwidth(TR_ALLGATHER, 100, 2, 4) == 37.5);
+    for (int kind = TR_REDUCE_SCATTER; kind <= TR_ALLGATHER; kind++) {
+        tr_probe_times_t t;
+        OK(tr_probe_collective(probe, (tr_collective_kind_t)kind, 4800, &t));
+        assert_true(t.median_sec > 0 && t.runs >= 5);
+    }
 }
 
 static void test_wrong_sum(void **state) {
     tr_probe_times_t t;
     use(spoil, NULL);
-    assert_int_equal(tr_probe_allreduce(probe, 256, &t), TR_ERR_INTERNAL);
+    assert_int_equal(tr_probe_collective(probe, TR_ALLREDUCE, 256, &t), TR_ERR_INTERNAL);
     assert_non_null(strstr(tr_error_last()->message, "element 63"));
     coll->ops = real;
-    OK(tr_probe_allreduce(probe, 256, &t));
+    OK(tr_probe_collective(probe, TR_ALLREDUCE, 256, &t));
 }
 
 static void test_slow_rank(void **state) {
