@@ -8,7 +8,7 @@
 
 root=$TRAINER_ROOT
 here=$PWD
-pages=$(cd "$root" && echo README.md CONTRIBUTING.md CHANGELOG.md data/README.md docs/*.md docs/labs/*.md)
+pages=$(cd "$root" && echo README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md data/README.md docs/*.md docs/labs/*.md)
 
 mkdir made
 "$root/tools/make-reference" "$TRAINER" made >out 2>&1 &&
@@ -151,6 +151,9 @@ awk '/^```/ { on = !on; next } on' "$root/README.md" >first &&
 ok $? "the README has the lines that a run prints"
 
 ok_records reader/runs/first RANKS
+
+grep -qx "version: $("$TRAINER" --version | sed 's/^trainer //; s/+.*//')" "$root/CITATION.cff"
+ok $? "CITATION.cff has the version of the program"
 
 # The examples of CONTRIBUTING.md compile.
 code() {
