@@ -37,6 +37,8 @@ typedef enum {
 /* Maximum number of inputs and outputs of one op. */
 #define TR_KERNEL_MAX_IN  8
 #define TR_KERNEL_MAX_OUT 8
+/* Elements whose squares BLOCK_SQUARES adds up to one sum. */
+#define TR_SQUARES_BLOCK 4096
 /* The alignment of pointers that kernels get, in bytes. */
 #define TR_KERNEL_ALIGN 64
 
@@ -241,8 +243,13 @@ typedef struct {
  *                order. Reads out0. */
 
 /*
- * GRAD_NORM      in0: gradient, a range of the reduced block (n), in1: counts (2): {terms, loss
- *                sum} after the reduction, in2: step block -> out0: result (tr_step_result_t as
+ * BLOCK_SQUARES  in0: gradient, a range of the reduced block (n) -> out0: f64 (ceil(n /
+ *                TR_SQUARES_BLOCK)): the sum of the squares of each block of TR_SQUARES_BLOCK
+ *                elements, in double. It depends on the elements of its block alone, so ranges that
+ *                begin at multiples of a block give the sums of the whole.
+ * GRAD_NORM      in0: sums of squares f64 (p), in1: counts (2): {terms, loss sum} after the
+ *                reduction, in2: step block, in3?: i32 (m), the places of the sums in the order in
+ *                which they are added; absent: as they lie -> out0: result (tr_step_result_t as
  *                u8), out1?: loss scale (tr_loss_scale_t as f32 (4), loss_scale.h). Computes the
  *                norm, the count correction batch_size / terms (attr.batch_size: terms of a full
  *                step), the unscaling by the loss scale (1 if absent), the clip factor min(1, clip
@@ -250,8 +257,8 @@ typedef struct {
  *                finite, then updates the loss scale. With attr.halts, after a step that is not
  *                finite and did not overflow (loss_scale.h), no step is finite. Reads its outputs.
  * SGD            in0: gradient (n), in1: step block, in2: result, in3: ranges (tr_update_range_t as
- *                u8) that end at n, each with its decay and lr_factor; ranges after the one that
- *                ends at n are empty -> out0: parameters (n), out1?: momentum (n), out2?: the new parameters as bf16 or f16 (n). Reads out0 and
+ *                u8) that end at n, each with its decay and lr_factor; those that end where the one
+ *                before them does, or at 0, are empty -> out0: parameters (n), out1?: momentum (n), out2?: the new parameters as bf16 or f16 (n). Reads out0 and
  *                out1. Does nothing if !finite. g = grad * scale + decay * p; v = momentum v + g;
  *                p -= lr * lr_factor * (nesterov ? g + momentum v : v)
  * ADAM           in0: gradient (n), in1: step block, in2: result, in3: ranges, as SGD -> out0:

@@ -133,6 +133,13 @@ typedef struct {
 tr_status_t tr_graph_param_groups(const tr_graph_t *g, tr_param_group_t **out /* tr_free */,
                                   size_t *out_count);
 
+/* The norm in two parts, between which ranks may gather the sums of blocks (tr_grad_norm has both).
+ * sums: f64, one for each TR_SQUARES_BLOCK elements of the gradient. order: i32, the places of the
+ * sums in the order in which they are added; TR_NONE: as they lie. */
+tr_status_t tr_block_squares(tr_graph_t *g, tr_tensor_t gradient, tr_tensor_t sums);
+tr_status_t tr_grad_norm_of(tr_graph_t *g, tr_tensor_t sums, tr_tensor_t order, tr_tensor_t counts,
+                            tr_tensor_t loss_scale, const tr_grad_norm_attr_t *attr);
+
 /* -- looking ----------------------------------------------------------------------------------- */
 
 int tr_graph_program_count(const tr_graph_t *g);

@@ -72,36 +72,62 @@ tr_status_t tr_adam(tr_graph_t *g, tr_tensor_t gradient, tr_tensor_t param, tr_t
     return tr_op_append_into(g, &adam_row, in, 4, attr, sizeof *attr, out, 3);
 }
 
-static tr_status_t update_norm_shape(tr_graph_t *g, tr_op_t *op) {
+static int64_t update_squares_sums(const tr_graph_t *g, tr_tensor_t gradient) {
+    return (tr_shape_elems(tr_shape_of(g, gradient)) + TR_SQUARES_BLOCK - 1) / TR_SQUARES_BLOCK;
+}
+
+static tr_status_t update_squares_shape(tr_graph_t *g, tr_op_t *op) {
     TR_TRY(tr_op_check_type(g, op, 0, TR_F32, "the gradient"));
+    return tr_op_output(g, op, 0, TR_F64, &TR_SHAPE(update_squares_sums(g, op->in[0])));
+}
+
+static double update_squares_flops(const tr_graph_t *g, const tr_op_t *op) {
+    return 2 * tr_op_elems(g, op->in[0]);
+}
+
+static const tr_op_row_t squares_row = {.name = "block_squares",
+                                        .kernel = TR_K_BLOCK_SQUARES,
+                                        .shape = update_squares_shape,
+                                        .flops = update_squares_flops,
+                                        .flags = TR_OP_ONCE};
+
+tr_status_t tr_block_squares(tr_graph_t *g, tr_tensor_t gradient, tr_tensor_t sums) {
+    return tr_op_append_into(g, &squares_row, &gradient, 1, NULL, 0, &sums, 1);
+}
+
+static tr_status_t update_norm_shape(tr_graph_t *g, tr_op_t *op) {
+    TR_TRY(tr_op_check_type(g, op, 0, TR_F64, "the sums of squares"));
     TR_TRY(tr_op_check_vector(g, op, 1, 2, "counts (samples, loss sum)"));
     TR_TRY(tr_op_check_block(g, op, 2, sizeof(tr_step_t), "the step block"));
+    if (!tr_is_none(op->in[3])) TR_TRY(tr_op_check_type(g, op, 3, TR_I32, "the order of the sums"));
     if (tr_is_none(op->out[1]) || tr_tensor_info(g, op->out[1])->bytes == sizeof(tr_loss_scale_t))
         return TR_OK;
     return TR_FAIL(TR_ERR_INTERNAL, "%s: grad_norm expects a loss scale of %zu bytes, found %zu",
                    tr_op_where(op), sizeof(tr_loss_scale_t), tr_tensor_info(g, op->out[1])->bytes);
 }
 
-static double update_norm_flops(const tr_graph_t *g, const tr_op_t *op) {
-    return 2 * tr_op_elems(g, op->in[0]);
-}
-
 static const tr_op_row_t norm_row = {.name = "grad_norm",
                                      .kernel = TR_K_GRAD_NORM,
                                      .shape = update_norm_shape,
-                                     .flops = update_norm_flops,
                                      .flags = TR_OP_ONCE | TR_OP_READS_OUTPUT};
 
-tr_status_t tr_loss_scale(tr_graph_t *g, tr_tensor_t *out) {
-    enum { COUNT = sizeof(tr_loss_scale_t) / sizeof(float) };
-    return tr_optim_state(g, TR_LOSS_SCALE_STATE, TR_F32, &TR_SHAPE(COUNT), false, out);
+tr_status_t tr_grad_norm_of(tr_graph_t *g, tr_tensor_t sums, tr_tensor_t order, tr_tensor_t counts,
+                            tr_tensor_t loss_scale, const tr_grad_norm_attr_t *attr) {
+    tr_tensor_t in[] = {sums, counts, tr_graph_step(g), order},
+                out[] = {tr_graph_result(g), loss_scale};
+    return tr_op_append_into(g, &norm_row, in, 4, attr, sizeof *attr, out, 2);
 }
 
 tr_status_t tr_grad_norm(tr_graph_t *g, tr_tensor_t gradient, tr_tensor_t counts,
                          tr_tensor_t loss_scale, const tr_grad_norm_attr_t *attr) {
-    tr_tensor_t in[] = {gradient, counts, tr_graph_step(g)},
-                out[] = {tr_graph_result(g), loss_scale};
-    return tr_op_append_into(g, &norm_row, in, 3, attr, sizeof *attr, out, 2);
+    tr_tensor_t sums;
+    TR_TRY(tr_op_append(g, &squares_row, &gradient, 1, NULL, 0, NULL, &sums, 1));
+    return tr_grad_norm_of(g, sums, TR_NONE, counts, loss_scale, attr);
+}
+
+tr_status_t tr_loss_scale(tr_graph_t *g, tr_tensor_t *out) {
+    enum { COUNT = sizeof(tr_loss_scale_t) / sizeof(float) };
+    return tr_optim_state(g, TR_LOSS_SCALE_STATE, TR_F32, &TR_SHAPE(COUNT), false, out);
 }
 
 static tr_status_t ema_shape(tr_graph_t *g, tr_op_t *op) {

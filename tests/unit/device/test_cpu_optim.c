@@ -14,8 +14,13 @@ static tr_step_result_t grad_norm(const float *grad, int64_t n, float samples, f
     const tr_view_t scaled = F32(&scale.scale, 4);
     float counts[2] = {samples, loss};
     tr_step_result_t result = {.applied = applied};
-    RUN(GRAD_NORM, &attr, VIEWS(F32(grad, n), F32(counts, 2), BYTES(&step)),
+    const int64_t blocks = (n + TR_SQUARES_BLOCK - 1) / TR_SQUARES_BLOCK;
+    double *sums = calloc((size_t)blocks, sizeof *sums);
+    const tr_view_t squares = {sums, TR_F64, TR_SHAPE(blocks)};
+    RUN(BLOCK_SQUARES, NULL, VIEWS(F32(grad, n)), VIEWS(squares));
+    RUN(GRAD_NORM, &attr, VIEWS(squares, F32(counts, 2), BYTES(&step)),
         VIEWS(BYTES(&result), scaled));
+    free(sums);
     return result;
 }
 
@@ -36,8 +41,10 @@ static void test_halts(void **state) {
         tr_step_result_t result = {0};
         tr_step_t step = {0};
         for (int k = 0; k < 4; k++) {
-            float counts[2] = {64, k == 0 ? cases[i].loss : 1}, g = k == 0 ? cases[i].norm : good;
-            RUN(GRAD_NORM, &attr, VIEWS(F32(&g, 1), F32(counts, 2), BYTES(&step)),
+            float counts[2] = {64, k == 0 ? cases[i].loss : 1};
+            double g = k == 0 ? cases[i].norm : good;
+            const tr_view_t square = {&g, TR_F64, TR_SHAPE(1)};
+            RUN(GRAD_NORM, &attr, VIEWS(square, F32(counts, 2), BYTES(&step)),
                 VIEWS(BYTES(&result), F32(&scale.scale, 4)));
             if (k > 0) assert_int_equal(result.finite, cases[i].finite_after);
         }
@@ -73,6 +80,33 @@ static void test_grad_norm(void **state) {
     assert_true(r.scale == 1 && r.finite);
     r = grad_norm(huge, 2, 64, 1, 1024, 0, 0); /* squares that would overflow a float */
     assert_true(r.finite && isfinite(r.grad_norm));
+}
+
+/* Parts that begin at multiples of a block, in another order in memory, give the bits of the
+ * whole. */
+static void test_grad_norm_of_parts(void **state) {
+    enum { PARTS = 3, BLOCKS = 2 * PARTS - 1, ELEMS = (BLOCKS - 1) * TR_SQUARES_BLOCK + 100 };
+    static const int place[PARTS] = {2, 0, 5}; /* of the parts, in blocks */
+    tr_grad_norm_attr_t attr = {.batch_size = 64};
+    float *grad = kt_normal(ELEMS, 1, 0, 2), counts[2] = {48, 1};
+    tr_step_t step = {0};
+    tr_step_result_t result = {0};
+    const tr_step_result_t whole = grad_norm(grad, ELEMS, 48, 1, 1, 0, 0);
+    double sums[BLOCKS + 1] = {0}; /* the places between them are empty */
+    int32_t order[BLOCKS];
+    for (int p = 0, k = 0; p < PARTS; p++) {
+        const int64_t first = 2 * p * TR_SQUARES_BLOCK, blocks = p < PARTS - 1 ? 2 : 1;
+        const tr_view_t out = {sums + place[p], TR_F64, TR_SHAPE(blocks)};
+        RUN(BLOCK_SQUARES, NULL, VIEWS(F32(grad + first, blocks == 2 ? 2 * TR_SQUARES_BLOCK : 100)),
+            VIEWS(out));
+        for (int b = 0; b < blocks; b++) order[k++] = place[p] + b;
+    }
+    const tr_view_t squares = {sums, TR_F64, TR_SHAPE(BLOCKS + 1)},
+                    places = {order, TR_I32, TR_SHAPE(BLOCKS)};
+    RUN(GRAD_NORM, &attr, VIEWS(squares, F32(counts, 2), BYTES(&step), places),
+        VIEWS(BYTES(&result), ABSENT));
+    assert_memory_equal(&result.grad_norm, &whole.grad_norm, sizeof whole.grad_norm);
+    free(grad);
 }
 
 static void test_grad_norm_not_finite(void **state) {
@@ -253,6 +287,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_halts),
         cmocka_unit_test(test_grad_norm),
+        cmocka_unit_test(test_grad_norm_of_parts),
         cmocka_unit_test(test_grad_norm_not_finite),
         cmocka_unit_test(test_sgd),
         cmocka_unit_test(test_adam),

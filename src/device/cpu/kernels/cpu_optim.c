@@ -6,21 +6,23 @@
 #include "device/loss_scale.h"
 
 /* TILE: elements that are updated, then rounded to the half-precision copy, while they are cached. */
-enum { CHUNK = 1 << 14, COST_ADAM = 4, TILE = 1 << 13 };
+enum { COST_ADAM = 4, TILE = 1 << 13 };
 
-static double sum_of_squares(tr_device_t *device, const float *x, int64_t n) {
-    int chunks = cpu_chunks(n, CHUNK);
-    double partial[CPU_CHUNKS], sum = 0;
+CPU_KERNEL(block_squares) {
+    const float *x = call->in[0].data;
+    double *sum = call->out[0].data;
+    const int64_t n = tr_shape_elems(&call->in[0].shape),
+                  blocks = (n + TR_SQUARES_BLOCK - 1) / TR_SQUARES_BLOCK;
 #pragma omp parallel for num_threads(cpu_threads(device, n)) schedule(static)
-    for (int chunk = 0; chunk < chunks; chunk++) {
-        cpu_range_t part = cpu_range(n, 1, chunks, chunk);
-        const float *from = x + part.first;
+    for (int64_t block = 0; block < blocks; block++) {
+        const int64_t first = block * TR_SQUARES_BLOCK, rest = n - first;
+        const float *from = x + first;
         double total = 0;
-        CPU_LANE_SUM_DOUBLE(total, part.last - part.first, i, (double)from[i] * from[i]);
-        partial[chunk] = total;
+        CPU_LANE_SUM_DOUBLE(total, rest < TR_SQUARES_BLOCK ? rest : TR_SQUARES_BLOCK, i,
+                            (double)from[i] * from[i]);
+        sum[block] = total;
     }
-    for (int chunk = 0; chunk < chunks; chunk++) sum += partial[chunk];
-    return sum;
+    return TR_OK;
 }
 
 CPU_KERNEL(grad_norm) {
@@ -28,7 +30,12 @@ CPU_KERNEL(grad_norm) {
     const float *counts = call->in[1].data; /* samples, loss sum */
     tr_step_result_t *result = call->out[0].data;
     tr_loss_scale_t *loss = cpu_present(&call->out[1]) ? call->out[1].data : NULL;
-    double squares = sum_of_squares(device, call->in[0].data, tr_shape_elems(&call->in[0].shape));
+    const double *sum = call->in[0].data;
+    const int32_t *order =
+        call->n_in > 3 && cpu_present(&call->in[3]) ? (const int32_t *)call->in[3].data : NULL;
+    const int64_t sums = tr_shape_elems(&call->in[order ? 3 : 0].shape);
+    double squares = 0;
+    for (int64_t i = 0; i < sums; i++) squares += sum[order ? order[i] : i];
     double correction =
         counts[0] > 0.0f ? attr->batch_size / counts[0] : 1; /* no samples: the gradient is 0 */
     double unscale = correction / (loss ? loss->scale : 1.0f), norm = sqrt(squares) * unscale,

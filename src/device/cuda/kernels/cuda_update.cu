@@ -22,16 +22,17 @@ static __global__ void __launch_bounds__(THREADS)
     if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
-/* The sum of the partial sums, in all threads of the one block. */
-static __device__ double join_partial(const double *partial, int count) {
+/* The sum of the partial sums, in all threads of the one block. order: the place of each; NULL: as
+ * they lie. */
+static __device__ double join_partial(const double *partial, const int32_t *order, int count) {
     double sum = 0;
-    for (int i = threadIdx.x; i < count; i += THREADS) sum += partial[i];
+    for (int i = threadIdx.x; i < count; i += THREADS) sum += partial[order ? order[i] : i];
     return block_sum<THREADS>(sum);
 }
 
 static __global__ void __launch_bounds__(THREADS)
     add_sum_kernel(const double *partial, int count, float *y) {
-    const double sum = join_partial(partial, count);
+    const double sum = join_partial(partial, NULL, count);
     if (threadIdx.x == 0) *y += (float)sum;
 }
 
@@ -95,10 +96,28 @@ CUDA_KERNEL(fingerprint) {
 
 /* -- the gradient's norm ----------------------------------------------------------------------- */
 
+/* A block of threads for each sum. */
 static __global__ void __launch_bounds__(THREADS)
-    grad_norm_kernel(const double *partial, int count, const float *counts,
+    block_squares_kernel(const float *x, int64_t n, double *out) {
+    const int64_t first = (int64_t)blockIdx.x * TR_SQUARES_BLOCK;
+    double sum = 0;
+    for (int i = threadIdx.x; i < TR_SQUARES_BLOCK; i += THREADS)
+        if (first + i < n) sum += (double)x[first + i] * x[first + i];
+    sum = block_sum<THREADS>(sum);
+    if (threadIdx.x == 0) out[blockIdx.x] = sum;
+}
+
+CUDA_KERNEL(block_squares) {
+    const int64_t n = tr_shape_elems(&call->in[0].shape);
+    CUDA_LAUNCH(block_squares_kernel, (unsigned)tr_shape_elems(&call->out[0].shape), THREADS,
+                stream, (const float *)call->in[0].data, n, (double *)call->out[0].data);
+    return TR_OK;
+}
+
+static __global__ void __launch_bounds__(THREADS)
+    grad_norm_kernel(const double *partial, const int32_t *order, int count, const float *counts,
                      tr_step_result_t *result, tr_loss_scale_t *loss, tr_grad_norm_attr_t attr) {
-    const double squares = join_partial(partial, count);
+    const double squares = join_partial(partial, order, count);
     if (threadIdx.x > 0) return;
     const double correction =
         counts[0] > 0.0f ? attr.batch_size / counts[0] : 1; /* no samples: gradient 0 */
@@ -115,19 +134,14 @@ static __global__ void __launch_bounds__(THREADS)
     if (attr.halts && !finite && (halted || !loss || loss->overflowed == 0)) result->scale = -1;
 }
 
-CUDA_KERNEL_PREPARE(grad_norm) {
-    return prepare_sum(call, out_state, out_scratch_bytes);
-}
-
 CUDA_KERNEL(grad_norm) {
-    const int64_t n = tr_shape_elems(&call->in[0].shape);
-    const unsigned blocks = sum_blocks(n);
-    const float *gradient = (const float *)call->in[0].data;
+    const int32_t *order = call->n_in > 3 && cuda_present(&call->in[3])
+                               ? (const int32_t *)call->in[3].data
+                               : NULL;
+    const int sums = (int)tr_shape_elems(&call->in[order ? 3 : 0].shape);
     tr_loss_scale_t *loss =
         cuda_present(&call->out[1]) ? (tr_loss_scale_t *)call->out[1].data : NULL;
-    CUDA_LAUNCH(dot_kernel, blocks, THREADS, stream, gradient, gradient, n,
-                (double *)call->scratch);
-    CUDA_LAUNCH(grad_norm_kernel, 1, THREADS, stream, (const double *)call->scratch, (int)blocks,
+    CUDA_LAUNCH(grad_norm_kernel, 1, THREADS, stream, (const double *)call->in[0].data, order, sums,
                 (const float *)call->in[1].data, (tr_step_result_t *)call->out[0].data, loss,
                 *(const tr_grad_norm_attr_t *)call->attr);
     return TR_OK;
