@@ -88,7 +88,8 @@ typedef struct {
     tr_param_spec_t param; /* PARAM; CONST and states use param.init */
     /* f32 PARAM, REDUCED and MODEL_STATE: offset in elements in the block; others: -1 */
     int64_t block_elems;
-    /* OPTIM_STATE: one element per element of the trainable parameters, in the block's order */
+    /* OPTIM_STATE: one element per element of the trainable parameters, in the block's order; or of
+     * this rank's parts of them */
     bool mirrors_params;
     int32_t updates_before;         /* PARAM: of the run, before its optimizer state began */
     bool kept;                      /* ACTIVATION: valid until the program's next run */
@@ -179,6 +180,9 @@ tr_tensor_t tr_gradient(const tr_graph_t *g, tr_tensor_t param);
 /* Sizes of the parameter and reduced blocks. Both begin with the trainable parameters. */
 typedef struct {
     int64_t trainable_elems; /* parameters with a gradient, padding included */
+    int64_t sharded_elems;   /* of these, matrices and kernels, which are first, with padding */
+    int64_t padding_elems;   /* of these, at their end, so that ranks have equal parts */
+    int64_t param_elems;     /* trainable and frozen ones */
     int64_t frozen_elems;
     int64_t reduced_elems; /* gradients and other sums */
 } tr_layout_t;

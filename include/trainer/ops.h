@@ -70,8 +70,8 @@ tr_status_t tr_layernorm(tr_graph_t *g, tr_tensor_t x, tr_tensor_t gamma, tr_ten
 tr_status_t tr_residual_layernorm(tr_graph_t *g, tr_tensor_t a, tr_tensor_t b, tr_tensor_t gamma,
                                   tr_tensor_t beta, float eps, tr_tensor_t *out_sum,
                                   tr_tensor_t *out);
-/* id u16, u32 or i32 (B, T), wte (V, C), wpe (P, C) or TR_NONE -> (B, T, C) of `dtype`, f32 or
- * bf16. */
+/* id u16, u32 or i32 (B, T), wte (V, C), wpe (P, C) or TR_NONE -> (B, T, C) of `dtype`, f32,
+ * bf16 or f16. In half precision, rows of the tables' copies are added (tr_param_copy). */
 tr_status_t tr_embedding(tr_graph_t *g, tr_tensor_t id, tr_tensor_t wte, tr_tensor_t wpe,
                          tr_dtype_t dtype, tr_tensor_t *out);
 /* Causal self-attention: qkv (B, T, 3 C) -> (B, T, C). p: dropout of the probabilities, not applied

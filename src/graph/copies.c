@@ -40,11 +40,20 @@ tr_status_t tr_op_bias_copy(tr_graph_t *g, tr_tensor_t x, tr_tensor_t b, tr_tens
 }
 
 tr_status_t tr_copies_lay_out(tr_graph_t *g) {
-    const tr_shape_t shape = *tr_shape_of(g, g->param_block);
+    const tr_shape_t shape = TR_SHAPE(g->layout.param_elems);
     if (!tr_has_copies(g)) return TR_OK;
     TR_TRY(tr_tensor_make(g, "copy block", TR_ROLE_COPY, g->copy_dtype, &shape, &g->copy_block));
     tr_rec(g, g->copy_block)->info.base = g->param_block;
     return TR_OK;
+}
+
+/* Where the copies of elements of the parameter block from `at` on begin. */
+static int64_t copies_place(const tr_graph_t *g, int64_t at) {
+    tr_part_t part = {0};
+    if (!tr_masters_are_sharded(g)) return at;
+    while (tr_next_part(g, g->sharding.rank, &part))
+        if (at < part.place + part.count) return part.first + at - part.place;
+    return g->layout.param_elems - tr_shape_elems(tr_shape_of(g, g->param_block)) + at;
 }
 
 /* The copies of the parameters t: of one parameter, or a range of the parameter block. */
@@ -52,7 +61,7 @@ static tr_status_t copies_of(tr_graph_t *g, tr_tensor_t t, tr_tensor_t *out) {
     const tr_tensor_info_t info = *tr_tensor_info(g, t);
     if (tr_base(g, t).id != g->param_block.id)
         return tr_param_copy(g, tr_base(g, t), g->copy_dtype, out);
-    const int64_t first = info.role == TR_ROLE_VIEW ? info.view_elems : 0;
+    const int64_t first = copies_place(g, info.role == TR_ROLE_VIEW ? info.view_elems : 0);
     return tr_slice(g, g->copy_block, first, tr_shape_elems(&info.shape), out);
 }
 
@@ -76,23 +85,55 @@ tr_status_t tr_copies_follow(tr_graph_t *g, tr_program_t *p) {
 
 /* -- refreshing -------------------------------------------------------------------------------- */
 
+static tr_status_t copies_build_refresh(tr_graph_t *g) {
+    const int64_t all = tr_shape_elems(tr_shape_of(g, g->param_block));
+    tr_part_t part = {0};
+    if (!tr_has_copies(g)) return TR_OK;
+    if (!tr_masters_are_sharded(g)) return tr_cast_into(g, g->param_block, g->copy_block);
+    for (int64_t at = 0, end; at < all; at = end) {
+        tr_tensor_t from, to;
+        end = tr_next_part(g, g->sharding.rank, &part) ? part.place + part.count : all;
+        TR_TRY(tr_slice(g, g->param_block, at, end - at, &from));
+        TR_TRY(copies_of(g, from, &to));
+        TR_TRY(tr_cast_into(g, from, to));
+    }
+    return TR_OK;
+}
+
 tr_status_t tr_copies_plan(tr_graph_t *g) {
     g->refresh = -1;
-    if (!tr_has_copies(g)) return TR_OK;
+    if (!tr_has_copies(g) && !tr_graph_is_sharded(g)) return TR_OK;
     TR_TRY(tr_program_begin(g, "copies", TR_PLAIN, &g->refresh));
     tr_scope_push(g, "parameters");
-    TR_TRY(tr_cast_into(g, g->param_block, g->copy_block));
+    TR_TRY(copies_build_refresh(g));
     tr_scope_pop(g);
-    return tr_program_end(g);
+    TR_TRY(tr_program_end(g));
+    return tr_program_add_gathers(g, g->refresh, TR_NONE);
 }
 
 tr_status_t tr_copies_refresh(tr_graph_t *g) {
-    if (!g->copies_are_old) return TR_OK;
+    if (!g->copies_are_old || tr_graph_is_sharded(g)) return TR_OK;
     g->copies_are_old = false;
     return g->refresh < 0 ? TR_OK : tr_program_run(g, g->refresh, NULL);
 }
 
+tr_status_t tr_graph_gather(tr_graph_t *g, tr_collectives_t *collectives) {
+    return tr_graph_is_sharded(g) ? tr_program_run(g, g->refresh, collectives) : TR_OK;
+}
+
 /* -- fusion ------------------------------------------------------------------------------------ */
+
+static bool copies_are_equal_ranges(const tr_graph_t *g, tr_tensor_t a, tr_tensor_t b) {
+    const tr_tensor_info_t *x = tr_tensor_info(g, a), *y = tr_tensor_info(g, b);
+    return tr_base(g, a).id == tr_base(g, b).id && x->view_elems == y->view_elems &&
+           tr_shape_elems(&x->shape) == tr_shape_elems(&y->shape);
+}
+
+static bool copies_writes(const tr_fuse_t *f, int i, tr_tensor_t params) {
+    const tr_op_t *op = tr_fuse_op(f, i);
+    const int k = op->row ? tr_fuse_output(f, op, params) : -1;
+    return k >= 0 && copies_are_equal_ranges(f->g, op->out[k], params);
+}
 
 /*
  * sgd or adam -> parameters; cast(parameters) -> copies
@@ -103,16 +144,9 @@ tr_status_t tr_fuse_copies(tr_fuse_t *f, int i, bool *out_done) {
     if (!tr_fuse_is(f, i, TR_K_CAST_NORMALIZE)) return TR_OK;
     if (tr_rec_base(f->g, cast->out[0])->info.role != TR_ROLE_COPY) return TR_OK;
     int writer = i - 1;
-    while (writer >= 0 && (!tr_fuse_op(f, writer)->row ||
-                           tr_fuse_output(f, tr_fuse_op(f, writer), cast->in[0]) < 0))
-        writer--;
+    while (writer >= 0 && !copies_writes(f, writer, cast->in[0])) writer--;
     if (!tr_fuse_is(f, writer, TR_K_SGD) && !tr_fuse_is(f, writer, TR_K_ADAM)) return TR_OK;
     tr_op_t *op = tr_fuse_op(f, writer);
-    const tr_tensor_t a = op->out[0], b = cast->in[0]; /* equal ranges? */
-    const tr_tensor_info_t *x = tr_tensor_info(f->g, a), *y = tr_tensor_info(f->g, b);
-    if (tr_base(f->g, a).id != tr_base(f->g, b).id || x->view_elems != y->view_elems ||
-        tr_shape_elems(&x->shape) != tr_shape_elems(&y->shape))
-        return TR_OK;
     op->out[op->n_out++] = cast->out[0];
     tr_fuse_remove(f, i);
     return *out_done = true, TR_OK;

@@ -112,7 +112,8 @@ tr_status_t tr_graph_allocate(tr_graph_t *g) {
     exec_flatten_views(g);
     for (size_t i = 1; i < g->tensors.count; i++) {
         tr_tensor_info_t *info = &g->tensors.data[i]->info;
-        if (info->role != TR_ROLE_VIEW && g->region[info->role])
+        if (info->role != TR_ROLE_VIEW && g->region[info->role] &&
+            info->offset_bytes != TR_NO_PLACE)
             info->data = (char *)g->region[info->role] + info->offset_bytes;
     }
     for (size_t i = 1; i < g->tensors.count; i++) {
@@ -141,7 +142,12 @@ tr_status_t tr_graph_zero_reduced(tr_graph_t *g) {
     return exec_zero_from(g, 0);
 }
 
+/* A reduce-scatter leaves any values where the parts of other ranks are, also between gradients. */
 tr_status_t tr_exec_zero_extra(tr_graph_t *g) {
+    float *reduced = g->region[TR_ROLE_REDUCED];
+    for (size_t i = 0; i < g->padding.count && tr_graph_is_sharded(g); i++)
+        TR_TRY(g->device->ops->zero(g->device, g->stream, reduced + g->padding.data[i].first,
+                                    (size_t)g->padding.data[i].count * sizeof(float)));
     return exec_zero_from(g, g->layout.trainable_elems);
 }
 
@@ -159,13 +165,45 @@ tr_status_t tr_tensor_read(tr_graph_t *g, tr_tensor_t t, void *host) {
     return tr_graph_sync(g);
 }
 
+/* The rank's parts of a sharded parameter. */
+static tr_status_t exec_write_parts(tr_graph_t *g, const tr_tensor_info_t *info,
+                                    const float *host) {
+    const int64_t begin = info->block_elems, end = begin + tr_shape_elems(&info->shape);
+    tr_part_t part = {0};
+    while (tr_next_part(g, g->sharding.rank, &part)) {
+        const int64_t first = part.first > begin ? part.first : begin,
+                      last = part.first + part.count < end ? part.first + part.count : end;
+        if (first < last)
+            TR_TRY(g->device->ops->copy(
+                g->device, g->stream,
+                (float *)g->region[TR_ROLE_PARAM] + part.place + first - part.first,
+                host + first - begin, (size_t)(last - first) * sizeof(float), TR_COPY_TO_DEVICE));
+    }
+    return tr_graph_sync(g);
+}
+
 tr_status_t tr_tensor_write(tr_graph_t *g, tr_tensor_t t, const void *host) {
     const tr_tensor_info_t *info = tr_tensor_info(g, t);
+    if (g->allocated && info->offset_bytes == TR_NO_PLACE) return exec_write_parts(g, info, host);
     TR_TRY(exec_check_memory(info));
     if (tr_rec_base(g, t)->info.role == TR_ROLE_PARAM) g->copies_are_old = true;
     TR_TRY(g->device->ops->copy(g->device, g->stream, info->data, host, info->bytes,
                                 TR_COPY_TO_DEVICE));
     return tr_graph_sync(g);
+}
+
+tr_status_t tr_params_copy(tr_graph_t *g, tr_tensor_t mirror, bool to_params) {
+    const bool is_sharded = tr_masters_are_sharded(g);
+    tr_part_t part = {0};
+    g->copies_are_old = g->copies_are_old || to_params;
+    while (tr_next_part(g, g->sharding.rank, &part)) {
+        float *param = (float *)g->region[TR_ROLE_PARAM] + (is_sharded ? part.place : part.first),
+              *other = (float *)tr_tensor_info(g, mirror)->data + part.place;
+        TR_TRY(g->device->ops->copy(g->device, g->stream, to_params ? param : other,
+                                    to_params ? other : param, (size_t)part.count * sizeof(float),
+                                    TR_COPY_ON_DEVICE));
+    }
+    return TR_OK;
 }
 
 tr_stream_t *tr_graph_stream(const tr_graph_t *g) {

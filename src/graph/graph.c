@@ -55,6 +55,7 @@ tr_status_t tr_graph_create(tr_device_t *device, tr_graph_t **out) {
     g->device = device;
     g->open = -1;
     g->input_sets = 1;
+    g->sharding = (tr_sharding_t){.first_bytes = 1 << 20, .bytes = 25 << 20, .ranks = 1};
     tr_status_t status = TR_OK;
     TR_TRY_GOTO(device->ops->stream_create(device, "compute", TR_PRIORITY_NORMAL, &g->stream),
                 fail);
@@ -102,6 +103,7 @@ void tr_graph_destroy(tr_graph_t **graph) {
     tr_vec_free(&g->tensors);
     tr_vec_free(&g->scope_lengths);
     tr_vec_free(&g->order);
+    tr_vec_free(&g->padding);
     tr_vec_free(&g->patches);
     tr_vec_free(&g->inputs);
     tr_str_free(&g->scope);
@@ -310,6 +312,11 @@ tr_status_t tr_const_values(tr_graph_t *g, const char *name, const float *values
 tr_status_t tr_const_bytes(tr_graph_t *g, const char *name, const void *values, size_t bytes,
                            tr_tensor_t *out) {
     return const_of(g, name, TR_U8, values, (int64_t)bytes, out);
+}
+
+tr_status_t tr_const_indices(tr_graph_t *g, const char *name, const int32_t *values, int64_t count,
+                             tr_tensor_t *out) {
+    return const_of(g, name, TR_I32, values, count, out);
 }
 
 tr_status_t tr_reduced(tr_graph_t *g, const char *name, int64_t count, tr_tensor_t *out) {

@@ -10,6 +10,8 @@
 /* Every parameter begins at a multiple of this in its block, so that kernels may load whole vectors
  * (64 bytes) of it and of its half-precision copy. */
 #define TR_BLOCK_ALIGN_ELEMS 32
+/* The offset_bytes of a sharded parameter, of which the region has this rank's parts alone. */
+#define TR_NO_PLACE SIZE_MAX
 /* Every tensor in the arena begins at a multiple of this. */
 #define TR_ARENA_ALIGN_BYTES 256
 static inline size_t tr_arena_align(size_t bytes) {
@@ -24,6 +26,8 @@ typedef struct {
     /* ACTIVATION: id of the tensor whose place in the arena it shares (itself, or an in-place
      * input) */
     int32_t storage;
+    tr_tensor_t gradient;      /* PARAM: in the reduced block; none: it is not trained */
+    size_t whole_offset_bytes; /* in a copy of its region that has the parts of all ranks */
     bool survives; /* of a storage: some tensor in it is kept, though not this one */
     /* While gradients are appended, of a base tensor: the gradients held in it, the ops that read
      * and write it, and the forward tensor that it recomputes (0: none). */
@@ -68,6 +72,11 @@ typedef struct {
     const tr_collectives_t *replay_with; /* that the executables were captured with */
 } tr_program_t;
 
+/* Elements of the parameter block that belong to no parameter. */
+typedef struct {
+    int64_t first, count;
+} tr_padding_t;
+
 /* Where calls hold an input's address: patched when the input is bound. */
 typedef struct {
     int32_t input;
@@ -91,18 +100,23 @@ struct tr_graph {
     int segment, segments; /* recompute: the open one (0: none), and how many there were */
 
     TR_VEC(int32_t) order; /* parameters in the order in which backward finishes them */
+    int64_t placed_elems[2]; /* of the trained ones: those that are first in the block, others */
+    TR_VEC(tr_padding_t) padding; /* among the trained ones */
+    tr_sharding_t sharding;
+    tr_part_t part; /* tr_graph_use_part */
     tr_layout_t layout;
     bool laid_out; /* blocks are fixed: no new parameters or extra reductions */
     tr_tensor_t param_block, reduced_block, state_block, step, result, flag;
 
     tr_dtype_t copy_dtype; /* of the copies of parameters; F32: there are none */
     tr_tensor_t copy_block;
-    int refresh;         /* the program that writes all copies; -1: none */
-    bool copies_are_old; /* the next run refreshes them */
+    int refresh;         /* the program that writes all copies, and gathers; -1: none */
+    bool copies_are_old; /* the next run refreshes them, unless they have to be gathered */
 
     tr_memory_plan_t memory;
     bool planned, allocated;
     bool is_blank; /* all memory is zero: the device allocates zeros, and nothing was written */
+    size_t whole_bytes[TR_ROLE_COUNT]; /* of the regions, with the parts of all ranks */
     void *region[TR_ROLE_COUNT]; /* device memory per role; ACTIVATION: the arena */
     TR_VEC(tr_patch_t) patches;
     bool op_by_op; /* nothing is captured */
@@ -131,6 +145,8 @@ tr_status_t tr_fuse(tr_graph_t *g, tr_program_t *p);
 tr_status_t tr_layout_fix(tr_graph_t *g);
 /* The reduced-block tensor that holds `param`'s gradient, made at the first call. */
 tr_status_t tr_layout_gradient(tr_graph_t *g, tr_tensor_t param, tr_tensor_t *out);
+/* Whether this rank has only its parts of the parameters, and copies of all. */
+bool tr_masters_are_sharded(const tr_graph_t *g);
 /* inputs.c */
 tr_status_t tr_inputs_list(tr_graph_t *g);
 /* Makes the node's call for every input set, from the one for set 0. */

@@ -29,8 +29,9 @@ static void init_draw(const tr_init_t *init, uint64_t seed, uint64_t name, uint6
 
 /* Memory that is zero stays untouched, so that the system need not provide its pages yet. */
 static tr_status_t init_zero(tr_graph_t *g, const tr_tensor_info_t *info) {
-    return g->is_blank ? TR_OK
-                       : g->device->ops->zero(g->device, g->stream, info->data, info->bytes);
+    return g->is_blank || !info->data
+               ? TR_OK /* of sharded parameters, which lie in the parameter block */
+               : g->device->ops->zero(g->device, g->stream, info->data, info->bytes);
 }
 
 static tr_status_t init_tensor(tr_graph_t *g, tr_tensor_t t, uint64_t seed) {

@@ -220,15 +220,46 @@ static tr_status_t plan_program(tr_graph_t *g, int program) {
 
 /* -- the whole --------------------------------------------------------------------------------- */
 
+/* Where the masters are sharded, those that are not lie behind the rank's parts. */
+static void plan_place_param(const tr_graph_t *g, tr_tensor_info_t *info) {
+    if (!tr_masters_are_sharded(g) || info == tr_tensor_info(g, g->param_block)) return;
+    info->offset_bytes = info->block_elems < g->layout.sharded_elems
+                             ? TR_NO_PLACE
+                             : (size_t)tr_sharded_elems(g, info->block_elems) * sizeof(float);
+}
+
+/* A sharded parameter has no memory of its own: ops read its copy. */
+static tr_status_t plan_check_reads(const tr_graph_t *g, const tr_program_t *p) {
+    for (size_t i = 0; i < p->nodes.count && tr_masters_are_sharded(g); i++) {
+        const tr_op_t *op = &p->nodes.data[i]->op;
+        for (int k = 0; k < op->n_in; k++) {
+            const tr_tensor_info_t *base = &tr_rec_base(g, op->in[k])->info;
+            if (base->role != TR_ROLE_PARAM || base == tr_tensor_info(g, g->param_block) ||
+                base->block_elems < 0 || base->block_elems >= g->layout.sharded_elems)
+                continue;
+            return TR_FAIL(TR_ERR_CONFIG,
+                           "%s: %s reads the weight '%s' in fp32, but with parallel.zero = 1 in "
+                           "half precision a rank has only its part of it: set parallel.zero = "
+                           "none, or precision = fp32",
+                           op->label, op->row->name, base->name);
+        }
+    }
+    return TR_OK;
+}
+
 /* Persistent tensors one behind the other in their role's region; block members by their place in
  * the block. */
 static void plan_regions(tr_graph_t *g) {
-    size_t end[TR_ROLE_COUNT] = {0};
+    size_t end[TR_ROLE_COUNT] = {0}, *whole = g->whole_bytes;
+    memset(whole, 0, sizeof g->whole_bytes);
     end[TR_ROLE_PARAM] = tr_rec(g, g->param_block)->info.bytes;
+    whole[TR_ROLE_PARAM] = (size_t)g->layout.param_elems * sizeof(float);
     if (!tr_is_none(g->state_block))
-        end[TR_ROLE_MODEL_STATE] = tr_arena_align(tr_rec(g, g->state_block)->info.bytes);
+        end[TR_ROLE_MODEL_STATE] = whole[TR_ROLE_MODEL_STATE] =
+            tr_arena_align(tr_rec(g, g->state_block)->info.bytes);
     for (size_t i = 1; i < g->tensors.count; i++) {
         tr_tensor_info_t *info = &g->tensors.data[i]->info;
+        size_t *place = &g->tensors.data[i]->whole_offset_bytes;
         if (info->role == TR_ROLE_ACTIVATION || info->role == TR_ROLE_VIEW) continue;
         if (info->role == TR_ROLE_COPY) {
             info->offset_bytes =
@@ -236,11 +267,15 @@ static void plan_regions(tr_graph_t *g) {
             continue;
         }
         if (info->block_elems >= 0) {
-            info->offset_bytes = (size_t)info->block_elems * sizeof(float);
+            *place = info->offset_bytes = (size_t)info->block_elems * sizeof(float);
+            if (info->role == TR_ROLE_PARAM) plan_place_param(g, info);
             continue;
         }
         info->offset_bytes = end[info->role];
         end[info->role] += tr_arena_align(info->bytes);
+        *place = whole[info->role];
+        whole[info->role] += tr_arena_align(
+            info->mirrors_params ? (size_t)g->layout.trainable_elems * sizeof(float) : info->bytes);
     }
     tr_memory_plan_t *m = &g->memory;
     m->params = end[TR_ROLE_PARAM];
@@ -313,11 +348,27 @@ tr_status_t tr_graph_plan(tr_graph_t *g, size_t limit_bytes) {
     if (g->planned) return TR_FAIL(TR_ERR_INTERNAL, "the graph is planned twice");
     TR_TRY(tr_layout_fix(g));
     TR_TRY(tr_copies_plan(g));
-    for (int i = 0; i < (int)g->programs.count; i++) TR_TRY(plan_program(g, i));
+    for (int i = 0; i < (int)g->programs.count; i++) {
+        TR_TRY(plan_check_reads(g, g->programs.data[i]));
+        TR_TRY(plan_program(g, i));
+    }
     plan_regions(g);
     g->planned = true;
     return limit_bytes > 0 && g->memory.total > limit_bytes ? plan_too_large(g, limit_bytes)
                                                             : TR_OK;
+}
+
+bool tr_region_is_sharded(const tr_graph_t *g, tr_role_t role) {
+    return tr_graph_is_sharded(g) &&
+           (role == TR_ROLE_OPTIM_STATE || (role == TR_ROLE_PARAM && tr_masters_are_sharded(g)));
+}
+
+size_t tr_region_whole_bytes(const tr_graph_t *g, tr_role_t role) {
+    return g->whole_bytes[role];
+}
+
+size_t tr_whole_offset_bytes(const tr_graph_t *g, tr_tensor_t t) {
+    return tr_rec(g, t)->whole_offset_bytes;
 }
 
 tr_memory_plan_t tr_graph_memory(const tr_graph_t *g) {

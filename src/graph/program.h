@@ -93,14 +93,53 @@ tr_status_t tr_zero_extra_reductions(tr_graph_t *g);
 bool tr_graph_has_kernel(const tr_graph_t *g, tr_kernel_id_t kernel);
 
 /*
- * Inserts the all-reduces of the reduced block into `program`, each right after the op that
- * completes its range or the bucket before it, and one WAIT at the end. Buckets are contiguous
- * ranges in the order of completion: the first of about `first_bytes`, the others of
- * `bucket_bytes`; extra reductions go with the last. overlap = false puts all of them at the end
- * instead.
+ * Buckets are contiguous ranges of the reduced block: the first of about first_bytes, the others of
+ * `bytes`.
+ *
+ * With ranks > 1, the optimizer's state is sharded among ranks (ZeRO stage 1, Rajbhandari et al.
+ * 2020). Buckets then end at multiples of ranks x TR_SQUARES_BLOCK elements of the first
+ * tr_layout_t.sharded_elems, and rank r has the r-th of `ranks` equal parts of every bucket. It
+ * updates these. What follows in the block, biases and the parameters of norms, every rank has and
+ * updates. A state of the optimizer that mirrors the parameters holds the rank's parts one behind
+ * the other, then what every rank has. Where parameters have half-precision copies, the parameter
+ * block, too, holds the rank's parts alone, and no op may read a sharded parameter itself.
  */
-tr_status_t tr_program_add_allreduce(tr_graph_t *g, int program, size_t first_bytes,
-                                     size_t bucket_bytes, bool overlap);
+typedef struct {
+    size_t first_bytes, bytes;
+    int ranks, rank;
+} tr_sharding_t;
+/* Before the first program. Without it: ranks = 1. */
+void tr_graph_shard(tr_graph_t *g, const tr_sharding_t *sharding);
+const tr_sharding_t *tr_graph_sharding(const tr_graph_t *g);
+bool tr_graph_is_sharded(const tr_graph_t *g);
+/* Elements that a rank updates: a part of a bucket, or what every rank has. */
+typedef struct {
+    int64_t first, count; /* in the blocks */
+    int64_t place;        /* of `first`, in what holds the parts of one rank alone */
+    int64_t bucket, end;  /* the bucket [bucket, end) that it is a part of */
+} tr_part_t;
+/* Goes to the next part of `rank`: the first, where *part is {0}. false: there is none. Without
+ * ranks that share, one part has all. It is a function of the layout alone. */
+bool tr_next_part(const tr_graph_t *g, int rank, tr_part_t *part);
+/* Elements that a rank has of a block of `elems` elements with the layout of the parameter block, of
+ * which it has its parts and all that is not sharded. */
+int64_t tr_sharded_elems(const tr_graph_t *g, int64_t elems);
+/* The part that is being built, at first the first one, and its elements of the parameter block. */
+void tr_graph_use_part(tr_graph_t *g, const tr_part_t *part);
+tr_part_t tr_graph_part(const tr_graph_t *g);
+tr_status_t tr_param_part(tr_graph_t *g, tr_tensor_t *out);
+
+/*
+ * Inserts the reductions of the buckets into `program`, each right after the op that completes its
+ * range or the bucket before it, and one WAIT at the end: reduce-scatters of the buckets that are
+ * sharded, and all-reduces of all else. overlap = false puts all of them at the end instead.
+ */
+tr_status_t tr_program_add_reductions(tr_graph_t *g, int program, bool overlap);
+/* Where ranks share: inserts into `program`, which has ended, the gather of `sums` of squares
+ * (none: no gather) with a WAIT behind the last op that writes them; the gather of each bucket of
+ * the parameters, or of their copies, behind the last op that uses this rank's part of it; and one
+ * WAIT at the end. */
+tr_status_t tr_program_add_gathers(tr_graph_t *g, int program, tr_tensor_t sums);
 
 /* -- tensors ------------------------------------------------------------------------------------ */
 
@@ -110,6 +149,9 @@ tr_tensor_t tr_graph_result(const tr_graph_t *g);
 /* A CONST of `bytes` u8 values with any content, for the tables of an update. */
 tr_status_t tr_const_bytes(tr_graph_t *g, const char *name, const void *values, size_t bytes,
                            tr_tensor_t *out);
+/* A CONST of i32 values. */
+tr_status_t tr_const_indices(tr_graph_t *g, const char *name, const int32_t *values, int64_t count,
+                             tr_tensor_t *out);
 /* A declared tensor, not the block. */
 bool tr_is_param(const tr_graph_t *g, tr_tensor_t t);
 bool tr_is_model_state(const tr_graph_t *g, tr_tensor_t t);
@@ -221,6 +263,17 @@ const void *tr_graph_region(const tr_graph_t *g, tr_role_t role, size_t *out_byt
 void *tr_graph_region_to_write(tr_graph_t *g, tr_role_t role, size_t *out_bytes);
 tr_stream_t *tr_graph_stream(const tr_graph_t *g); /* the compute stream */
 tr_status_t tr_graph_sync(tr_graph_t *g);
+/* Where ranks share, after each has written its parts of the parameters: gives all ranks the
+ * parameters, or the copies, of all. Else does nothing. Collective. */
+tr_status_t tr_graph_gather(tr_graph_t *g, tr_collectives_t *collectives);
+/* Enqueues a copy of this rank's parts of the parameters to a tensor that mirrors them (mirrors_params),
+ * or with `to_params` from it. */
+tr_status_t tr_params_copy(tr_graph_t *g, tr_tensor_t mirror, bool to_params);
+/* Whether the region of a role holds only this rank's parts of some tensor. */
+bool tr_region_is_sharded(const tr_graph_t *g, tr_role_t role);
+/* A copy of the region that has the parts of all ranks: its size, and where a tensor lies in it. */
+size_t tr_region_whole_bytes(const tr_graph_t *g, tr_role_t role);
+size_t tr_whole_offset_bytes(const tr_graph_t *g, tr_tensor_t t);
 /* Runs the program op by op; adds each op's seconds to sec[op]: of the device, by events, where it
  * has them, else with a wait after every op. Collectives are left out. */
 tr_status_t tr_program_profile(tr_graph_t *g, int program, double *sec);

@@ -47,6 +47,12 @@ static const tr_config_field_t fields[] = {
 const tr_config_table_t tr_optim_config = {"optimizer", fields, TR_COUNT(fields),
                                            sizeof(tr_optim_settings_t)};
 
+static const tr_optimizer_t *const own[] = {
+#define OPTIMIZER(symbol) &tr_optimizer_##symbol,
+#include "optims.def"
+#undef OPTIMIZER
+};
+
 static tr_registry_t optimizers = {"optimizer",
                                    "optimizer.type",
                                    {
@@ -78,23 +84,27 @@ tr_status_t tr_optimizer_check(const tr_optim_settings_t *settings) {
 /* -- the update program ------------------------------------------------------------------------ */
 
 tr_status_t tr_optim_param_state(tr_graph_t *g, const char *name, tr_tensor_t *out) {
-    return tr_optim_state(g, name, TR_F32, &TR_SHAPE(tr_graph_layout(g).trainable_elems), true,
-                          out);
+    const tr_part_t part = tr_graph_part(g);
+    const int64_t elems = tr_sharded_elems(g, tr_graph_layout(g).trainable_elems);
+    TR_TRY(tr_optim_state(g, name, TR_F32, &TR_SHAPE(elems), true, out));
+    return part.count == elems ? TR_OK : tr_slice(g, *out, part.place, part.count, out);
 }
 
 tr_status_t tr_optim_blocks(tr_graph_t *g, tr_tensor_t *out_gradient, tr_tensor_t *out_param) {
-    const int64_t trainable = tr_graph_layout(g).trainable_elems;
-    TR_TRY(tr_reduced_range(g, 0, trainable, out_gradient));
-    return tr_param_range(g, 0, trainable, out_param);
+    const tr_part_t part = tr_graph_part(g);
+    TR_TRY(tr_reduced_range(g, part.first, part.count, out_gradient));
+    return tr_param_part(g, out_param);
 }
 
-/* The table of ranges with equal weight decay, learning-rate factor and age of the optimizer state.
- * It has room for a range per parameter; those after the last are empty. */
+/* The table of ranges of the part in use, with equal weight decay, learning-rate factor and age of
+ * the optimizer state. It has room for a range per parameter: those outside of the part are empty. */
 static tr_status_t optim_make_ranges(tr_graph_t *g, const tr_optim_settings_t *settings,
                                      tr_tensor_t *out) {
+    const tr_part_t part = tr_graph_part(g);
     tr_param_group_t *groups = NULL;
     tr_update_range_t *ranges = NULL;
     size_t count, room = 0;
+    char name[64];
     tr_status_t status = TR_OK;
     for (int32_t id = 1; id <= tr_graph_tensor_count(g); id++)
         room += tr_is_trained(g, (tr_tensor_t){id});
@@ -102,12 +112,15 @@ static tr_status_t optim_make_ranges(tr_graph_t *g, const tr_optim_settings_t *s
     TR_TRY_GOTO(tr_alloc(room * sizeof *ranges, "the optimizer's ranges", &ranges), done);
     for (size_t i = 0; i < room; i++) {
         const tr_param_group_t *group = &groups[i < count ? i : count - 1];
-        ranges[i].end = group->first + group->count;
+        const int64_t end = group->first + group->count - part.first;
+        ranges[i].end = end < 0 ? 0 : end < part.count ? end : part.count;
         ranges[i].decay = group->decay ? (float)settings->weight_decay : 0;
         ranges[i].lr_factor = group->lr_factor;
         ranges[i].before = group->before;
     }
-    status = tr_const_bytes(g, "optimizer.ranges", ranges, room * sizeof *ranges, out);
+    tr_snprintf(name, sizeof name, part.bucket > 0 ? "optimizer.ranges.%lld" : "optimizer.ranges",
+                (long long)part.bucket);
+    status = tr_const_bytes(g, name, ranges, room * sizeof *ranges, out);
     if (status == TR_OK && tr_tensor_info(g, *out)->data) status = tr_tensor_write(g, *out, ranges);
 done:
     tr_free(&ranges);
@@ -115,11 +128,17 @@ done:
     return status;
 }
 
-static tr_status_t optim_build_update(tr_graph_t *g, const tr_optim_settings_t *settings) {
-    const tr_optimizer_t *optimizer = tr_registry_find(&optimizers, settings->type);
-    tr_tensor_t ranges;
-    TR_TRY(optim_make_ranges(g, settings, &ranges));
-    return optimizer->build(g, settings, ranges);
+/* Calls `build` for each part of this rank. */
+static tr_status_t optim_build_parts(tr_graph_t *g, const tr_optim_settings_t *settings,
+                                     tr_status_t (*build)(tr_graph_t *,
+                                                          const tr_optim_settings_t *)) {
+    tr_part_t part = {0};
+    while (tr_next_part(g, tr_graph_sharding(g)->rank, &part)) {
+        tr_graph_use_part(g, &part);
+        TR_TRY(build(g, settings));
+    }
+    tr_graph_use_part(g, &(tr_part_t){0});
+    return TR_OK;
 }
 
 static tr_status_t optim_build_average(tr_graph_t *g, double decay) {
@@ -129,54 +148,122 @@ static tr_status_t optim_build_average(tr_graph_t *g, double decay) {
     return tr_ema(g, param, average, (float)decay);
 }
 
-tr_status_t tr_optimizer_build(tr_graph_t *g, const tr_optim_settings_t *settings,
-                               tr_tensor_t counts, double batch_size) {
-    int64_t trainable = tr_graph_layout(g).trainable_elems;
-    tr_tensor_t gradient;
-    const tr_grad_norm_attr_t norm = {.batch_size = batch_size,
+static tr_status_t optim_build_part(tr_graph_t *g, const tr_optim_settings_t *settings) {
+    const tr_optimizer_t *optimizer = tr_registry_find(&optimizers, settings->type);
+    tr_tensor_t ranges;
+    TR_TRY(optim_make_ranges(g, settings, &ranges));
+    TR_TRY(optimizer->build(g, settings, ranges));
+    return settings->ema > 0 ? optim_build_average(g, settings->ema) : TR_OK;
+}
+
+/* -- the norm of what ranks share -------------------------------------------------------------- */
+
+/* Blocks whose squares are summed: of a rank's parts, and of what every rank has. */
+typedef struct {
+    int64_t of_rank, others;
+} optim_blocks_t;
+
+/* The sums of each rank lie one behind the other, so that they can be gathered; those of what every
+ * rank has follow. They are added in the order of the parameters, without the padding at the end of
+ * the parts: as without parts of ranks. */
+static tr_status_t optim_order_sums(tr_graph_t *g, const optim_blocks_t *blocks, tr_tensor_t *out) {
+    const tr_layout_t layout = tr_graph_layout(g);
+    const int ranks = tr_graph_sharding(g)->ranks;
+    const int64_t first = (layout.sharded_elems - layout.padding_elems) / TR_SQUARES_BLOCK,
+                  count = first + blocks->others;
+    int32_t *places = NULL;
+    TR_TRY(tr_alloc((size_t)count * sizeof *places, "order of sums", &places));
+    for (int r = 0; r < ranks; r++)
+        for (tr_part_t part = {0}; tr_next_part(g, r, &part) && part.end <= layout.sharded_elems;)
+            for (int64_t i = 0; i < part.count / TR_SQUARES_BLOCK; i++) {
+                const int64_t at = part.first / TR_SQUARES_BLOCK + i;
+                if (at < first)
+                    places[at] = (int32_t)(r * blocks->of_rank + part.place / TR_SQUARES_BLOCK + i);
+            }
+    for (int64_t i = 0; i < blocks->others; i++)
+        places[first + i] = (int32_t)(ranks * blocks->of_rank + i);
+    const tr_status_t status = tr_const_indices(g, "optimizer.order", places, count, out);
+    tr_free(&places);
+    return status;
+}
+
+static tr_status_t optim_build_shared_norm(tr_graph_t *g, tr_tensor_t counts,
+                                           const tr_grad_norm_attr_t *attr) {
+    const tr_layout_t layout = tr_graph_layout(g);
+    const tr_sharding_t *sharding = tr_graph_sharding(g);
+    const int64_t rest = layout.trainable_elems - layout.sharded_elems;
+    const optim_blocks_t blocks = {layout.sharded_elems / sharding->ranks / TR_SQUARES_BLOCK,
+                                   (rest + TR_SQUARES_BLOCK - 1) / TR_SQUARES_BLOCK};
+    tr_part_t part = {0};
+    tr_tensor_t sums, order;
+    TR_TRY(tr_cache(g, TR_OPTIM_SQUARES, TR_F64,
+                    &TR_SHAPE(blocks.of_rank * sharding->ranks + blocks.others), &sums));
+    while (tr_next_part(g, sharding->rank, &part)) {
+        const bool is_rest = part.first >= layout.sharded_elems;
+        const int64_t at = is_rest
+                               ? sharding->ranks * blocks.of_rank
+                               : sharding->rank * blocks.of_rank + part.place / TR_SQUARES_BLOCK;
+        tr_tensor_t gradient, place;
+        TR_TRY(tr_reduced_range(g, part.first, part.count, &gradient));
+        TR_TRY(
+            tr_slice(g, sums, at, (part.count + TR_SQUARES_BLOCK - 1) / TR_SQUARES_BLOCK, &place));
+        TR_TRY(tr_block_squares(g, gradient, place));
+    }
+    TR_TRY(optim_order_sums(g, &blocks, &order));
+    return tr_grad_norm_of(g, sums, order, counts, tr_graph_find(g, TR_LOSS_SCALE_STATE), attr);
+}
+
+static tr_status_t optim_build_norm(tr_graph_t *g, const tr_optim_settings_t *settings,
+                                    tr_tensor_t counts, double batch_size) {
+    const tr_grad_norm_attr_t attr = {.batch_size = batch_size,
                                       .clip = (float)settings->clip_norm,
                                       .growth_steps = (int32_t)settings->loss_scale_growth,
                                       .halts = settings->halts};
+    tr_tensor_t gradient;
+    TR_TRY(tr_reduced_range(g, 0, 0, &gradient)); /* fixes the layout */
+    if (tr_graph_is_sharded(g)) return optim_build_shared_norm(g, counts, &attr);
+    TR_TRY(tr_reduced_range(g, 0, tr_graph_layout(g).trainable_elems, &gradient));
+    return tr_grad_norm(g, gradient, counts, tr_graph_find(g, TR_LOSS_SCALE_STATE), &attr);
+}
+
+/* An optimizer of an embedding program updates all parameters at once. */
+static tr_status_t optim_check_parts(const tr_graph_t *g, const char *type) {
+    const tr_optimizer_t *optimizer = tr_registry_find(&optimizers, type);
+    for (size_t i = 0; i < TR_COUNT(own); i++)
+        if (own[i] == optimizer) return TR_OK;
+    if (!tr_graph_is_sharded(g)) return TR_OK;
+    return TR_FAIL(TR_ERR_CONFIG,
+                   "parallel.zero = 1 is not supported with optimizer.type = %s, which this "
+                   "program registered: set parallel.zero = none",
+                   type);
+}
+
+tr_status_t tr_optimizer_build(tr_graph_t *g, const tr_optim_settings_t *settings,
+                               tr_tensor_t counts, double batch_size) {
     TR_TRY(tr_optimizer_check(settings));
-    if (trainable == 0)
+    TR_TRY(optim_check_parts(g, settings->type));
+    if (tr_graph_layout(g).trainable_elems == 0)
         return TR_FAIL(TR_ERR_CONFIG,
                        "nothing to train: the model has no parameters, or all are frozen by "
                        "trainable=no or model.freeze.");
     tr_scope_push(g, "optimizer");
-    tr_status_t status = tr_reduced_range(g, 0, trainable, &gradient);
-    if (status == TR_OK)
-        status = tr_grad_norm(g, gradient, counts, tr_graph_find(g, TR_LOSS_SCALE_STATE), &norm);
-    if (status == TR_OK) status = optim_build_update(g, settings);
-    if (status == TR_OK && settings->ema > 0) status = optim_build_average(g, settings->ema);
+    tr_status_t status = optim_build_norm(g, settings, counts, batch_size);
+    if (status == TR_OK) status = optim_build_parts(g, settings, optim_build_part);
     tr_scope_pop(g);
     TR_TRY(status);
     return TR_OK;
 }
 
-/* The parameters that have a gradient: without those that the loss does not depend on. */
-static tr_status_t optim_read_trainable(tr_graph_t *g, float *values) {
-    for (int32_t id = 1; id <= tr_graph_tensor_count(g); id++) {
-        const tr_tensor_t t = {id};
-        if (tr_is_trained(g, t))
-            TR_TRY(tr_tensor_read(g, t, values + tr_tensor_info(g, t)->block_elems));
-    }
-    return TR_OK;
-}
-
-tr_status_t tr_optimizer_resume(tr_graph_t *g, const tr_optim_settings_t *settings) {
+static tr_status_t optim_resume_part(tr_graph_t *g, const tr_optim_settings_t *settings) {
     tr_tensor_t ranges;
     return optim_make_ranges(g, settings, &ranges);
 }
 
+tr_status_t tr_optimizer_resume(tr_graph_t *g, const tr_optim_settings_t *settings) {
+    return optim_build_parts(g, settings, optim_resume_part);
+}
+
 tr_status_t tr_optimizer_start(tr_graph_t *g) {
-    tr_tensor_t average = tr_graph_find(g, TR_EMA_STATE);
-    float *values = NULL;
-    if (tr_is_none(average)) return TR_OK;
-    TR_TRY(tr_alloc((size_t)tr_graph_layout(g).trainable_elems * sizeof *values,
-                    "the start of the weights' average", &values));
-    tr_status_t status = optim_read_trainable(g, values);
-    if (status == TR_OK) status = tr_tensor_write(g, average, values);
-    tr_free(&values);
-    TR_TRY(status);
-    return TR_OK;
+    const tr_tensor_t average = tr_graph_find(g, TR_EMA_STATE);
+    return tr_is_none(average) ? TR_OK : tr_params_copy(g, average, false);
 }

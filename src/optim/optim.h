@@ -23,6 +23,9 @@ tr_status_t tr_optimizer_build(tr_graph_t *g, const tr_optim_settings_t *setting
                                tr_tensor_t counts, double batch_size);
 /* The optimizer state with the moving average of the trainable parameters, if settings.ema > 0. */
 #define TR_EMA_STATE "ema"
+/* Where ranks share the optimizer's state: the sums of squares of the gradients, which are gathered
+ * (tr_program_add_gathers). */
+#define TR_OPTIM_SQUARES "optimizer.squares"
 /*
  * Sets the average to the current parameters. Call it after the graph is initialised and model.init
  * is loaded, unless the optimizer state is loaded too.

@@ -10,9 +10,10 @@
 #include "optims.def"
 #undef OPTIMIZER
 
-/* The optimizer state `name`, f32, which mirrors all trainable parameters. */
+/* `build` is called for each part of this rank (tr_graph_part): of that part, the optimizer state
+ * `name`, f32, which mirrors the trainable parameters. */
 tr_status_t tr_optim_param_state(tr_graph_t *g, const char *name, tr_tensor_t *out);
-/* The gradients of all trainable parameters, and the parameters. */
+/* The gradients of the parameters of the part, and the parameters. */
 tr_status_t tr_optim_blocks(tr_graph_t *g, tr_tensor_t *out_gradient, tr_tensor_t *out_param);
 /* adam and adamw differ in how weight decay enters. */
 tr_status_t tr_optim_build_adam(tr_graph_t *g, const tr_optim_settings_t *settings,

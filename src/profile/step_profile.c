@@ -70,8 +70,8 @@ static void bucket_name_layers(const tr_graph_t *g, int64_t first, int64_t end,
     int count = 0;
     for (int32_t id = 1; id <= tr_graph_tensor_count(g); id++) {
         const tr_tensor_info_t *info = tr_tensor_info(g, (tr_tensor_t){id});
-        if (!tr_is_param(g, (tr_tensor_t){id}) || info->block_elems < first ||
-            info->block_elems >= end)
+        if (!tr_is_param(g, (tr_tensor_t){id}) || info->block_elems >= end ||
+            info->block_elems + tr_shape_elems(&info->shape) <= first)
             continue;
         const char *dot = strrchr(info->name, '.');
         const size_t length = dot ? (size_t)(dot - info->name) : strlen(info->name);
@@ -125,7 +125,9 @@ tr_status_t tr_step_profile_take_buckets(tr_step_profile_t *p, const tr_spans_t 
     const double n = (double)(p->last - p->first + 1);
     for (size_t i = 0; i < spans->count && status == TR_OK; i++) {
         const tr_span_t *span = &spans->data[i];
-        if (span->kind != TR_SPAN_COLLECTIVE || span->number >= (int64_t)p->buckets.count) continue;
+        if (span->kind != TR_SPAN_COLLECTIVE || span->number < 0 ||
+            span->number >= (int64_t)p->buckets.count)
+            continue;
         tr_bucket_profile_t *bucket = &p->buckets.data[span->number];
         bucket->sec += span_sec(span) / n;
         bucket->exposed_sec += bucket_exposed_sec(&waits, span, &first_wait) / n;

@@ -5,33 +5,22 @@
 #define ASIDE "ema.trained" /* the trained weights during an evaluation */
 
 tr_status_t tr_ema_declare(tr_session_t *s) {
+    const tr_tensor_t average = tr_graph_find(s->g, TR_EMA_STATE);
     tr_tensor_t aside;
-    if (tr_is_none(tr_graph_find(s->g, TR_EMA_STATE))) return TR_OK;
-    return tr_const(s->g, ASIDE, &TR_SHAPE(tr_graph_layout(s->g).trainable_elems), 0, &aside);
-}
-
-static tr_status_t copy_block(tr_session_t *s, void *dst, const void *src) {
-    const size_t bytes = (size_t)tr_graph_layout(s->g).trainable_elems * sizeof(float);
-    return s->device->ops->copy(s->device, tr_graph_stream(s->g), dst, src, bytes,
-                                TR_COPY_ON_DEVICE);
-}
-
-static void *data_of(const tr_session_t *s, const char *name) {
-    return tr_tensor_info(s->g, tr_graph_find(s->g, name))->data;
-}
-
-static void *trainable(const tr_session_t *s) {
-    size_t bytes;
-    return tr_graph_region_to_write(s->g, TR_ROLE_PARAM, &bytes); /* trainable ones come first */
+    if (tr_is_none(average)) return TR_OK;
+    const tr_shape_t shape = *tr_shape_of(s->g, average);
+    return tr_const(s->g, ASIDE, &shape, 0, &aside);
 }
 
 tr_status_t tr_ema_begin(tr_session_t *s) {
-    if (tr_is_none(tr_graph_find(s->g, ASIDE))) return TR_OK;
-    TR_TRY(copy_block(s, data_of(s, ASIDE), trainable(s)));
-    return copy_block(s, trainable(s), data_of(s, TR_EMA_STATE));
+    const tr_tensor_t aside = tr_graph_find(s->g, ASIDE);
+    if (tr_is_none(aside)) return TR_OK;
+    tr_status_t status = tr_params_copy(s->g, aside, false);
+    if (status == TR_OK) status = tr_params_copy(s->g, tr_graph_find(s->g, TR_EMA_STATE), true);
+    return tr_session_gather(s, status);
 }
 
 tr_status_t tr_ema_end(tr_session_t *s) {
-    if (tr_is_none(tr_graph_find(s->g, ASIDE))) return TR_OK;
-    return copy_block(s, trainable(s), data_of(s, ASIDE));
+    const tr_tensor_t aside = tr_graph_find(s->g, ASIDE);
+    return tr_is_none(aside) ? TR_OK : tr_session_gather(s, tr_params_copy(s->g, aside, true));
 }

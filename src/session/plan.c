@@ -87,6 +87,11 @@ static size_t session_memory_limit(const tr_session_t *s) {
 static tr_status_t session_build_graph(tr_session_t *s) {
     if (!tr_session_builds(s)) TR_TRY(session_resolve_order(s));
     TR_TRY(tr_graph_create(s->device, &s->g));
+    const bool shares = tr_session_trains(s) && s->parallel.zero == 1;
+    tr_graph_shard(s->g, &(tr_sharding_t){.first_bytes = (size_t)s->parallel.bucket_first,
+                                          .bytes = (size_t)s->parallel.bucket,
+                                          .ranks = shares ? s->params.size : 1,
+                                          .rank = shares ? s->params.rank : 0});
     if (!s->main.capture) tr_graph_run_op_by_op(s->g);
     if (!s->main.fuse) tr_graph_fuse_nothing(s->g);
     if (tr_session_builds(s)) {

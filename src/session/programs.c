@@ -192,7 +192,8 @@ static tr_status_t programs_build_update(tr_session_t *s) {
     TR_TRY(tr_optimizer_build(s->g, &s->optim, counts,
                               (double)(s->order.batch_size * s->sample_terms)));
     TR_TRY(tr_update_moments(s->g, (int)s->slots));
-    return tr_program_end(s->g);
+    TR_TRY(tr_program_end(s->g));
+    return tr_program_add_gathers(s->g, s->update, tr_graph_find(s->g, TR_OPTIM_SQUARES));
 }
 
 /* Values per sample of a regression, for its scores; 0: the model does something else. */
@@ -256,8 +257,7 @@ tr_status_t tr_programs_build(tr_session_t *s) {
     if (!measures) TR_TRY(build_eval(s));
     if (!tr_session_trains(s)) return TR_OK;
     if (!tree && (s->params.size > 1 || measures))
-        TR_TRY(tr_program_add_allreduce(s->g, s->last, (size_t)s->parallel.bucket_first,
-                                        (size_t)s->parallel.bucket, s->parallel.overlap));
+        TR_TRY(tr_program_add_reductions(s->g, s->last, s->parallel.overlap));
     TR_TRY(programs_build_update(s));
     TR_TRY(tr_ema_declare(s));
     if (tree)

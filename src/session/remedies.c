@@ -150,10 +150,14 @@ static tr_status_t remedies_add_if(remedies_t *r, bool applies, const char *what
     return remedies_use(r, first);
 }
 
-/* The program does not share optimizer state: the rows are computed from the plans. */
+/* On one rank, the rows are computed from the plans: more ranks would also have fewer samples each. */
 static tr_status_t remedies_add_shared(remedies_t *r) {
+    const char *zero = tr_config_get(r->config, "parallel.zero");
+    if (r->size > 1)
+        return remedies_add_if(r, strcmp(zero, "none") == 0,
+                               "optimizer state sharded among the ranks", "parallel.zero=1");
     for (int ranks = 2; ranks <= 8; ranks *= 2) {
-        tr_remedy_t row = {.what = "optimizer state shared by ranks",
+        tr_remedy_t row = {.what = "optimizer state sharded among ranks",
                            .shares = ranks,
                            .alone = r->out->now,
                            .together = r->out->least};

@@ -68,7 +68,9 @@ static tr_status_t replicas_flip(tr_replicas_t *r) {
     tr_stream_t *stream = tr_graph_stream(r->s->g);
     uint32_t *word = (uint32_t *)r->host;
     size_t bytes;
-    void *weights = tr_graph_region_to_write(r->s->g, TR_ROLE_PARAM, &bytes);
+    const tr_role_t role =
+        tr_region_is_sharded(r->s->g, TR_ROLE_PARAM) ? TR_ROLE_COPY : TR_ROLE_PARAM;
+    void *weights = tr_graph_region_to_write(r->s->g, role, &bytes);
     r->flip_after = -1;
     TR_TRY(ops->copy(r->s->device, stream, word, weights, sizeof *word, TR_COPY_TO_HOST));
     TR_TRY(tr_graph_sync(r->s->g));
@@ -77,11 +79,15 @@ static tr_status_t replicas_flip(tr_replicas_t *r) {
     return tr_graph_sync(r->s->g);
 }
 
-/* The padding between tensors is left out: it is not defined. */
+/* The padding between tensors is left out: it is not defined. So are the parts of ranks, which are no
+ * replicas; of a sharded parameter, its copy is compared. */
 static bool replicas_has(const tr_graph_t *g, tr_tensor_t t, tr_role_t role) {
-    return role == TR_ROLE_PARAM         ? tr_is_param(g, t)
-           : role == TR_ROLE_MODEL_STATE ? tr_is_model_state(g, t)
-                                         : tr_tensor_info(g, t)->role == role;
+    const tr_tensor_info_t *info = tr_tensor_info(g, t);
+    if (role == TR_ROLE_MODEL_STATE) return tr_is_model_state(g, t);
+    if (role == TR_ROLE_PARAM && info->role == TR_ROLE_COPY)
+        return tr_region_is_sharded(g, role) && tr_is_param(g, info->base);
+    if (role == TR_ROLE_PARAM) return tr_is_param(g, t) && info->data;
+    return info->role == role && !(info->mirrors_params && tr_graph_is_sharded(g));
 }
 
 static tr_status_t replicas_sum(tr_replicas_t *r, uint64_t out[PARTS]) {

@@ -95,6 +95,7 @@ tr_status_t tr_session_create(const tr_config_t *config, tr_world_t *world,
 
 tr_status_t tr_session_start(tr_session_t *s, tr_collectives_t *collectives) {
     const bool shares = collectives && collectives->ops->share;
+    s->collectives = collectives;
     size_t bytes = 0;
     if (shares) tr_graph_share_reduced(s->g);
     TR_TRY(tr_graph_allocate(s->g));
@@ -105,16 +106,29 @@ tr_status_t tr_session_start(tr_session_t *s, tr_collectives_t *collectives) {
     return tr_session_reset(s);
 }
 
-tr_status_t tr_session_reset(tr_session_t *s) {
+static tr_status_t session_init(tr_session_t *s) {
     /* inputs that are bound to a batch get their own memory back: the first values are written */
     for (int32_t id = 1; id <= tr_graph_tensor_count(s->g) && tr_feed_sets(s) == 1; id++)
         if (tr_tensor_info(s->g, (tr_tensor_t){id})->role == TR_ROLE_INPUT)
             TR_TRY(tr_input_bind(s->g, (tr_tensor_t){id}, NULL));
-    TR_TRY(s->params.loaded ? tr_graph_init_states(s->g)
-                            : tr_graph_init_params(s->g, (uint64_t)s->train.seed));
+    /* where each rank has only parts of the parameters, it draws them itself */
+    TR_TRY(s->params.loaded && !tr_region_is_sharded(s->g, TR_ROLE_PARAM)
+               ? tr_graph_init_states(s->g)
+               : tr_graph_init_params(s->g, (uint64_t)s->train.seed));
     const tr_loss_scale_t scale = {.scale = (float)s->optim.loss_scale};
     if (!tr_is_none(s->loss_scale)) TR_TRY(tr_tensor_write(s->g, s->loss_scale, &scale));
     return tr_session_trains(s) ? tr_optimizer_start(s->g) : TR_OK;
+}
+
+tr_status_t tr_session_gather(tr_session_t *s, tr_status_t status) {
+    if (!tr_graph_is_sharded(s->g)) return status;
+    TR_TRY(tr_session_agree(s, status));
+    return tr_graph_gather(s->g, s->collectives);
+}
+
+tr_status_t tr_session_reset(tr_session_t *s) {
+    const tr_status_t status = session_init(s);
+    return tr_region_is_sharded(s->g, TR_ROLE_PARAM) ? tr_session_gather(s, status) : status;
 }
 
 void tr_session_destroy(tr_session_t **session) {

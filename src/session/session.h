@@ -116,6 +116,7 @@ struct tr_session {
     int first, micro, last, update, eval;
     tr_model_batch_t batch;
     tr_tensor_t field[TR_DATASET_MAX_FIELDS]; /* inputs, by index in info.field; none: not read */
+    tr_collectives_t *collectives;            /* borrowed, after tr_session_start; NULL: one rank */
     tr_feed_t *feed;                          /* after tr_session_start */
     tr_evaluation_t *validation;              /* reused by validations; NULL before the first */
     tr_target_sums_t *target_sums; /* of the last evaluation of a regression; else NULL */
@@ -157,8 +158,13 @@ tr_status_t tr_session_fit(tr_session_t *s);
  * Collective if there are collectives. */
 tr_status_t tr_session_start(tr_session_t *s, tr_collectives_t *collectives);
 /* Gives parameters, statistics and the state of the optimizer their first values again. Between
- * steps, after tr_session_start; not of TR_SESSION_BUILD. Not collective. */
+ * steps, after tr_session_start; not of TR_SESSION_BUILD. Collective where ranks share the
+ * optimizer's state. */
 tr_status_t tr_session_reset(tr_session_t *s);
+/* With parallel.zero = 1, after each rank has written its parts of the parameters with `status`, on
+ * which they agree: gives all of them to every rank (tr_graph_gather). Else returns `status`.
+ * Collective. */
+tr_status_t tr_session_gather(tr_session_t *s, tr_status_t status);
 void tr_session_destroy(tr_session_t **s);
 
 /* Sets s->checksum of the data sets up to the split `last`, in less than 50 ms for usual files. Not

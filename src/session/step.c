@@ -192,7 +192,7 @@ tr_status_t tr_train_step_end(tr_train_step_t *t, tr_step_outcome_t *out) {
         if (t->before)
             TR_TRY(s->device->ops->event_wait(s->device, t->before, tr_graph_stream(s->g)));
         t->before = NULL;
-        TR_TRY(tr_program_run(s->g, s->update, NULL));
+        TR_TRY(tr_program_run(s->g, s->update, t->collectives));
         TR_TRY(step_enqueue_outcome(t));
     }
     t->pending_begun = t->begun;

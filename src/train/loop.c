@@ -126,7 +126,9 @@ static tr_status_t loop_after_step(loop_t *l) {
         if (l->state.valid_pending) return loop_stopped(l);
     }
     if (loop_ends_epoch(l)) tr_metrics_epoch(&l->metrics, l->state.step);
-    if (saves && (!is_validated || tr_loop_state_save_pending(&l->state)))
+    /* only rank 0 knows what is pending; where ranks share the state, all of them take part */
+    if (saves &&
+        (!is_validated || tr_graph_is_sharded(l->s->g) || tr_loop_state_save_pending(&l->state)))
         TR_TRY(loop_save(l, false));
     return is_best && l->saving.settings.best ? loop_save(l, true) : TR_OK;
 }

@@ -141,7 +141,8 @@ bool tr_loop_test_selects(const loop_t *l);
  * Collective. */
 tr_status_t tr_loop_test(loop_t *l, tr_eval_outcome_t *out);
 
-/* loop_save.c. Except for tr_loop_compare and the last two, only rank 0 does anything. */
+/* loop_save.c. Except for tr_loop_compare and the last two, only rank 0 does anything; where ranks
+ * share the optimizer's state, tr_loop_save and tr_loop_save_best are collective. */
 /* Before a checkpoint and every parallel.check steps: compares the replicas of several ranks, once a
  * step. A difference ends the run (tr_replicas_compare). Collective. */
 tr_status_t tr_loop_compare(loop_t *l);

@@ -142,7 +142,8 @@ static tr_status_t loop_open_init_on_all(loop_t *l, bool *out_all) {
     tr_weights_t **init = &l->origin.init;
     char *path = NULL;
     file_identity_t theirs = {0}, mine = {0};
-    const bool is_shared = *init && (*init)->is_complete && l->s->device->host_visible;
+    const bool is_shared = *init && (*init)->is_complete && l->s->device->host_visible &&
+                           !tr_graph_is_sharded(l->s->g);
     const char *root_path = is_shared ? (*init)->path : "";
     TR_TRY(tr_world_agree(l->world, tr_loop_is_root(l) ? tr_strdup(root_path, &path) : TR_OK));
     if (*init) (void)file_identify((*init)->path, &theirs);
@@ -257,7 +258,6 @@ static void loop_say_rate(const loop_t *l) {
 
 static tr_status_t loop_load_state(loop_t *l, bool all_have_init) {
     loop_origin_t *origin = &l->origin;
-    if (tr_loop_is_root(l)) TR_TRY(tr_snapshot_create(l->s, &l->saving.snapshot));
     if (origin->checkpoint) {
         tr_str_t changes = {0};
         TR_TRY(loop_restore(l));
@@ -284,6 +284,14 @@ tr_status_t tr_loop_begin_state(loop_t *l) {
     bool is_resumed = l->origin.checkpoint != NULL, all_have_init = false;
     TR_TRY(loop_open_init_on_all(l, &all_have_init));
     TR_TRY(tr_session_start(l->s, l->collectives));
+    TR_TRY(tr_world_agree(l->world, tr_loop_is_root(l) || tr_graph_is_sharded(l->s->g)
+                                        ? tr_snapshot_create(l->s, &l->saving.snapshot)
+                                        : TR_OK));
+    /* model.init may leave some of the drawn parameters as they are */
+    bool has_init = l->origin.init != NULL;
+    TR_TRY(tr_world_broadcast(l->world, &has_init, sizeof has_init, 0));
+    if (has_init && tr_region_is_sharded(l->s->g, TR_ROLE_PARAM))
+        TR_TRY(tr_snapshot_take(l->saving.snapshot));
     TR_TRY(tr_world_agree(l->world, loop_load_state(l, all_have_init)));
     TR_TRY(tr_world_broadcast(l->world, &state->step, sizeof state->step, 0));
     TR_TRY(tr_world_broadcast(l->world, &state->best_loss, sizeof state->best_loss, 0));
@@ -291,7 +299,9 @@ tr_status_t tr_loop_begin_state(loop_t *l) {
     TR_TRY(tr_world_broadcast(l->world, &state->stale, sizeof state->stale, 0));
     TR_TRY(tr_world_broadcast(l->world, &state->valid_pending, sizeof state->valid_pending, 0));
     TR_TRY(tr_world_broadcast(l->world, &is_resumed, sizeof is_resumed, 0));
-    if (!all_have_init) TR_TRY(tr_state_broadcast(l->s, l->collectives, is_resumed));
+    /* without a file, each rank has drawn the parts that it has of the parameters */
+    if (!all_have_init && (has_init || is_resumed || !tr_region_is_sharded(l->s->g, TR_ROLE_PARAM)))
+        TR_TRY(tr_state_broadcast(l->s, l->saving.snapshot, l->collectives, is_resumed));
     if (l->saving.snapshot) tr_snapshot_prefault(l->saving.snapshot);
     /* an average starts at the weights */
     return is_resumed ? tr_optimizer_resume(l->s->g, &l->s->optim) : tr_optimizer_start(l->s->g);

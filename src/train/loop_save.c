@@ -87,7 +87,7 @@ static tr_status_t loop_take_snapshot(loop_t *l) {
     loop_saving_t *saving = &l->saving;
     const double traced = tr_trace_begin();
     tr_watchdog_phase(l->world, TR_PHASE_CHECKPOINT, l->state.step);
-    TR_TRY(tr_loop_describe_state(l));
+    if (tr_loop_is_root(l)) TR_TRY(tr_loop_describe_state(l));
     if (l->is_between) {
         tr_event_t *taken = NULL;
         TR_TRY(tr_snapshot_begin(saving->snapshot, &taken));
@@ -95,6 +95,7 @@ static tr_status_t loop_take_snapshot(loop_t *l) {
     } else {
         TR_TRY(tr_snapshot_take(saving->snapshot));
     }
+    if (!tr_loop_is_root(l)) return TR_OK;
     tr_snapshot_content(saving->snapshot, &saving->content);
     saving->content.step = l->state.step;
     saving->content.state_json = saving->state_text;
@@ -141,11 +142,14 @@ void tr_loop_finish_writing(loop_t *l) {
 }
 
 tr_status_t tr_loop_save(loop_t *l, bool must) {
-    if (!tr_loop_is_root(l)) return TR_OK;
-    if (must) loop_wait_for_writer(l);
-    TR_TRY(tr_loop_note_written(l));
-    return tr_loop_state_save(&l->state, TR_SAVE_DUE) == TR_SAVE_TAKE ? loop_take_snapshot(l)
-                                                                      : TR_OK;
+    bool takes = false;
+    if (tr_loop_is_root(l)) {
+        if (must) loop_wait_for_writer(l);
+        TR_TRY(tr_loop_note_written(l));
+        takes = tr_loop_state_save(&l->state, TR_SAVE_DUE) == TR_SAVE_TAKE;
+    }
+    if (tr_graph_is_sharded(l->s->g)) TR_TRY(tr_world_broadcast(l->world, &takes, sizeof takes, 0));
+    return takes ? loop_take_snapshot(l) : TR_OK;
 }
 
 /* A new best is saved at its step, so that training waits for the checkpoint that is being written
@@ -162,9 +166,9 @@ static void loop_say_slow_disk(loop_t *l, double waited_sec) {
 
 tr_status_t tr_loop_save_best(loop_t *l) {
     const double start = tr_clock_sec();
-    if (!tr_loop_is_root(l)) return TR_OK;
-    TR_TRY(tr_loop_note_written(l));
+    if (tr_loop_is_root(l)) TR_TRY(tr_loop_note_written(l));
     TR_TRY(tr_loop_save(l, l->state.saved_step != l->state.step));
+    if (!tr_loop_is_root(l)) return TR_OK;
     loop_say_slow_disk(l, tr_clock_sec() - start);
     tr_checkpointer_best(l->saving.checkpointer, l->state.step);
     (void)tr_loop_state_save(&l->state, TR_SAVE_LINK);
@@ -195,7 +199,8 @@ static tr_status_t loop_save_patiently(loop_t *l) {
             nanosleep(&(struct timespec){.tv_nsec = 20 * 1000 * 1000}, NULL);
         (void)tr_loop_state_save(&l->state, TR_SAVE_FAILED);
         (void)tr_loop_state_save(&l->state, TR_SAVE_DUE);
-        TR_TRY(loop_take_snapshot(l));
+        l->saving.has_content = true; /* the snapshot is still that of this step */
+        TR_TRY(tr_loop_submit(l));
         status = tr_checkpointer_wait(l->saving.checkpointer);
         if (status != TR_OK) TR_TRY(tr_run_check_there(l->run));
     }

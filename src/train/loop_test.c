@@ -48,7 +48,7 @@ static tr_status_t loop_load_best(loop_t *l, int64_t *out_step) {
     TR_TRY(tr_world_agree(l->world, tr_loop_is_root(l) ? loop_open_best(l, out_step) : TR_OK));
     TR_TRY(tr_world_broadcast(l->world, out_step, sizeof *out_step, 0));
     if (*out_step < 0 || *out_step == l->state.step) return TR_OK;
-    return tr_state_broadcast(l->s, l->collectives, is_averaged);
+    return tr_state_broadcast(l->s, l->saving.snapshot, l->collectives, is_averaged);
 }
 
 static tr_status_t loop_evaluate_test(loop_t *l, tr_test_t *out) {

@@ -11,20 +11,36 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Where tensors are loaded: in the memory of the graph if the host sees it, else in `host`. */
-static tr_status_t load_begin(tr_snapshot_t *n, snapshot_kind_t kind, snapshot_files_t *out) {
-    snapshot_memory_t at = n->host;
-    if (!n->s->device->host_visible) TR_TRY(tr_snapshot_take(n));
-    for (int i = 0; i < TR_SNAPSHOT_REGIONS && n->s->device->host_visible; i++)
-        at.region[i] = tr_graph_region_to_write(n->s->g, tr_snapshot_roles[i], &(size_t){0});
-    return tr_snapshot_name_tensors(n->s->g, &at, kind, out);
+/* Tensors are loaded to the memory of the graph if the host sees it and it has all of them, else to
+ * the snapshot, which has the current state. */
+static bool load_is_direct(const tr_snapshot_t *n, int region) {
+    return n->s->device->host_visible && !tr_region_is_sharded(n->s->g, tr_snapshot_roles[region]);
 }
 
-static tr_status_t load_end(tr_snapshot_t *n) {
+static tr_status_t load_begin(tr_snapshot_t *n, snapshot_kind_t kind, snapshot_files_t *out) {
     const tr_session_t *s = n->s;
-    if (s->device->host_visible) return TR_OK;
+    snapshot_memory_t at = n->host;
     for (int i = 0; i < TR_SNAPSHOT_REGIONS; i++) {
         size_t bytes;
+        const void *from = tr_graph_region(s->g, tr_snapshot_roles[i], &bytes);
+        if (load_is_direct(n, i))
+            at.region[i] = tr_graph_region_to_write(s->g, tr_snapshot_roles[i], &bytes);
+        else if (tr_region_is_sharded(s->g, tr_snapshot_roles[i]))
+            TR_TRY(tr_parts_copy_others(n, i));
+        else if (bytes > 0)
+            TR_TRY(s->device->ops->copy(s->device, tr_graph_stream(s->g), at.region[i], from, bytes,
+                                        TR_COPY_TO_HOST));
+    }
+    TR_TRY(tr_graph_sync(s->g));
+    return tr_snapshot_name_tensors(s->g, &at, kind, out);
+}
+
+/* What ranks share stays in the snapshot, for tr_state_broadcast. */
+static tr_status_t load_end(tr_snapshot_t *n) {
+    const tr_session_t *s = n->s;
+    for (int i = 0; i < TR_SNAPSHOT_REGIONS; i++) {
+        size_t bytes;
+        if (load_is_direct(n, i) || tr_region_is_sharded(s->g, tr_snapshot_roles[i])) continue;
         void *to = tr_graph_region_to_write(s->g, tr_snapshot_roles[i], &bytes);
         if (bytes > 0)
             TR_TRY(s->device->ops->copy(s->device, tr_graph_stream(s->g), to, n->host.region[i],

@@ -21,23 +21,31 @@ static tr_status_t tensor_list_add(tensor_list_t *list, const char *name, const 
     return status;
 }
 
-static const char *snapshot_mirrored(const snapshot_memory_t *at, const tr_tensor_info_t *state,
-                                     const tr_tensor_info_t *param) {
-    return at->region[2] + state->offset_bytes + (size_t)param->block_elems * sizeof(float);
+static const char *snapshot_place(const tr_graph_t *g, const snapshot_memory_t *at, int region,
+                                  tr_tensor_t t) {
+    return at->region[region] + tr_whole_offset_bytes(g, t);
+}
+
+static const char *snapshot_mirrored(const tr_graph_t *g, const snapshot_memory_t *at,
+                                     tr_tensor_t state, tr_tensor_t param) {
+    return snapshot_place(g, at, 2, state) +
+           (size_t)tr_tensor_info(g, param)->block_elems * sizeof(float);
 }
 
 /* A state that mirrors the parameters is saved per parameter, "conv1.weight.adam.m", so that the
  * order of the block may change. */
 static tr_status_t snapshot_name_mirror(const tr_graph_t *g, const snapshot_memory_t *at,
-                                        const tr_tensor_info_t *state, snapshot_kind_t kind,
+                                        tr_tensor_t state, snapshot_kind_t kind,
                                         tensor_list_t *list) {
-    const bool is_raw = kind == TR_AVERAGES_FIRST && strcmp(state->name, TR_EMA_STATE) == 0;
+    const char *name = tr_tensor_info(g, state)->name;
+    const bool is_raw = kind == TR_AVERAGES_FIRST && strcmp(name, TR_EMA_STATE) == 0;
     for (int32_t id = 1; id <= tr_graph_tensor_count(g); id++) {
-        const tr_tensor_info_t *p = tr_tensor_info(g, (tr_tensor_t){id});
-        if (!tr_is_trained(g, (tr_tensor_t){id})) continue;
-        TR_TRY(tensor_list_add(list, p->name, is_raw ? TR_RAW_SUFFIX : state->name, p,
-                               is_raw ? at->region[0] + p->offset_bytes
-                                      : snapshot_mirrored(at, state, p)));
+        const tr_tensor_t t = {id};
+        const tr_tensor_info_t *p = tr_tensor_info(g, t);
+        if (!tr_is_trained(g, t)) continue;
+        TR_TRY(tensor_list_add(list, p->name, is_raw ? TR_RAW_SUFFIX : name, p,
+                               is_raw ? snapshot_place(g, at, 0, t)
+                                      : snapshot_mirrored(g, at, state, t)));
     }
     return TR_OK;
 }
@@ -52,19 +60,18 @@ tr_status_t tr_snapshot_name_tensors(const tr_graph_t *g, const snapshot_memory_
             const bool is_averaged =
                 kind == TR_AVERAGES_FIRST && !tr_is_none(average) && tr_is_trained(g, t);
             TR_TRY(tensor_list_add(&out->model, info->name, NULL, info,
-                                   is_averaged
-                                       ? snapshot_mirrored(at, tr_tensor_info(g, average), info)
-                                       : at->region[0] + info->offset_bytes));
+                                   is_averaged ? snapshot_mirrored(g, at, average, t)
+                                               : snapshot_place(g, at, 0, t)));
         }
         if (tr_is_model_state(g, t))
-            TR_TRY(tensor_list_add(&out->model, info->name, NULL, info,
-                                   at->region[1] + info->offset_bytes));
+            TR_TRY(
+                tensor_list_add(&out->model, info->name, NULL, info, snapshot_place(g, at, 1, t)));
         if (info->role != TR_ROLE_OPTIM_STATE) continue;
         if (info->mirrors_params)
-            TR_TRY(snapshot_name_mirror(g, at, info, kind, &out->optimizer));
+            TR_TRY(snapshot_name_mirror(g, at, t, kind, &out->optimizer));
         else
             TR_TRY(tensor_list_add(&out->optimizer, info->name, NULL, info,
-                                   at->region[2] + info->offset_bytes));
+                                   snapshot_place(g, at, 2, t)));
     }
     return TR_OK;
 }
@@ -89,7 +96,8 @@ static void *snapshot_prefault_main(void *self) {
 }
 
 void tr_snapshot_prefault(tr_snapshot_t *n) {
-    if (!n->s->device->host_visible) return; /* pinned memory has its pages */
+    if (!n->s->device->host_visible || tr_snapshot_bytes(n) == 0)
+        return; /* pinned memory has its pages */
     n->is_prefaulting = tr_thread_start("snapshot", snapshot_prefault_main, n, &n->prefault) == 0;
 }
 
@@ -108,18 +116,20 @@ void tr_snapshot_destroy(tr_snapshot_t **snapshot) {
     if (n->stream) ops->stream_destroy(n->s->device, n->stream);
     for (int i = 0; i < TR_SNAPSHOT_REGIONS; i++)
         if (n->host.region[i]) n->s->device->ops->host_free(n->s->device, n->host.region[i]);
+    tr_parts_close(n);
     tr_snapshot_files_free(&n->files);
     tr_free(snapshot);
 }
 
 tr_status_t tr_snapshot_create(tr_session_t *s, tr_snapshot_t **out) {
+    const bool is_whole = !tr_graph_is_sharded(s->g) || s->params.rank == 0;
     tr_snapshot_t *n = NULL;
     tr_status_t status = TR_OK;
     TR_TRY(tr_alloc(sizeof *n, "snapshot", &n));
     n->s = s;
     for (int i = 0; i < TR_SNAPSHOT_REGIONS; i++) {
         void *host = NULL;
-        (void)tr_graph_region(s->g, tr_snapshot_roles[i], &n->bytes[i]);
+        n->bytes[i] = is_whole ? tr_region_whole_bytes(s->g, tr_snapshot_roles[i]) : 0;
         if (n->bytes[i] == 0) continue;
         TR_TRY_GOTO(s->device->ops->host_alloc(s->device, n->bytes[i], &host), fail);
         n->host.region[i] = host;
@@ -127,7 +137,9 @@ tr_status_t tr_snapshot_create(tr_session_t *s, tr_snapshot_t **out) {
     const tr_device_ops_t *ops = s->device->ops;
     TR_TRY_GOTO(ops->stream_create(s->device, "snapshot", TR_PRIORITY_NORMAL, &n->stream), fail);
     TR_TRY_GOTO(ops->event_create(s->device, 0, &n->taken), fail);
-    TR_TRY_GOTO(tr_snapshot_name_tensors(s->g, &n->host, TR_AVERAGES_FIRST, &n->files), fail);
+    TR_TRY_GOTO(tr_parts_open(n), fail);
+    if (is_whole)
+        TR_TRY_GOTO(tr_snapshot_name_tensors(s->g, &n->host, TR_AVERAGES_FIRST, &n->files), fail);
     *out = n;
     return TR_OK;
 fail:
@@ -145,7 +157,9 @@ static tr_status_t snapshot_enqueue(tr_snapshot_t *n, tr_stream_t *stream) {
     for (int i = 0; i < TR_SNAPSHOT_REGIONS; i++) {
         size_t bytes;
         const void *from = tr_graph_region(s->g, tr_snapshot_roles[i], &bytes);
-        if (bytes > 0)
+        if (tr_region_is_sharded(s->g, tr_snapshot_roles[i]))
+            TR_TRY(tr_parts_gather(n, i, stream));
+        else if (bytes > 0 && n->host.region[i])
             TR_TRY(s->device->ops->copy(s->device, stream, n->host.region[i], from, bytes,
                                         TR_COPY_TO_HOST));
     }
@@ -232,7 +246,8 @@ static tr_status_t state_broadcast_ages(tr_session_t *s) {
     return status;
 }
 
-tr_status_t tr_state_broadcast(tr_session_t *s, tr_collectives_t *collectives, bool optimizer_too) {
+tr_status_t tr_state_broadcast(tr_session_t *s, tr_snapshot_t *snapshot,
+                               tr_collectives_t *collectives, bool optimizer_too) {
     if (!s->world || tr_world_info(s->world)->size == 1) return TR_OK;
     TR_TRY(tr_graph_sync(s->g));
     if (optimizer_too) TR_TRY(state_broadcast_ages(s));
@@ -240,12 +255,14 @@ tr_status_t tr_state_broadcast(tr_session_t *s, tr_collectives_t *collectives, b
         size_t bytes;
         void *device = tr_graph_region_to_write(s->g, tr_snapshot_roles[i], &bytes);
         if (bytes == 0 || (tr_snapshot_roles[i] == TR_ROLE_OPTIM_STATE && !optimizer_too)) continue;
-        if (s->device->host_visible)
+        if (tr_region_is_sharded(s->g, tr_snapshot_roles[i]))
+            TR_TRY(tr_parts_scatter(snapshot, i));
+        else if (s->device->host_visible)
             TR_TRY(tr_world_broadcast(s->world, device, bytes, 0));
         else if (collectives)
             TR_TRY(state_broadcast_by_engine(s, collectives, device, bytes));
         else
             TR_TRY(state_broadcast_staged(s, device, bytes));
     }
-    return TR_OK;
+    return tr_region_is_sharded(s->g, TR_ROLE_PARAM) ? tr_session_gather(s, TR_OK) : TR_OK;
 }

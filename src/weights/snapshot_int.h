@@ -31,6 +31,9 @@ struct tr_snapshot {
     snapshot_files_t files; /* as they are saved */
     tr_stream_t *stream;    /* of copies while programs run */
     tr_event_t *taken;
+    /* where ranks share: of one part in transfer, pinned, and of all ranks' parts; else NULL */
+    char *part, *parts;
+    int64_t piece;      /* elements of `part` */
     pthread_t prefault; /* provides the pages of `host` */
     bool is_prefaulting;
 };
@@ -46,5 +49,16 @@ typedef enum { TR_AVERAGES_FIRST, TR_TRAINED_FIRST } snapshot_kind_t;
 tr_status_t tr_snapshot_name_tensors(const tr_graph_t *g, const snapshot_memory_t *at,
                                      snapshot_kind_t kind, snapshot_files_t *out);
 void tr_snapshot_files_free(snapshot_files_t *files);
+
+/* parts.c: the state that ranks share (parallel.zero), between the graphs of all ranks and the
+ * snapshot of rank 0. In pieces, for which a rank has at most TR_STATE_PIECE of memory. */
+tr_status_t tr_parts_open(tr_snapshot_t *n);
+void tr_parts_close(tr_snapshot_t *n);
+/* The tensors of the region to the host memory of rank 0. Waits for the stream. Collective. */
+tr_status_t tr_parts_gather(tr_snapshot_t *n, int region, tr_stream_t *stream);
+/* From it to the parts of each rank. Collective. */
+tr_status_t tr_parts_scatter(tr_snapshot_t *n, int region);
+/* The states of the region that every rank has, to the host memory. Not collective. */
+tr_status_t tr_parts_copy_others(tr_snapshot_t *n, int region);
 
 #endif

@@ -9,6 +9,8 @@
 
 /* Host copies of parameters, model state and optimizer state, and their names in the checkpoint. */
 typedef struct tr_snapshot tr_snapshot_t;
+/* Where ranks share the optimizer's state (parallel.zero), every rank has a snapshot, of which that of
+ * rank 0 alone has memory for the state; _take and _begin are then collective. */
 tr_status_t tr_snapshot_create(tr_session_t *s, tr_snapshot_t **out);
 void tr_snapshot_destroy(tr_snapshot_t **snapshot);
 size_t tr_snapshot_bytes(const tr_snapshot_t *snapshot);
@@ -35,9 +37,11 @@ tr_status_t tr_snapshot_restore(tr_snapshot_t *snapshot, const tr_checkpoint_t *
 /* What a broadcast moves at a time: with MPI, a rank pins so much memory for it. */
 #define TR_STATE_PIECE ((size_t)64 << 20)
 /* Broadcasts parameters and model state from rank 0; optimizer_too: and optimizer state with its
- * ages, which are otherwise the same on all ranks. collectives (NULL: none are open): move them from
- * device to device. Collective. */
-tr_status_t tr_state_broadcast(tr_session_t *s, tr_collectives_t *collectives, bool optimizer_too);
+ * ages, which are otherwise the same on all ranks. What ranks share comes from the snapshot of rank 0,
+ * where a load has left it; `snapshot` may be NULL where they share nothing. collectives (NULL: none
+ * are open): move the rest from device to device. Collective. */
+tr_status_t tr_state_broadcast(tr_session_t *s, tr_snapshot_t *snapshot,
+                               tr_collectives_t *collectives, bool optimizer_too);
 
 /* -- trained weights --------------------------------------------------------------------------- */
 

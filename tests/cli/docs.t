@@ -58,7 +58,7 @@ ok $? "every path that is named exists"
 "$TRAINER" help keys | sed -n 's/^  \([a-z][a-z0-9_.]*\)  .*/\1/p' >keys
 sections=$(sed -n 's/\..*//p' keys | sort -u | tr '\n' '|' | sed 's/|$//')
 guides="README.md CONTRIBUTING.md data/README.md docs/embedding.md docs/data.md docs/training.md docs/monitoring.md
-docs/serving.md"
+docs/serving.md docs/large-models.md"
 for page in $guides docs/ARCHITECTURE.md; do
     named=$(grep -oE "(^|[^a-z0-9_./])($sections)\.[a-z_]+" "$root/$page")
     for key in $(grep -oE "($sections)\.[a-z_]+" <<<"$named" | sort -u); do
@@ -101,7 +101,8 @@ blocks() {
         inside' "$1"
 }
 mkdir reader && ln -s "$TRAINER" reader/trainer && ln -s "$root/configs" reader/configs
-guide="$root/README.md $root/docs/data.md $root/docs/training.md $root/docs/monitoring.md"
+guide="$root/README.md $root/docs/data.md $root/docs/training.md $root/docs/monitoring.md
+$root/docs/large-models.md"
 ! ldconfig -p | grep -q libmicrohttpd || ! command -v curl >/dev/null || guide+=" $root/docs/serving.md"
 for page in $guide; do blocks "$page"; done >reader/script
 [ "$(grep -c . reader/script)" -gt 20 ] && (cd reader && bash -ex script) >out 2>&1

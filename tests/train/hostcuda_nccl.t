@@ -34,6 +34,9 @@ for r in 2 4; do
         [ "$(weights many)" = "$(weights one)" ]
     ok $? "$r ranks by NCCL, reproducible, with windows: the bits of 1 rank"
 done
+some 2 whole device=cuda parallel.engine=nccl train.steps=8 &&
+    some 2 many device=cuda parallel.engine=nccl train.steps=8 parallel.zero=1 && [ "$(state many)" = "$(state whole)" ]
+ok $? "2 ranks by NCCL with parallel.zero=1, captured: the bits without it"
 some 2 many device=cuda parallel.engine=nccl train.steps=20 && ! grep -q ncclCommFinalize out
 ok $? "captured steps: the communicator is finalized after the graphs are gone"
 

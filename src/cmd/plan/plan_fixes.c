@@ -56,8 +56,8 @@ static tr_status_t plan_fixes_append(const tr_remedies_t *r, size_t limit, tr_st
                                 .alone = plan_fixes_cell(r, &remedy->alone, limit),
                                 .together = plan_fixes_cell(r, &remedy->together, limit)};
         if (remedy->shares == 0) continue;
-        tr_snprintf(rows[i].shared, sizeof rows[i].shared,
-                    "optimizer state shared by %d ranks (computed, not provided)", remedy->shares);
+        tr_snprintf(rows[i].shared, sizeof rows[i].shared, "parallel.zero=1 on %d ranks (computed)",
+                    remedy->shares);
         rows[i].settings = rows[i].shared;
     }
     tr_table_text(&table, rows, count, 0, out);

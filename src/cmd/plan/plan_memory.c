@@ -72,12 +72,18 @@ static const tr_table_column_t op_columns[] = {
 static op_row_t plan_op_row(const tr_session_t *s, const tr_op_t *op, int index) {
     op_row_t row = {.index = index, .flops = NAN, .bytes = NAN};
     if (op->kind == TR_OP_COLLECTIVE) {
-        row.op = "all-reduce";
-        tr_snprintf(row.label, sizeof row.label, "bucket %d: %lld elements", op->bucket,
-                    (long long)op->collective.count);
+        static const char *const names[] = {[TR_ALLREDUCE] = "all-reduce",
+                                            [TR_REDUCE_SCATTER] = "reduce-scatter",
+                                            [TR_ALLGATHER] = "all-gather"};
+        row.op = names[op->collective.kind];
+        if (op->bucket >= 0)
+            tr_snprintf(row.label, sizeof row.label, "bucket %d: %lld elements", op->bucket,
+                        (long long)op->collective.count);
+        else
+            tr_snprintf(row.label, sizeof row.label, "%lld sums", (long long)op->collective.count);
     } else if (op->kind == TR_OP_WAIT) {
         row.op = "wait";
-        tr_snprintf(row.label, sizeof row.label, "for the all-reduces");
+        tr_snprintf(row.label, sizeof row.label, "for the ranks");
     } else if (op->kind == TR_OP_ZERO) {
         row.op = "zero";
         tr_snprintf(row.label, sizeof row.label, "the sums");
@@ -145,6 +151,7 @@ typedef struct {
     char slots[48]; /* "3", or "2-3" where ranks differ */
     int64_t micro_batch;
     size_t parameters, gradients, optimizer, model_state, activations, inputs, total;
+    size_t sharded; /* of the total: this rank's parts of what ranks share */
 } memory_row_t;
 
 #define MEMORY_COLUMN(heading, member)                                                             \
@@ -160,8 +167,22 @@ static const tr_table_column_t memory_columns[] = {
     MEMORY_COLUMN("activations", activations),
     MEMORY_COLUMN("inputs", inputs),
     MEMORY_COLUMN("total", total),
+    TR_COLUMN(memory_row_t, NULL, "of it sharded", SIZE, sharded, .people = tr_format_bytes,
+              .width = 13),
 };
 static const tr_table_t memory_table = TR_TABLE(memory_columns, memory_row_t);
+
+/* This rank's parts of the optimizer's state, of the average and of the parameters, without what
+ * every rank has. */
+static size_t plan_sharded_bytes(const tr_session_t *s) {
+    const tr_layout_t layout = tr_graph_layout(s->g);
+    const size_t part =
+        (size_t)(layout.sharded_elems / tr_graph_sharding(s->g)->ranks) * sizeof(float);
+    size_t bytes = tr_region_is_sharded(s->g, TR_ROLE_PARAM) ? part : 0;
+    for (int32_t id = 1; id <= tr_graph_tensor_count(s->g); id++)
+        if (tr_tensor_info(s->g, (tr_tensor_t){id})->mirrors_params) bytes += part;
+    return tr_graph_is_sharded(s->g) ? bytes : 0;
+}
 
 static memory_row_t plan_memory_row(const tr_session_t *s) {
     const tr_memory_plan_t m = tr_graph_memory(s->g);
@@ -173,7 +194,8 @@ static memory_row_t plan_memory_row(const tr_session_t *s) {
                         .model_state = m.model_state,
                         .activations = m.arena,
                         .inputs = m.inputs + m.consts,
-                        .total = m.total};
+                        .total = m.total,
+                        .sharded = plan_sharded_bytes(s)};
     int64_t first, least;
     tr_sampler_slots_of_rank(s->slots, 0, s->params.size, &first, &least);
     if (least < s->slot_count)
@@ -185,15 +207,16 @@ static memory_row_t plan_memory_row(const tr_session_t *s) {
 }
 
 void plan_append_pinned(const tr_session_t *s, tr_str_t *out) {
-    const tr_memory_plan_t m = tr_graph_memory(s->g);
     char checkpoint[32], piece[32];
+    const size_t state = tr_region_whole_bytes(s->g, TR_ROLE_PARAM) +
+                         tr_region_whole_bytes(s->g, TR_ROLE_OPTIM_STATE) +
+                         tr_region_whole_bytes(s->g, TR_ROLE_MODEL_STATE);
     if (s->device->host_visible) return;
     tr_str_printf(
         out,
         "pinned host memory at the start, without batches: %s on rank 0 for checkpoints; at most "
         "%s on each rank where MPI broadcasts the weights, none where NCCL does\n",
-        tr_format_bytes((double)(m.params + m.optim_state + m.model_state), checkpoint),
-        tr_format_bytes((double)TR_STATE_PIECE, piece));
+        tr_format_bytes((double)state, checkpoint), tr_format_bytes((double)TR_STATE_PIECE, piece));
 }
 
 static tr_status_t plan_memory_find(tr_config_t *config, const plan_options_t *o,

@@ -98,9 +98,12 @@ static tr_status_t plan_step_program(plan_step_t *p, const tr_session_t *s, int 
         TR_TRY_GOTO(plan_step_op(p, s->g, op, times, &sec), done);
         TR_TRY_GOTO(tr_vec_push(&op_sec, sec), done);
         if (op->kind != TR_OP_COLLECTIVE) continue;
-        const tr_bucket_t bucket = {i, (double)op->collective.count * sizeof(float)};
+        const tr_bucket_t bucket = {i, (double)op->collective.count *
+                                           (double)tr_dtype_bytes(op->collective.type)};
         TR_TRY_GOTO(tr_vec_push(&buckets, bucket), done);
-        sec = tr_roofline_allreduce_sec(&p->on, s->params.size, bucket.bytes);
+        /* an all-reduce is a reduce-scatter and a gather */
+        sec = tr_roofline_allreduce_sec(&p->on, s->params.size, bucket.bytes) /
+              (op->collective.kind == TR_ALLREDUCE ? 1 : 2);
         TR_TRY_GOTO(tr_vec_push(&bucket_sec, sec), done);
     }
     p->sec[TR_STEP_COMMUNICATION] +=

@@ -111,6 +111,8 @@ static const tr_op_row_t forward_row = {.name = "embedding",
 
 tr_status_t tr_embedding(tr_graph_t *g, tr_tensor_t id, tr_tensor_t wte, tr_tensor_t wpe,
                          tr_dtype_t dtype, tr_tensor_t *out) {
+    if (tr_dtype_is_half(dtype)) TR_TRY(tr_param_copy(g, wte, dtype, &wte));
+    if (tr_dtype_is_half(dtype) && !tr_is_none(wpe)) TR_TRY(tr_param_copy(g, wpe, dtype, &wpe));
     return tr_op_append(g, &forward_row, (tr_tensor_t[]){id, wte, wpe}, 3, &dtype, sizeof dtype,
                         NULL, out, 1);
 }

@@ -423,9 +423,10 @@ static void buckets_cover_the_block_once_each_behind_its_last_writer(void **stat
         int64_t end = 0;
         int count = 0, first_at = -1;
         start(&n, "cpu");
+        tr_graph_shard(n.g, &(tr_sharding_t){.first_bytes = 64, .bytes = 600, .ranks = 1});
         add_program(&n, "last", &n.program);
         OK(tr_reduced(n.g, "extra", 3, &extra));
-        OK(tr_program_add_allreduce(n.g, n.program, 64, 600, overlap));
+        OK(tr_program_add_reductions(n.g, n.program, overlap));
         OK(tr_graph_plan(n.g, 0));
         const int ops = tr_program_op_count(n.g, n.program);
         for (int i = 0; i < ops; i++) {
@@ -456,12 +457,68 @@ static void buckets_cover_the_block_once_each_behind_its_last_writer(void **stat
     }
 }
 
+/* Each element belongs to the part of one rank, or to all; a rank's parts are one behind the other. */
+static void parts_of_ranks_tile_the_parameters(void **state) {
+    for (int ranks = 1; ranks <= 5; ranks++) {
+        net_t n = {0};
+        start(&n, "cpu");
+        tr_graph_shard(n.g, &(tr_sharding_t){.first_bytes = 1, .bytes = 20000, .ranks = ranks});
+        add_program(&n, "last", &n.program);
+        OK(tr_program_add_reductions(n.g, n.program, true));
+        const tr_layout_t layout = tr_graph_layout(n.g);
+        const int64_t weights = layout.sharded_elems;
+        unsigned char *owners = calloc((size_t)layout.trainable_elems, 1);
+        assert_int_equal(weights % (ranks * TR_SQUARES_BLOCK), 0);
+        assert_true(weights > 0 && layout.trainable_elems > weights);
+        for (int r = 0; r < ranks; r++) {
+            int64_t place = 0;
+            for (tr_part_t part = {0}; tr_next_part(n.g, r, &part);) {
+                assert_int_equal(part.place, place);
+                if (ranks > 1 && part.first < weights)
+                    assert_int_equal(part.count * ranks, part.end - part.bucket);
+                for (int64_t i = 0; i < part.count; i++) owners[part.first + i]++;
+                place += part.count;
+            }
+            assert_int_equal(place, weights / ranks + layout.trainable_elems - weights);
+        }
+        for (int64_t i = 0; i < layout.trainable_elems; i++)
+            assert_int_equal(owners[i], i < weights ? 1 : ranks);
+        for (int i = 0; i < tr_program_op_count(n.g, n.program); i++) {
+            const tr_op_t *op = tr_program_op(n.g, n.program, i);
+            if (op->kind == TR_OP_COLLECTIVE)
+                assert_int_equal(op->collective.kind, ranks > 1 && op->collective.first < weights
+                                                          ? TR_REDUCE_SCATTER
+                                                          : TR_ALLREDUCE);
+        }
+        free(owners);
+        tear_down(&n);
+    }
+}
+
+/* In half precision a rank has only its part of a matrix: what reads it in f32 is refused. */
+static void a_sharded_weight_is_not_read_in_f32(void **state) {
+    for (int is_half = 0; is_half < 2; is_half++) {
+        net_t n = {0};
+        tr_tensor_t copy;
+        start(&n, "cpu");
+        tr_graph_shard(n.g, &(tr_sharding_t){.first_bytes = 1, .bytes = 1, .ranks = 2});
+        add_program(&n, "last", &n.program);
+        if (is_half) OK(tr_param_copy(n.g, tr_graph_find(n.g, "a.bias"), TR_BF16, &copy));
+        const tr_status_t status = tr_graph_plan(n.g, 0);
+        assert_int_equal(status, is_half ? TR_ERR_CONFIG : TR_OK);
+        if (is_half) assert_error_names("parallel.zero & a.weight");
+        tear_down(&n);
+    }
+}
+
 static void gradients_lie_in_the_order_of_backward(void **state) {
     net_t n = {0};
     start(&n, "cpu");
     add_program(&n, "last", &n.program);
-    const char *const order[] = {"d.weight", "c.weight", "b.weight", "a.weight"};
-    for (int i = 0; i + 1 < 4; i++) {
+    OK(tr_graph_plan(n.g, 0));
+    const char *const order[] = {"d.weight", "c.weight", "b.weight", "a.weight",
+                                 "d.bias",   "c.bias",   "b.bias",   "a.bias"};
+    for (int i = 0; i + 1 < 8; i++) {
         const tr_tensor_info_t *first = tr_tensor_info(n.g, tr_graph_find(n.g, order[i]));
         const int64_t at = first->block_elems;
         assert_true(at < tr_tensor_info(n.g, tr_graph_find(n.g, order[i + 1]))->block_elems);
@@ -684,6 +741,8 @@ int main(void) {
         cmocka_unit_test(winograd_is_named_where_direct_sums_would_fit),
         cmocka_unit_test(steps_allocate_nothing),
         cmocka_unit_test(buckets_cover_the_block_once_each_behind_its_last_writer),
+        cmocka_unit_test(parts_of_ranks_tile_the_parameters),
+        cmocka_unit_test(a_sharded_weight_is_not_read_in_f32),
         cmocka_unit_test(gradients_lie_in_the_order_of_backward),
         cmocka_unit_test(initial_values_depend_on_name_and_seed_only),
         cmocka_unit_test(initial_values_do_not_depend_on_threads),

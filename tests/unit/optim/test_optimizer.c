@@ -241,8 +241,9 @@ static void adam_and_adamw(void **state) {
 
 static void average_starts_at_the_weights_and_follows(void **state) {
     run_t r;
+    enum { ROOM = 2 * TR_SQUARES_BLOCK };
+    static float found[ROOM];
     double p[PARAMS], average[PARAMS];
-    float found[64];
     tr_optim_settings_t s = base;
     s.ema = 0.75;
     open_run(&r, &s);
@@ -252,7 +253,7 @@ static void average_starts_at_the_weights_and_follows(void **state) {
     int64_t w_at = tr_tensor_info(r.g, r.w)->block_elems,
             b_at = tr_tensor_info(r.g, r.b)->block_elems;
     assert_true(tr_tensor_info(r.g, ema)->mirrors_params);
-    assert_true(tr_graph_layout(r.g).trainable_elems <= 64);
+    assert_true(tr_graph_layout(r.g).trainable_elems <= ROOM);
     for (int64_t t = 0; t < STEPS; t++) {
         step(&r, t);
         start(&r, p);
@@ -339,6 +340,21 @@ static void types_are_checked_and_registered(void **state) {
     OK(tr_optimizer_check(&s));
 }
 
+/* One that a program registered updates all parameters at once. */
+static void a_registered_optimizer_is_not_sharded(void **state) {
+    tr_optim_settings_t s = base;
+    tr_device_t *device = NULL;
+    tr_graph_t *g = NULL;
+    s.type = "lion";
+    OK(tr_device_open("cpu", &(tr_device_params_t){.threads = 1}, &device));
+    OK(tr_graph_create(device, &g));
+    tr_graph_shard(g, &(tr_sharding_t){.first_bytes = 1, .bytes = 1, .ranks = 2});
+    assert_int_equal(tr_optimizer_build(g, &s, TR_NONE, 1), TR_ERR_CONFIG);
+    assert_error_names("parallel.zero & lion");
+    tr_graph_destroy(&g);
+    tr_device_close(&device);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sgd),
@@ -348,6 +364,7 @@ int main(void) {
         cmocka_unit_test(a_gradient_that_is_not_finite_is_skipped),
         cmocka_unit_test(states_mirror_all_trainable_parameters),
         cmocka_unit_test(types_are_checked_and_registered),
+        cmocka_unit_test(a_registered_optimizer_is_not_sharded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,110 @@
+#!/usr/bin/env bash
+# TEST timeout=300
+# parallel.zero = 1: each rank has a part of the optimizer's state. The bits of 2 ranks without it, the losses of more,
+# with parallel.reproducible the bits of any number; one format of checkpoints.
+. "${TRAINER_ROOT:?is set by the runner: make test k=train/zero}/tests/support/common.sh"
+config
+cat >gpt.ini <<'INI'
+threads = 1
+[model]
+type = gpt
+n_layer = 2
+n_head = 2
+n_embd = 36
+context = 16
+dropout = 0.1
+vocab_size = 151
+[data]
+format = synthetic_tokens
+synthetic_samples = 96
+batch_size = 12
+micro_batch = 2
+[optimizer]
+lr = 0.01
+clip_norm = 0.5
+weight_decay = 0.1
+[train]
+steps = 12
+valid_every = 6
+[checkpoint]
+every = 0
+patience = 0
+[parallel]
+bucket_first = 1
+bucket = 1
+[log]
+every = 1
+INI
+zero="parallel.zero=1"
+exact="parallel.reproducible=yes"
+# pair NAME RANKS CONFIG SETTINGS...: runs without and with it, NAME.none and NAME.1
+pair() {
+    run "$2" "$3" run.dir="$1.none" "${@:4}" && run "$2" "$3" run.dir="$1.1" $zero "${@:4}"
+    ok $? "$1: $2 ranks train, without and with parallel.zero=1"
+}
+same() { [ "$(state "$1")" = "$(state "$2")" ] && [ "$(losses "$1")" = "$(losses "$2")" ] &&
+    [ "$(scores "$1")" = "$(scores "$2")" ]; }
+scores() { grep -o '"valid_loss":[^,]*' "$1/metrics.jsonl"; }
+same_pair() { same "$1.none" "$1.1"; ok $? "$1: the same bits"; }
+
+# Several micro-batches for each rank, clipping, a moving average in the validations; a network that is smaller than
+# the part of one rank.
+pair net 2 net.ini train.valid_every=7 && same_pair net
+pair gpt 2 gpt.ini optimizer.ema=0.9 && same_pair gpt
+[ "$(scores gpt.1 | wc -l)" = 2 ]
+ok $? "gpt: it was validated twice"
+pair bf16 2 gpt.ini precision=bf16 optimizer.ema=0.9 && same_pair bf16
+run 3 gpt.ini run.dir=gpt3 $zero && run 3 gpt.ini run.dir=gpt3.none && near gpt3 gpt3.none 1e-5 12
+ok $? "gpt: 3 ranks, losses within 1e-5"
+
+# moved NAME RANKS SETTINGS...: 4 steps on the ranks with it, 4 on 2 without, 4 on 3 with it: the bits of NAME.whole
+moved() {
+    local name=$1 ranks=$2
+    shift 2
+    run 2 gpt.ini run.dir="$name.whole" $exact "$@"
+    run "$ranks" gpt.ini run.dir="$name" $exact $zero "$@" train.steps=4 &&
+        run 2 gpt.ini run.dir="$name" $exact "$@" train.steps=8 && resumed step-00000004 &&
+        run 3 gpt.ini run.dir="$name" $exact $zero "$@" && resumed step-00000008
+    ok $? "$name: $ranks ranks with it, resumed on 2 without, resumed on 3 with it"
+    [ "$(state "$name")" = "$(state "$name.whole")" ] && [ "$(losses "$name")" = "$(losses "$name.whole")" ]
+    ok $? "$name: the bits of an uninterrupted run"
+}
+moved moved 3
+
+# Overflows are skipped alike.
+fp16="precision=fp16 optimizer.loss_scale=268435456 optimizer.loss_scale_growth=2 train.steps=18"
+pair fp16 2 gpt.ini $fp16 && grep -q '"overflows":[1-9]' fp16.1/metrics.jsonl && same_pair fp16
+
+run 1 gpt.ini run.dir=alone $zero && run 1 gpt.ini run.dir=alone.none && same alone alone.none
+ok $? "one rank shares with nobody"
+run 2 net.ini run.dir=strict.none device=strict && run 2 net.ini run.dir=strict device=strict $zero \
+    checkpoint.every=5 parallel.check=3 train.valid_every=7 && [ "$(state strict.none)" = "$(state strict)" ]
+ok $? "the device strict: the same bits, with a checkpoint while the next step runs"
+TRAINER_FLIP_BIT=1:3 run 2 gpt.ini run.dir=flip $zero precision=bf16 parallel.check=1
+[ $? = 75 ] && names out "trainer: error & step 3 & rank 1"
+ok $? "a copy of a weight that differs on a rank is found"
+
+# With make test-all: other optimizers, engines and numbers of ranks, frozen parameters, fine-tuning.
+if all; then
+    for optimizer in sgd adam; do
+        pair $optimizer 2 net.ini optimizer.type=$optimizer && same_pair $optimizer
+    done
+    pair plain 2 gpt.ini optimizer.type=sgd optimizer.momentum=0 && same_pair plain
+    pair poll 2 gpt.ini parallel.engine=poll parallel.overlap=no && same_pair poll
+    pair unfused 2 gpt.ini fuse=no precision=bf16 && same_pair unfused
+    pair frozen 2 gpt.ini 'model.freeze=transformer.h.0.*' && same_pair frozen
+    pair uneven 2 gpt.ini data.batch_size=14 && same_pair uneven
+    pair tuned 2 gpt.ini model.init=moved.whole precision=bf16 && same_pair tuned
+    for r in 3 4; do
+        for type in fp32 bf16; do
+            run 1 gpt.ini run.dir=$type.one $exact precision=$type &&
+                pair $type.$r $r gpt.ini $exact precision=$type && same_pair $type.$r && same $type.one $type.$r.1
+            ok $? "$r ranks, $type: the bits of one rank"
+            rm -rf $type.one
+        done
+        run $r net.ini run.dir=net$r $zero && run $r net.ini run.dir=net$r.none && near net$r net$r.none 1e-5 5
+        ok $? "net: $r ranks, losses within 1e-5"
+    done
+    for type in fp32 bf16; do moved $type.moved 4 precision=$type optimizer.ema=0.9; done
+fi
+echo "1..$n"
