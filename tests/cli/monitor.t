@@ -21,8 +21,14 @@ ok $? "Ctrl-C ends it with code 0"
 
 train="train $TRAINER_ROOT/configs/mnist_mlp.ini device=cpu threads=1 data.format=synthetic
     data.synthetic_samples=64 data.batch_size=8 data.micro_batch=4"
+grace
 # shellcheck disable=SC2086
-run 2 $train train.steps=6000 train.valid_every=0 log.every=20 monitor.interval=10ms run.dir=r && python3 -I - <<'PY'
+run 2 $train train.steps=1000000 train.valid_every=0 log.every=20 monitor.interval=10ms run.dir=r &
+has_samples() { [ "$(cat r/metrics.jsonl 2>/dev/null | grep -c rss_bytes_min)" -ge 3 ]; }
+until_true has_samples
+kill -s TERM "$(sed 's/^process \([0-9]*\) .*/\1/' r/lock)"
+wait $!
+[ $? = 75 ] && python3 -I - <<'PY'
 import json
 a = [json.loads(l) for l in open("r/metrics.jsonl")]
 s = json.load(open("r/summary.json"))
