@@ -94,8 +94,13 @@ void *tr_graph_region_to_write(tr_graph_t *g, tr_role_t role, size_t *out_bytes)
     return g->region[role];
 }
 
-void tr_graph_share_reduced(tr_graph_t *g) {
-    g->shares_reduced = true;
+bool tr_region_is_collective(const tr_graph_t *g, tr_role_t role) {
+    const tr_role_t gathered = tr_has_copies(g) ? TR_ROLE_COPY : TR_ROLE_PARAM;
+    return role == TR_ROLE_REDUCED || (tr_graph_is_sharded(g) && role == gathered);
+}
+
+void tr_graph_share(tr_graph_t *g) {
+    g->is_shared = true;
 }
 
 tr_status_t tr_graph_allocate(tr_graph_t *g) {
@@ -104,10 +109,11 @@ tr_status_t tr_graph_allocate(tr_graph_t *g) {
     for (int role = 0; role < TR_ROLE_COUNT; role++) {
         const size_t bytes = exec_region_bytes(&g->memory, (tr_role_t)role);
         if (bytes > 0)
-            TR_TRY(g->device->ops->alloc(
-                g->device, bytes,
-                role == TR_ROLE_REDUCED && g->shares_reduced ? TR_ALLOC_SHARED_BY_RANKS : 0,
-                &g->region[role]));
+            TR_TRY(g->device->ops->alloc(g->device, bytes,
+                                         g->is_shared && tr_region_is_collective(g, (tr_role_t)role)
+                                             ? TR_ALLOC_SHARED_BY_RANKS
+                                             : 0,
+                                         &g->region[role]));
     }
     exec_flatten_views(g);
     for (size_t i = 1; i < g->tensors.count; i++) {

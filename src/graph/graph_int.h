@@ -124,7 +124,7 @@ struct tr_graph {
     int input_sets, input_set; /* how many; the one in use */
     size_t input_set_bytes;
     TR_VEC(int32_t) inputs; /* after the allocation */
-    bool shares_reduced;    /* the reduced block is shared by ranks */
+    bool is_shared;         /* tr_graph_share */
 };
 
 /* graph.c */

@@ -97,10 +97,13 @@ tr_status_t tr_session_start(tr_session_t *s, tr_collectives_t *collectives) {
     const bool shares = collectives && collectives->ops->share;
     s->collectives = collectives;
     size_t bytes = 0;
-    if (shares) tr_graph_share_reduced(s->g);
+    if (shares) tr_graph_share(s->g);
     TR_TRY(tr_graph_allocate(s->g));
-    void *block = tr_graph_region_to_write(s->g, TR_ROLE_REDUCED, &bytes);
-    if (shares) TR_TRY(collectives->ops->share(collectives, block, bytes));
+    for (int role = 0; shares && role < TR_ROLE_COUNT; role++) {
+        if (!tr_region_is_collective(s->g, (tr_role_t)role)) continue;
+        void *block = tr_graph_region_to_write(s->g, (tr_role_t)role, &bytes);
+        TR_TRY(collectives->ops->share(collectives, block, bytes));
+    }
     if (tr_session_builds(s)) return tr_graph_init_states(s->g); /* its weights are loaded */
     TR_TRY(tr_feed_create(s, &s->feed));
     return tr_session_reset(s);
