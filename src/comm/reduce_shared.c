@@ -21,6 +21,7 @@
 
 #define LINE_BYTES  128  /* lines of caches that are fetched together */
 #define SPINS       2000 /* readings of a word before sleeping: about 20 us */
+#define YIELDS      100  /* in place of them where there are more ranks than cores */
 #define SLEEP_NS    20000000
 #define CHUNK_BYTES 4096 /* sums stay in the nearest cache */
 
@@ -187,10 +188,11 @@ static bool shared_have_all(tr_reduction_t *r, bool done) {
 
 void tr_shared_pause(const tr_reduction_t *r) {
     const tr_shared_wait_t *w = &r->lacks;
-    const int spins = r->engine->world->info.more_than_cores ? 1 : SPINS;
+    const bool crowded = r->engine->world->info.more_than_cores;
     const struct timespec sleep = {.tv_nsec = SLEEP_NS};
-    for (int i = 0; i < spins; i++) {
+    for (int i = 0; i < (crowded ? YIELDS : SPINS); i++) {
         if (atomic_load_explicit(w->word, memory_order_acquire) != w->seen) return;
+        if (crowded) sched_yield();
 #if defined(__x86_64__)
         __builtin_ia32_pause();
 #elif defined(__aarch64__)
