@@ -124,4 +124,27 @@ run uninstall DESTDIR="$PWD/other" PREFIX=/opt/t &&
     [ ! -e other/opt/t/share/modulefiles ] &&
     run uninstall DESTDIR="$PWD/none" PREFIX=/opt/t
 ok $? "but what others have there, with the usual folders"
+
+# A kernel that is compiled for each set of instructions, and one that knows all of them.
+mkdir -p src/device/cpu/kernels
+printf '#ifdef __AVX512F__\n#define SET 4\n#else\n#define SET 3\n#endif\n%s\n' \
+    'static inline int helper(void) { return SET; }' >src/device/cpu/kernels/k.h
+printf '#include "k.h"\nint tr_k(void);\nint tr_k(void) { return helper(); }\n' >src/device/cpu/kernels/k.c
+printf 'int tr_k(void);\nextern int (*const CPU_TABLE)(void);\nint (*const CPU_TABLE)(void) = tr_k;\n' \
+    >src/device/cpu/cpu_kernels.c
+printf '#define TABLE(t) extern int (*const t)(void);\nCPU_TABLES\n#undef TABLE\n#define TABLE(t) * 10 + t()\n%s\n' \
+    'int tr_sets(void); int tr_sets(void) { return 0 CPU_TABLES; }' >src/device/cpu/cpu_isa.c
+printf 'int tr_sets(void);\nint main(void) { return tr_sets() != 34; }\n' >user.c
+portable() { make O=bp OPT=-O2 ARCH=portable CUDA=0 >out 2>&1; }
+if [ "$(cc -dumpmachine | cut -d- -f1)" = x86_64 ]; then
+    portable && cc user.c bp/libtrainer.a -o user >>out 2>&1 && ./user &&
+        [ "$(nm -g --defined-only bp/isa/*.o | sed -n 's/.* //p' | tr '\n' ' ')" = \
+            "tr_cpu_kernels_x86_64_v3 tr_cpu_kernels_x86_64_v4 " ]
+    ok $? "ARCH=portable: kernels for two sets, of which the tables alone have names outside"
+    touch src/device/cpu/kernels/k.h && portable && did k.o k.o x86-64-v3.o x86-64-v4.o libtrainer.a trainer &&
+        portable && ! grep -v '^make: Nothing' out
+    ok $? "and a header of them rebuilds both"
+else
+    skip "ARCH=portable" "not x86-64"
+fi
 echo "1..$n"
