@@ -30,11 +30,13 @@ run 2 doctor ../net.ini
 [ $? = 0 ] && finding ok config 2 && finding ok room '[0-9.]* [KMGT]iB'
 ok $? "with a configuration it is planned, and the size of a checkpoint told"
 
-"$TRAINER" doctor --json - >out 2>err && cp out found.json &&
+OMP_WAIT_POLICY=passive "$TRAINER" doctor --json - >out 2>err && cp out found.json &&
     grep -q '"kind": "doctor"' out && grep -q '"code": 0' out &&
     grep -q '"rank": 0' out && grep -q '"cores": "[0-9]' out
 ok $? "--json -: the keys of the JSON form"
 ok_keys doctor found.json 'ranks\[\]\.report\..*'
+grep -q '"waits": ".*OMP_WAIT_POLICY' found.json
+ok $? "who decides how threads wait"
 
 if [ "$(nproc)" -ge 2 ] && core=$(taskset -cp $$ | grep -oE '[0-9]+' | tail -n 1) 2>/dev/null; then
     "$MPIEXEC" -np 2 --bind-to none taskset -c "$core" "$TRAINER" doctor >out 2>&1

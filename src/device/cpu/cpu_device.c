@@ -4,6 +4,7 @@
 #include "cpu_onednn.h"
 #include "base/host.h"
 #include "base/mem_shared.h"
+#include "device/waits.h"
 #include <string.h>
 
 #define MEMORY_ALIGN 256
@@ -15,10 +16,12 @@ typedef struct {
     tr_device_t base;
     tr_device_ops_t ops; /* with the kernels of a set of instructions */
     char stream, event; /* their addresses are the handles of all streams and events */
+    tr_waits_t *waits;
 } cpu_device_t;
 
 static void cpu_close(tr_device_t *device) {
     cpu_device_t *cpu = (cpu_device_t *)device;
+    tr_waits_stop(&cpu->waits);
     tr_free(&cpu);
 }
 
@@ -132,6 +135,7 @@ static tr_status_t cpu_open(const tr_device_params_t *params, tr_device_t **out)
         tr_cpu_threads_enter(params->threads > 0 ? params->threads : tr_cpu_threads_default());
     device->memory_bytes = tr_host_memory_bytes();
     tr_cpu_host_describe(device, device->description, sizeof device->description);
+    tr_waits_start(device->threads, &cpu->waits);
     *out = device;
     return TR_OK;
 }
