@@ -45,6 +45,9 @@ MODELS = {
                      sample=(8, 8, 2), batch=5, classes=3),
     "layernorm": dict(layers="linear 14, layernorm, gelu, residual { linear 14, gelu, linear 14 }, layernorm, sigmoid, linear 6",
                       sample=(9,), batch=7, classes=6),
+    "groupnorm": dict(layers="conv 6 3 pad=same bias=no, groupnorm 3, relu, conv 8 3 stride=2 bias=no, groupnorm 8, leakyrelu\n"
+                             "groupnorm 1 eps=1e-3, flatten, linear 6, groupnorm 2, relu, linear 3",
+                      sample=(8, 7, 2), batch=5, classes=3),
     "volumes": dict(layers="conv 4 3x3x3 pad=same bias=no, batchnorm, relu, maxpool 2\n"
                            "conv 6 3x2x1 dilation=1x2x1, gelu, globalpool, linear 8, relu, linear 2",
                     sample=(7, 6, 5, 2), batch=4, classes=0, targets=2),

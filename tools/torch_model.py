@@ -214,6 +214,7 @@ def make_layer(layer, x, taps):
     simple = {
         "linear": lambda: nn.Linear(x.shape[1], int(words[0]), options.get("bias", "yes") == "yes"),
         "layernorm": lambda: (nn.LayerNorm if x.dim() == 2 else ChannelNorm)(x.shape[1], float(options.get("eps", 1e-5))),
+        "groupnorm": lambda: nn.GroupNorm(int(words[0]), x.shape[1], float(options.get("eps", 1e-5))),
         "relu": lambda: nn.ReLU(inplace=not taps),
         "leakyrelu": lambda: nn.LeakyReLU(float(words[0]) if words else 0.01),
         "upsample": lambda: make_upsample(words, options, x.dim() - 2),

@@ -87,6 +87,13 @@ typedef struct {
     tr_act_t act;
 } tr_norm_attr_t;
 
+/* Group normalisation; act NONE or RELU. groups divides the number of channels. */
+typedef struct {
+    float eps;
+    tr_act_t act;
+    int groups;
+} tr_groupnorm_attr_t;
+
 /* Running moments with equal attributes: `count` elements from sums[sum] and running[running]. */
 typedef struct {
     int64_t sum, running, count;

@@ -66,6 +66,10 @@ tr_tensor_t tr_lone_moments(const tr_graph_t *g, int program);
 /* Over the last dimension: x (..., C), gamma and beta (C) -> (..., C). */
 tr_status_t tr_layernorm(tr_graph_t *g, tr_tensor_t x, tr_tensor_t gamma, tr_tensor_t beta,
                          float eps, tr_tensor_t *out);
+/* Each sample over its positions and the channels of a group: x (N, ..., C), gamma and beta (C) ->
+ * (N, ..., C). attr->groups divides C. */
+tr_status_t tr_groupnorm(tr_graph_t *g, tr_tensor_t x, tr_tensor_t gamma, tr_tensor_t beta,
+                         const tr_groupnorm_attr_t *attr, tr_tensor_t *out);
 /* sum = a + b and y = layernorm(sum); a and b (..., C) have the same shape. */
 tr_status_t tr_residual_layernorm(tr_graph_t *g, tr_tensor_t a, tr_tensor_t b, tr_tensor_t gamma,
                                   tr_tensor_t beta, float eps, tr_tensor_t *out_sum,

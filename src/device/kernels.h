@@ -203,6 +203,17 @@ typedef struct {
  *                out2: dbeta
  */
 
+/*
+ * Group normalisation of each sample over its positions and the channels of a group (Wu and He
+ * 2018), followed by a fused activation (NONE or RELU); attr: tr_groupnorm_attr_t. N is at most
+ * 65535. The variance is biased.
+ * GROUPNORM_FWD  in0: x (N, S..., C), in1: gamma (C), in2: beta (C) -> out0: y, out1: mean (N, G),
+ *                out2: rstd (N, G) = 1/sqrt(var + eps)
+ * GROUPNORM_BWD  in0: dy, in1: x, in2: gamma, in3: beta, in4: mean, in5: rstd -> out0?: dx, in
+ *                place over dy, out1: dgamma (C), out2: dbeta (C). With act = RELU, the mask is
+ *                recomputed from x.
+ */
+
 /* ACT_FWD        in0: x -> out0: act(x); in place. attr: tr_act_attr_t */
 /* ACT_BWD        in0: dy, in1: x if tr_act_keeps_input, else y -> out0: dx; in place over dy.
  *                attr: tr_act_attr_t */

@@ -592,6 +592,35 @@ static void test_norms(void **state) {
     }
 }
 
+static void test_groupnorm(void **state) {
+    static const int64_t shapes[][4] = {{3, 1, 6, 2},    {2, 5, 3, 3},   {2, 70, 8, 1},
+                                        {3, 700, 48, 4}, {2, 9, 260, 5}, {1, 9000, 5, 1}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        const int64_t n = shapes[i][0], s = shapes[i][1], c = shapes[i][2], g = shapes[i][3];
+        const tr_groupnorm_attr_t attr = {1e-5f, i % 2 ? TR_ACT_RELU : TR_ACT_NONE, (int)g};
+        check(&(case_t){"GROUPNORM_FWD",
+                        TR_K_GROUPNORM_FWD,
+                        &attr,
+                        3,
+                        3,
+                        {X(n, s, c), F(c), F(c)},
+                        {Y(n, s, c), G(n, g), G(n, g)},
+                        1e-4});
+        for (unsigned adds = 0; adds <= 6; adds += 6) {
+            const tensor_t sum = G(c), before = F(c);
+            check(&(case_t){"GROUPNORM_BWD",
+                            TR_K_GROUPNORM_BWD,
+                            &attr,
+                            6,
+                            3,
+                            {X(n, s, c), X(n, s, c), F(c), F(c), F(n, g), P(n, g)},
+                            {Y(n, s, c), adds ? before : sum, adds ? before : sum},
+                            1e-4,
+                            adds});
+        }
+    }
+}
+
 /* Heads of every size of tile; with dropout, and with kept probabilities too. Rows of scores are whole
  * packs of keys, or not. */
 static void test_attention(void **state) {
@@ -828,13 +857,21 @@ int main(void) {
         return 0;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_relu_of_nan),  cmocka_unit_test(test_products),
-        cmocka_unit_test(test_convolutions), cmocka_unit_test(test_fields),
-        cmocka_unit_test(test_moves),        cmocka_unit_test(test_elementwise),
-        cmocka_unit_test(test_norms),        cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_capture),      cmocka_unit_test(test_pool),
-        cmocka_unit_test(test_losses),       cmocka_unit_test(test_update),
-        cmocka_unit_test(test_generation),   cmocka_unit_test(test_every_kernel_was_compared),
+        cmocka_unit_test(test_relu_of_nan),
+        cmocka_unit_test(test_products),
+        cmocka_unit_test(test_convolutions),
+        cmocka_unit_test(test_fields),
+        cmocka_unit_test(test_moves),
+        cmocka_unit_test(test_elementwise),
+        cmocka_unit_test(test_norms),
+        cmocka_unit_test(test_groupnorm),
+        cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_capture),
+        cmocka_unit_test(test_pool),
+        cmocka_unit_test(test_losses),
+        cmocka_unit_test(test_update),
+        cmocka_unit_test(test_generation),
+        cmocka_unit_test(test_every_kernel_was_compared),
     };
     cmocka_set_test_filter(getenv("TEST_ONLY")); /* a pattern; NULL: all */
     return cmocka_run_group_tests(tests, cuda_test_open, cuda_test_close);

@@ -307,6 +307,66 @@ static void layernorm_of_any_rank(void **state) {
     check_layernorm(TR_SHAPE(2, 2, 3, 5));
 }
 
+/* -- group normalisation ----------------------------------------------------------------------- */
+
+static tr_status_t build_groupnorm(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in,
+                                   tr_tensor_t *out) {
+    return tr_groupnorm(g, in[0], in[1], in[2], c->attr, out);
+}
+
+static void groupnorm(const op_case_t *c, const double *const *in, double *y) {
+    const tr_groupnorm_attr_t *attr = c->attr;
+    const int64_t channels = c->in[1].shape.dim[0], samples = c->out.dim[0],
+                  rows = tr_shape_elems(&c->out) / (channels * samples),
+                  of_group = channels / attr->groups, count = rows * of_group;
+    double *values = test_malloc((size_t)count * sizeof *values);
+    for (int64_t i = 0; i < samples * attr->groups; i++) {
+        const int64_t first = i / attr->groups * rows * channels + i % attr->groups * of_group;
+        double mean, var;
+        for (int64_t j = 0; j < count; j++)
+            values[j] = in[0][first + j / of_group * channels + j % of_group];
+        moments(values, count, 1, 0, &mean, &var);
+        for (int64_t j = 0; j < count; j++) {
+            const int64_t at = first + j / of_group * channels + j % of_group, k = at % channels;
+            const double v = (values[j] - mean) / sqrt(var + attr->eps) * in[1][k] + in[2][k];
+            y[at] = attr->act == TR_ACT_RELU && v < 0 ? 0 : v;
+        }
+    }
+    test_free(values);
+}
+
+/* offset: of the inputs, against which their deviation is small */
+static void check_groupnorm(tr_shape_t x, int groups, tr_act_t act, double offset) {
+    const tr_groupnorm_attr_t attr = {.eps = 1e-4f, .act = act, .groups = groups};
+    const tr_shape_t channels = TR_SHAPE(x.dim[x.ndim - 1]);
+    op_case_t c = {"groupnorm",
+                   3,
+                   {{"x", x, offset - 1, offset + 4, .half = offset == 0},
+                    {"gamma", channels, 0.5, 2},
+                    {"beta", channels, 0.25, 1}},
+                   &attr,
+                   .needs = TR_K_GROUPNORM_FWD};
+    c.out = x;
+    c.build = build_groupnorm;
+    c.reference = groupnorm;
+    if (offset != 0) c.tolerance = c.grad_tolerance = 1e-3;
+    op_check(&c);
+}
+
+static void groupnorm_of_any_rank(void **state) {
+    check_groupnorm(TR_SHAPE(3, 12), 3, TR_ACT_NONE, 0);
+    check_groupnorm(TR_SHAPE(2, 7, 6), 6, TR_ACT_NONE, 0);
+    check_groupnorm(TR_SHAPE(3, 5, 7, 10), 1, TR_ACT_NONE, 0);
+    check_groupnorm(TR_SHAPE(2, 4, 3, 5, 8), 2, TR_ACT_NONE, 0);
+    check_groupnorm(TR_SHAPE(2, 3, 3, 300), 100, TR_ACT_NONE, 0);
+    check_groupnorm(TR_SHAPE(2, 200, 3), 3, TR_ACT_NONE, 1000);
+}
+
+/* By the finite differences of values that are not near 0. */
+static void groupnorm_with_relu(void **state) {
+    check_groupnorm(TR_SHAPE(2, 5, 6, 8), 4, TR_ACT_RELU, 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(batchnorm_in_training),
@@ -317,6 +377,8 @@ int main(void) {
         cmocka_unit_test(running_moments),
         cmocka_unit_test(running_moments_of_a_layer_used_twice_and_of_two_in_one_scope),
         cmocka_unit_test(layernorm_of_any_rank),
+        cmocka_unit_test(groupnorm_of_any_rank),
+        cmocka_unit_test(groupnorm_with_relu),
     };
     return cmocka_run_group_tests_name("ops: normalisation", tests, NULL, NULL);
 }

@@ -267,7 +267,8 @@ static void check(const char *name) {
     MODEL(mlp)                                                                                     \
     MODEL(conv)                                                                                    \
     MODEL(residual)                                                                                \
-    MODEL(layernorm) MODEL(volumes) MODEL(unet) MODEL(huber) MODEL(multihot) MODEL(weights)
+    MODEL(layernorm)                                                                               \
+    MODEL(groupnorm) MODEL(volumes) MODEL(unet) MODEL(huber) MODEL(multihot) MODEL(weights)
 #define MODEL(name)                                                                                \
     static void name##_equals_pytorch(void **state) {                                              \
         check(#name);                                                                              \

@@ -217,6 +217,21 @@ static void layers_that_enlarge(void **state) {
     expect("convtranspose 8 2 pad=15", mnist, 10, "convtranspose1 & 15 & (28, 28, 1)");
 }
 
+static void group_normalisation(void **state) {
+    model_fixture_t f;
+    const tr_shape_t expected = {4, {4, 28, 28, 6}};
+    assert_true(tr_shape_equal(
+        output_of(&f, "conv 6 3 pad=same, groupnorm 3, relu, groupnorm 6 eps=1e-3", mnist),
+        &expected));
+    const tr_shape_t channels = TR_SHAPE(6);
+    assert_true(tr_shape_equal(&find(&f, "groupnorm1.weight")->shape, &channels));
+    assert_true(tr_shape_equal(&find(&f, "groupnorm2.bias")->shape, &channels));
+    fixture_close(&f);
+    expect("conv 6 3, groupnorm 4", mnist, 10, "groupnorm1 & 6 & 4");
+    expect("flatten, linear 6, groupnorm 6, linear 10", mnist, 10, "groupnorm1 & 6 & (6)");
+    expect("conv 6 3, groupnorm", mnist, 10, "groupnorm & GROUPS");
+}
+
 static void freezing(void **state) {
     model_fixture_t f;
     fixture_open(&f);
@@ -431,6 +446,7 @@ int main(void) {
         cmocka_unit_test(concats),
         cmocka_unit_test(taps),
         cmocka_unit_test(layers_that_enlarge),
+        cmocka_unit_test(group_normalisation),
         cmocka_unit_test(freezing),
         cmocka_unit_test(patterns),
         cmocka_unit_test(lone_moments),
