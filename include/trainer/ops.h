@@ -140,6 +140,9 @@ tr_status_t tr_head_loss(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tensor_
                          tr_tensor_t *out_count);
 tr_status_t tr_mse(tr_graph_t *g, tr_tensor_t y, tr_tensor_t target, tr_tensor_t weight,
                    tr_tensor_t *out);
+/* The mean of |y - target|, as PyTorch's L1Loss. */
+tr_status_t tr_mae(tr_graph_t *g, tr_tensor_t y, tr_tensor_t target, tr_tensor_t weight,
+                   tr_tensor_t *out);
 /* Quadratic for errors up to delta > 0, then linear, as PyTorch's HuberLoss. */
 tr_status_t tr_huber(tr_graph_t *g, tr_tensor_t y, tr_tensor_t target, tr_tensor_t weight,
                      float delta, tr_tensor_t *out);
@@ -150,6 +153,28 @@ tr_status_t tr_binary_cross_entropy(tr_graph_t *g, tr_tensor_t logits, tr_tensor
  * gradient. */
 tr_status_t tr_class_weight(tr_graph_t *g, tr_tensor_t weight, tr_tensor_t label,
                             tr_tensor_t of_class, tr_tensor_t *out);
+
+/*
+ * For labels and targets of each position: y (B, S..., V or K), R = B * positions.
+ */
+/* weight (B), label i32 or i64 (R) or target f32 (R, in any shape) -> (R): the weight of the sample, or
+ * 0 where the label is -1 or the target NaN. No gradient. */
+tr_status_t tr_term_weight(tr_graph_t *g, tr_tensor_t weight, tr_tensor_t target, tr_tensor_t *out);
+/* 1 - the mean Dice coefficient of all classes, of each sample: logits (B, ..., V), label (R), weight
+ * (R) -> (B). With cross_weight (R), plus the mean over the rows of a sample, whose weight is not 0,
+ * of cross_weight * cross-entropy; TR_NONE: without it. */
+tr_status_t tr_dice(tr_graph_t *g, tr_tensor_t logits, tr_tensor_t label, tr_tensor_t weight,
+                    tr_tensor_t cross_weight, float smoothing, tr_tensor_t *out);
+/* logits (B, ..., V), label (R), weight (R) -> i64 (V, V + 1): rows by their label and by the class
+ * with the largest logit, in the last column those with NaN. No gradient. */
+tr_status_t tr_confusion(tr_graph_t *g, tr_tensor_t logits, tr_tensor_t label, tr_tensor_t weight,
+                         tr_tensor_t *out);
+/* y and target (..., K), weight (all elements) -> f64 (K, TR_TARGET_SUM_COUNT): over the elements whose
+ * weight is not 0, their number and the sums of |y - target|, (y - target)^2, target, target^2. No
+ * gradient. */
+enum { TR_TARGET_SUM_COUNT = 5 };
+tr_status_t tr_target_sums(tr_graph_t *g, tr_tensor_t y, tr_tensor_t target, tr_tensor_t weight,
+                           tr_tensor_t *out);
 
 /* For the `update` program. */
 /* The optimizer state "loss_scale", f32 (4), whose first element is the loss scale. Only programs

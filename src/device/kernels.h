@@ -39,6 +39,8 @@ typedef enum {
 #define TR_KERNEL_MAX_OUT 8
 /* Elements whose squares BLOCK_SQUARES adds up to one sum. */
 #define TR_SQUARES_BLOCK 4096
+/* Added to both parts of a Dice coefficient, as MONAI does. */
+#define TR_DICE_SMOOTH 1e-5
 /* The alignment of pointers that kernels get, in bytes. */
 #define TR_KERNEL_ALIGN 64
 
@@ -238,12 +240,33 @@ typedef struct {
  * MSE_FWD        in0: y (B, F), in1: target f32 (B, F), in2: weight (B) -> out0: loss (B) = weight
  *                * mean over F of (y - target)^2
  * MSE_BWD        in0: y, in1: target, in2: weight, in3: dloss (B) -> out0: dy
+ * MAE_FWD, MAE_BWD      as MSE, with |y - target|, whose slope at 0 is 0
  * HUBER_FWD, HUBER_BWD  as MSE, with e^2 / 2 if |e| <= delta, else delta (|e| - delta / 2), where
  *                e = y - target. attr: tr_huber_attr_t
  * BCE_FWD, BCE_BWD      as MSE, with binary cross-entropy -t log s - (1 - t) log(1 - s), where
  *                s = sigmoid(y) and the target t is in [0, 1]
  * CLASS_WEIGHT   in0: weight (R), in1: label (R), in2: weights of the classes (V)
  *                -> out0 (R): weight * the weight of its class; 0 for label -1
+ * TERM_WEIGHT    in0: weight (B), in1: label i64 or i32 (R), or target f32 (R), R a multiple of B
+ *                -> out0 (R): the weight of the sample of row r, r / (R / B), if the row counts, else
+ *                0. A label counts unless it is -1, a target unless it is NaN.
+ * DICE_FWD       in0: logits (R, V), in1: label (R), in2: weight (R), in3?: weight of the
+ *                cross-entropy (R) -> out0: loss (B), R a multiple of B; out1: lse (R); out2: slopes
+ *                (B, 2 V + 2). Of the rows of a sample whose weight is not 0, with p = softmax and
+ *                t = one-hot: D_c = (2 sum p_c t_c + e) / (sum p_c + sum t_c + e), e =
+ *                TR_DICE_SMOOTH; loss = 1 - mean over c of D_c (Milletari et al. 2016, with sums
+ *                that are not squared), plus, with in3, the mean over these rows of in3 *
+ *                cross-entropy. A sample without such rows has loss 0. slopes: A_c = D_c / (V d_c)
+ *                with the divisor d_c, B_c = -2 / (V d_c), 1 / the number of rows (0: none), the
+ *                mean. attr: tr_xent_attr_t, of the cross-entropy
+ * DICE_BWD       in0: logits, in1: label, in2: weight, in3?: weight of the cross-entropy, in4: lse,
+ *                in5: slopes, in6: dloss (B) -> out0: dlogits; in place over logits. attr: as above
+ * CONFUSION      in0: logits (R, V), in1: label (R), in2: weight (R) -> out0: i64 (V, V + 1): the
+ *                rows of each label whose largest logit, the first of equal ones, is that of each
+ *                class; the last column: rows with NaN. Rows of weight 0 or label -1 do not count.
+ * TARGET_SUMS    in0: y (R, K), in1: target (R, K), in2: weight (R K) -> out0: f64 (K, 5): number,
+ *                sum |y - target|, sum (y - target)^2, sum target, sum target^2 of the elements of
+ *                each column whose weight is not 0
  * TOPK_CORRECT   in0: logits (R, V), in1: label (R), in2: weight (R) -> out0: correct (R) f32:
  *                weight if the label is among the k largest, else 0. Of equal logits, the one with
  *                the smaller index counts as larger. Rows with NaN count as wrong.

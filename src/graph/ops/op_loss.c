@@ -109,6 +109,7 @@ static double loss_numbers_flops(const tr_graph_t *g, const tr_op_t *op) {
                                              .shape = tr_op_shape_like_in0,                        \
                                              .flops = loss_numbers_flops};
 BWD_ROW(mse, TR_K_MSE_BWD)
+BWD_ROW(mae, TR_K_MAE_BWD)
 BWD_ROW(huber, TR_K_HUBER_BWD)
 BWD_ROW(bce, TR_K_BCE_BWD)
 
@@ -117,6 +118,7 @@ static tr_status_t loss_numbers_grad(tr_graph_t *g, const tr_op_t *op, const tr_
     const bool is_huber = op->row->kernel == TR_K_HUBER_FWD;
     const tr_op_row_t *row = is_huber                          ? &huber_bwd_row
                              : op->row->kernel == TR_K_BCE_FWD ? &bce_bwd_row
+                             : op->row->kernel == TR_K_MAE_FWD ? &mae_bwd_row
                                                                : &mse_bwd_row;
     if (tr_is_none(dout[0]) || !need[0]) return TR_OK;
     tr_tensor_t in[] = {op->in[0], op->in[1], op->in[2], dout[0]};
@@ -131,6 +133,7 @@ static tr_status_t loss_numbers_grad(tr_graph_t *g, const tr_op_t *op, const tr_
                                          .grad = loss_numbers_grad,                                \
                                          .flops = loss_numbers_flops};
 FWD_ROW(mse, TR_K_MSE_FWD)
+FWD_ROW(mae, TR_K_MAE_FWD)
 FWD_ROW(huber, TR_K_HUBER_FWD)
 FWD_ROW(bce, TR_K_BCE_FWD)
 
@@ -155,6 +158,11 @@ static tr_status_t loss_append_numbers(tr_graph_t *g, const tr_op_row_t *row, tr
 tr_status_t tr_mse(tr_graph_t *g, tr_tensor_t y, tr_tensor_t target, tr_tensor_t weight,
                    tr_tensor_t *out) {
     return loss_append_numbers(g, &mse_row, y, target, weight, NULL, 0, out);
+}
+
+tr_status_t tr_mae(tr_graph_t *g, tr_tensor_t y, tr_tensor_t target, tr_tensor_t weight,
+                   tr_tensor_t *out) {
+    return loss_append_numbers(g, &mae_row, y, target, weight, NULL, 0, out);
 }
 
 tr_status_t tr_huber(tr_graph_t *g, tr_tensor_t y, tr_tensor_t target, tr_tensor_t weight,

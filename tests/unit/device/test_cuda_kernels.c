@@ -224,6 +224,8 @@ static double value_of(const tensor_t *t, const void *data, int64_t i) {
     case TR_BF16: return (double)from_bf16(((const uint16_t *)data)[i]);
     case TR_F16: return (double)from_f16(((const uint16_t *)data)[i]);
     case TR_I32: return ((const int32_t *)data)[i];
+    case TR_I64: return (double)((const int64_t *)data)[i];
+    case TR_F64: return ((const double *)data)[i];
     case TR_U8: return ((const uint8_t *)data)[i];
     default: return (double)((const float *)data)[i];
     }
@@ -237,7 +239,7 @@ static void compare(const case_t *c, size_t shift, int output, const void *cpu, 
                                        : c->tolerance > 0   ? c->tolerance
                                                             : 1e-5;
     for (int64_t i = 0; i < n; i++) largest = fmax(largest, fabs(value_of(t, cpu, i)));
-    if (t->dtype == TR_I32) tolerance = 0;
+    if (t->dtype == TR_I32 || t->dtype == TR_I64) tolerance = 0;
     for (int64_t i = 0; i < n; i++) {
         const double a = value_of(t, cpu, i), b = value_of(t, cuda, i);
         if (fabs(a - b) <= tolerance * largest || (isnan(a) && isnan(b))) continue;
@@ -767,6 +769,9 @@ static void test_losses(void **state) {
                         {F(r, c), LABEL(r), P(r), P(r), F(r)},
                         {G(r, c)},
                         0});
+        check(&(case_t){"MAE_FWD", TR_K_MAE_FWD, NULL, 3, 1, {F(r, c), F(r, c), P(r)}, {G(r)}, 0});
+        check(&(case_t){
+            "MAE_BWD", TR_K_MAE_BWD, NULL, 4, 1, {F(r, c), F(r, c), P(r), F(r)}, {G(r, c)}, 0});
         check(&(case_t){"MSE_FWD", TR_K_MSE_FWD, NULL, 3, 1, {F(r, c), F(r, c), P(r)}, {G(r)}, 0});
         const tr_huber_attr_t delta = {0.7f};
         check(&(case_t){
@@ -788,6 +793,56 @@ static void test_losses(void **state) {
             "MSE_BWD", TR_K_MSE_BWD, NULL, 4, 1, {F(r, c), F(r, c), P(r), F(r)}, {G(r, c)}, 0});
         check(
             &(case_t){"TOPK", TR_K_TOPK_CORRECT, &top, 3, 1, {F(r, c), LABEL(r), P(r)}, {G(r)}, 0});
+    }
+}
+
+/* Of positions: two samples of r rows. */
+static void test_dense(void **state) {
+    static const int64_t shapes[][2] = {{1, 3}, {700, 3}, {33, 10}, {5, 50}};
+    const tr_xent_attr_t smooth = {0.1f};
+    const tensor_t none = ABSENT_;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        const int64_t r = shapes[i][0], c = shapes[i][1];
+        const tensor_t weights[] = {none, P(2 * r)};
+        check(&(case_t){
+            "TERM_WEIGHT", TR_K_TERM_WEIGHT, NULL, 2, 1, {P(2), LABEL(2 * r)}, {G(2 * r)}, 0});
+        check(&(case_t){
+            "TERM_WEIGHT", TR_K_TERM_WEIGHT, NULL, 2, 1, {P(2), N(2 * r)}, {G(2 * r)}, 0});
+        for (int w = 0; w < 2; w++) {
+            check(&(case_t){"DICE_FWD",
+                            TR_K_DICE_FWD,
+                            &smooth,
+                            4,
+                            3,
+                            {F(2, r, c), LABEL(2 * r), P(2 * r), weights[w]},
+                            {G(2), G(2 * r), G(2, 2 * c + 2)},
+                            0});
+            check(&(case_t){
+                "DICE_BWD",
+                TR_K_DICE_BWD,
+                &smooth,
+                7,
+                1,
+                {F(2, r, c), LABEL(2 * r), P(2 * r), weights[w], P(2 * r), F(2, 2 * c + 2), F(2)},
+                {G(2, r, c)},
+                0});
+        }
+        check(&(case_t){"CONFUSION",
+                        TR_K_CONFUSION,
+                        NULL,
+                        3,
+                        1,
+                        {F(2, r, c), LABEL(2 * r), P(2 * r)},
+                        {H(TR_I64, c, c + 1)},
+                        0});
+        check(&(case_t){"TARGET_SUMS",
+                        TR_K_TARGET_SUMS,
+                        NULL,
+                        3,
+                        1,
+                        {F(2, r, c), F(2, r, c), P(2 * r * c)},
+                        {H(TR_F64, c, 5)},
+                        0});
     }
 }
 
@@ -869,6 +924,7 @@ int main(void) {
         cmocka_unit_test(test_capture),
         cmocka_unit_test(test_pool),
         cmocka_unit_test(test_losses),
+        cmocka_unit_test(test_dense),
         cmocka_unit_test(test_update),
         cmocka_unit_test(test_generation),
         cmocka_unit_test(test_every_kernel_was_compared),

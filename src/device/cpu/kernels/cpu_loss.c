@@ -133,6 +133,10 @@ CPU_KERNEL(xent_bwd) {
 #define SQUARED_SLOPE(y, t) (2.0f * ((y) - (t)))
 NUMBERS_LOSS(mse, 1, , SQUARED, SQUARED_SLOPE)
 
+#define ABSOLUTE(y, t)       fabsf((y) - (t))
+#define ABSOLUTE_SLOPE(y, t) ((y) > (t) ? 1.0f : (y) < (t) ? -1.0f : 0.0f * ((y) - (t)))
+NUMBERS_LOSS(mae, 1, , ABSOLUTE, ABSOLUTE_SLOPE)
+
 /* The error clamped to [-delta, delta]. NaN stays. */
 CPU_INLINE float within(float error, float delta) {
     return error > delta ? delta : error < -delta ? -delta : error;

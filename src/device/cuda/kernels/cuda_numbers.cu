@@ -7,6 +7,14 @@ struct squared_t {
     __device__ float slope(float y, float t) const { return 2.0f * (y - t); }
 };
 
+/* The slope of NaN is NaN. */
+struct absolute_t {
+    __device__ float value(float y, float t) const { return fabsf(y - t); }
+    __device__ float slope(float y, float t) const {
+        return y > t ? 1.0f : y < t ? -1.0f : 0.0f * (y - t);
+    }
+};
+
 struct huber_t {
     float delta;
     /* The part of the error within delta. A NaN stays. */
@@ -83,6 +91,12 @@ CUDA_KERNEL(mse_fwd) {
 }
 CUDA_KERNEL(mse_bwd) {
     return numbers_backward(stream, call, squared_t());
+}
+CUDA_KERNEL(mae_fwd) {
+    return numbers_forward(stream, call, absolute_t());
+}
+CUDA_KERNEL(mae_bwd) {
+    return numbers_backward(stream, call, absolute_t());
 }
 CUDA_KERNEL(huber_fwd) {
     return numbers_forward(stream, call, huber_of(call));
