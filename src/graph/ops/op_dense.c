@@ -60,8 +60,7 @@ static double dice_flops(const tr_graph_t *g, const tr_op_t *op) {
 static const tr_op_row_t dice_bwd_row = {.name = "dice_bwd",
                                          .kernel = TR_K_DICE_BWD,
                                          .shape = tr_op_shape_like_in0,
-                                         .flops = dice_flops,
-                                         .inplace = {1}};
+                                         .flops = dice_flops};
 
 static tr_status_t dice_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t *dout,
                              const bool *need, tr_tensor_t *din) {

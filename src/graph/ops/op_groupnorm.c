@@ -54,8 +54,7 @@ static double groupnorm_bwd_flops(const tr_graph_t *g, const tr_op_t *op) {
 static const tr_op_row_t groupnorm_bwd_row = {.name = "groupnorm_bwd",
                                               .kernel = TR_K_GROUPNORM_BWD,
                                               .shape = groupnorm_bwd_shape,
-                                              .flops = groupnorm_bwd_flops,
-                                              .inplace = {1}};
+                                              .flops = groupnorm_bwd_flops};
 
 static tr_status_t groupnorm_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t *dout,
                                   const bool *need, tr_tensor_t *din) {
