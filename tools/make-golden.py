@@ -3,10 +3,11 @@
 
 One safetensors file a model: in PyTorch on the CPU, in double precision (rounded to float32 at the end) from float32 weights and inputs,
     metadata   layers, loss, classes, and settings of the optimizers, as the program takes them
-    x, y       the inputs: x (B, S..., C), y labels (B) i32 or targets (B, F)
-    loss       (B) per sample, at the first weights
+    x, y       the inputs: x (B, S..., C), y labels (B) i32 or targets (B, F); of positions, labels (B, S...) with -1 for none,
+               or targets (B, S..., K) with NaN for none
+    loss       of each term at the first weights: (B), or of positions; those that do not count are 0
     param.*    the weights at the start, in the program's names and layout: convolutions (K, kernel..., C)
-    grad.*     gradients of the mean loss at these weights
+    grad.*     gradients of the mean loss at these weights, over the `terms` (metadata) that count
     sgd.*, adamw.*                the weights after three steps
     sgd.state.*                   running moments after them
     sgd.losses, adamw.losses      (3) mean losses of the three steps
@@ -64,6 +65,21 @@ MODELS = {
     "weights": dict(layers="linear 6, tanh, linear 3", sample=(5,), batch=8, classes=3, settings={"model.class_weights": "0.5, 2, 1.25"}),
 }
 
+# A label or values for each position; some of them do not count.
+UNET = "conv 4 3 pad=same, relu, save a, maxpool 2, conv 5 3 pad=same, relu, convtranspose 4 2 stride=2, concat a, conv %d 1"
+MODELS |= {
+    "dense": dict(layers=UNET % 3, sample=(6, 4, 2), batch=3, classes=3, smoothing=0.1, settings={"model.class_weights": "0.5, 2, 1.25"}),
+    "dense_dice": dict(layers=UNET % 3, sample=(4, 2, 2, 2), batch=3, classes=3, settings={"model.loss": "dice"}),
+    "dense_dice_ce": dict(layers=UNET % 4, sample=(12, 2), batch=4, classes=4, smoothing=0.2,
+                          settings={"model.loss": "dice_ce", "model.class_weights": "0.5, 2, 1.25, 0"}),
+    "dense_mse": dict(layers=UNET % 2, sample=(4, 6, 1), batch=3, classes=0, targets=2),
+    "dense_mae": dict(layers=UNET % 2, sample=(4, 6, 1), batch=3, classes=0, targets=2, settings={"model.loss": "mae"}),
+    "dense_huber": dict(layers=UNET % 1, sample=(8, 3), batch=3, classes=0, targets=1,
+                        settings={"model.loss": "huber", "model.huber_delta": "0.7"}),
+    "dense_bce": dict(layers=UNET % 2, sample=(2, 4, 2, 1), batch=3, classes=0, targets=2, y="multihot",
+                      settings={"model.loss": "binary_cross_entropy"}),
+}
+
 
 def write_safetensors(path, tensors, metadata):
     header, data = {"__metadata__": metadata}, b""
@@ -82,6 +98,59 @@ def write_safetensors(path, tensors, metadata):
 
 def channels_last(tensor):
     return tensor.movedim(1, -1) if tensor.dim() > 2 else tensor
+
+
+def dice_of(output, y):
+    """1 - the mean Dice coefficient of all classes, of each sample: as MONAI's DiceLoss(softmax=True, to_onehot_y=True)."""
+    counts = (y >= 0).unsqueeze(1)
+    found = output.softmax(1) * counts
+    truth = F.one_hot(y.clamp(min=0), output.shape[1]).movedim(-1, 1) * counts
+    both, size = (found * truth).flatten(2).sum(2), (found + truth).flatten(2).sum(2)
+    return 1 - ((2 * both + 1e-5) / (size + 1e-5)).mean(1)
+
+
+def dense_losses(case, output, y):
+    """The losses of the terms, and how many there are."""
+    settings = case.get("settings", {})
+    loss, weight = settings.get("model.loss"), settings.get("model.class_weights")
+    if case["classes"]:
+        weight = torch.tensor([float(w) for w in weight.split(",")]).double() if weight else None
+        cross = F.cross_entropy(output, y, reduction="none", label_smoothing=0, weight=weight, ignore_index=-1)
+        if smoothing := case.get("smoothing", 0):  # PyTorch weighs each class of the smoothed target; here a position has one weight
+            cross = F.cross_entropy(output, y, reduction="none", label_smoothing=smoothing, ignore_index=-1)
+            cross = cross * (weight[y.clamp(min=0)] if weight is not None else 1)
+        counts = (y >= 0).flatten(1).sum(1)
+        if loss in ("dice", "dice_ce"):
+            dice = dice_of(output, y)
+            return (dice + cross.flatten(1).sum(1) / counts if loss == "dice_ce" else dice), len(y)
+        return cross.flatten(), int(counts.sum())
+    output, counts = output.movedim(1, -1), ~y.isnan()
+    y = y.nan_to_num()
+    values = {"mae": F.l1_loss, "binary_cross_entropy": F.binary_cross_entropy_with_logits}.get(loss, F.mse_loss)
+    values = F.huber_loss(output, y, reduction="none", delta=float(settings["model.huber_delta"])) if loss == "huber" else \
+        values(output, y, reduction="none")
+    return torch.where(counts, values, 0).flatten(), int(counts.sum())
+
+
+def mean_loss(case, output, y):
+    if is_dense(case):
+        loss, terms = dense_losses(case, output, y)
+        return loss.sum() / terms
+    return losses_of(case, output, y).mean()
+
+
+def is_dense(case):
+    return "save" in case["layers"] and "flatten" not in case["layers"]
+
+
+def dense_targets(case):
+    shape = (case["batch"], *case["sample"][:-1])
+    if case["classes"]:
+        return torch.randint(-1, case["classes"], shape)
+    y = torch.randn(*shape, case["targets"]).double()
+    if case.get("y") == "multihot":
+        y = (y > 0).double()
+    return torch.where(torch.rand_like(y) < 0.2, float("nan"), y)
 
 
 def losses_of(case, output, y):
@@ -103,7 +172,7 @@ def train(case, model, start, x, y, settings):
     optimizer = torch_model.make_optimizer(settings, model.parameters(), fused=False)
     losses = []
     for _ in range(STEPS):
-        loss = losses_of(case, model(x), y).mean()
+        loss = mean_loss(case, model(x), y)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -122,8 +191,10 @@ def make(name, case, folder):
     y = (torch.arange(case["batch"]) * 7 + 1) % case["classes"] if case["classes"] else torch.randn(case["batch"], case["targets"]).double()
     if case.get("y") == "multihot":
         y = (y > 0).double()
-    loss = losses_of(case, model(x), y)
-    loss.mean().backward()
+    if is_dense(case):
+        y = dense_targets(case)
+    loss, terms = dense_losses(case, model(x), y) if is_dense(case) else (losses_of(case, model(x), y), case["batch"])
+    (loss.sum() / terms).backward()
     tensors = {"x": channels_last(x), "y": y.int() if case["classes"] else y, "loss": loss}
     tensors |= {"param." + key: channels_last(start[key]) for key, _ in model.named_parameters()}
     tensors |= {"grad." + key: channels_last(value.grad) for key, value in model.named_parameters()}
@@ -132,7 +203,7 @@ def make(name, case, folder):
         tensors |= {f"{kind}.{key}": channels_last(value.clone()) for key, value in model.named_parameters()}
         tensors |= {f"{kind}.state.{key}": value.clone() for key, value in model.named_buffers() if "running" in key}
     metadata = {"model.layers": case["layers"], "model.label_smoothing": str(case.get("smoothing", 0)), "classes": str(case["classes"]),
-                "torch": torch.__version__}
+                "torch": torch.__version__} | ({"terms": str(terms)} if is_dense(case) else {})
     metadata |= case.get("settings", {})
     metadata |= {f"{kind}.{key}": value for kind, settings in OPTIMIZERS.items() for key, value in settings.items()}
     size = write_safetensors(os.path.join(folder, name + ".safetensors"), tensors, metadata)

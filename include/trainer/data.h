@@ -18,6 +18,9 @@ typedef enum {
     TR_LAYOUT_NHW /* all dimensions spatial, one channel */
 } tr_data_layout_t;
 
+/* What y holds: labels or targets of a sample, or of each position of x. */
+typedef enum { TR_TARGETS_AUTO, TR_TARGETS_SAMPLE, TR_TARGETS_POSITION } tr_data_targets_t;
+
 typedef enum { TR_DIRECT_AUTO, TR_DIRECT_YES, TR_DIRECT_NO } tr_direct_io_t;
 
 /* The keys data.*; -1 is auto. docs/config.md describes them. */
@@ -36,6 +39,8 @@ typedef struct {
     int64_t shuffle; /* samples in the shuffle buffer of a sample stream; 0: no shuffling */
     int layout;      /* tr_data_layout_t */
     int direct_io;   /* tr_direct_io_t */
+    int targets;     /* tr_data_targets_t */
+    const char *ignore_label; /* label of positions without one; "none" */
     /*
      * Mean and std of the inputs, in units of the file's values: one number or one per channel;
      * "compute": from the training data; "auto": the attributes of the data set, if any.
@@ -114,6 +119,9 @@ typedef struct {
     bool is_rounded[TR_DATASET_MAX_FIELDS];
     /* x may have missing values, which is_rounded[] includes: set_fill says what they become */
     bool has_missing;
+    /* y has labels (S...) or numbers (S..., K) for each position of x (S..., C); numbers may be NaN,
+     * which no loss and no score counts */
+    bool is_dense;
     /* samples of x are two-dimensional in the file and assumed to be images */
     bool is_image_guessed;
     int64_t classes; /* of integer labels, or the vocabulary size; 0: regression or no labels */

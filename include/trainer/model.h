@@ -23,6 +23,7 @@ typedef struct {
     tr_tensor_t sample_id;  /* i64 (B) */
     tr_tensor_t weight;     /* f32 (B): 1, or 0 for a padded sample */
     int64_t classes;        /* of an integer y; 0: y is a regression target */
+    bool is_dense;          /* y has labels (B, S...) or numbers (B, S..., K) for x (B, S..., C) */
     tr_dtype_t dtype;       /* of the activations: f32, bf16 or f16 */
     int64_t step_samples;   /* data.batch_size, for the loss seed; 0: the size of this batch */
     tr_tensor_t loss_scale; /* f32 (4), tr_loss_scale; TR_NONE: no loss scaling */
@@ -35,14 +36,17 @@ typedef struct {
 /* The outputs of a model. The loss has R weighted terms, one or more per sample. Absent outputs are
  * TR_NONE. */
 typedef struct {
-    /* logits (B, V) or prediction (B, F); probabilities in eval programs with binary cross-entropy
-     * */
+    /* logits (B, V) or prediction (B, F), of each position (B, S..., V or K) for a dense y;
+     * probabilities in eval programs with binary cross-entropy */
     tr_tensor_t output;
     tr_tensor_t loss;         /* (R) */
     tr_tensor_t seed;         /* (R) loss seed, if the model uses it; else TR_NONE */
     tr_tensor_t terms;        /* (R) weight of each term; TR_NONE: the weight of its sample */
-    tr_tensor_t correct;      /* (B) top-1; classes only */
+    tr_tensor_t correct;      /* top-1 of each term; classes only */
     tr_tensor_t correct_topk; /* (B) top-k, if model.topk > 1 */
+    /* Of a dense y, in eval programs: i64 (V, V + 1) of tr_confusion, or f64 (K, 5) of
+     * tr_target_sums, in units of the loss. */
+    tr_tensor_t scores;
 } tr_model_result_t;
 
 /* The inputs of a generation program: T new tokens of each of B texts. */

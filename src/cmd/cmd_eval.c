@@ -67,8 +67,14 @@ static const tr_table_column_t class_columns[] = {
     TR_COLUMN(class_row_t, "f1", "F1", REAL, score.f1, .format = "%.4f", .width = 8),
     TR_COLUMN(class_row_t, "support", "support", INT64, support, .width = 8),
     TR_COLUMN(class_row_t, "predicted", NULL, INT64, predicted),
+    TR_COLUMN(class_row_t, "iou", "IoU", REAL, score.iou, .format = "%.4f", .width = 8),
 };
-static const tr_table_t class_table = TR_TABLE(class_columns, class_row_t);
+/* Only classes of positions have the last column. */
+static tr_table_t eval_class_table(const eval_t *e) {
+    tr_table_t table = TR_TABLE(class_columns, class_row_t);
+    table.count -= !e->t.s->info.is_dense;
+    return table;
+}
 
 typedef struct {
     char truth[64], predicted[64];
@@ -89,6 +95,7 @@ typedef struct target_row {
     char text[64];
     const char *name; /* NULL: its table gives none */
     tr_target_score_t score;
+    double rmse;
 } target_row_t;
 
 static const tr_table_column_t target_columns[] = {
@@ -99,8 +106,28 @@ static const tr_table_column_t target_columns[] = {
     TR_COLUMN(target_row_t, "mae", "MAE", REAL, score.mae, .format = "%.6g", .missing = "nan",
               .width = 11),
     TR_COLUMN(target_row_t, "r2", "R2", REAL, score.r2, .format = "%.4f", .width = 8),
+    TR_COLUMN(target_row_t, "rmse", "RMSE", REAL, rmse, .format = "%.6g", .missing = "nan",
+              .width = 11),
 };
-static const tr_table_t target_table = TR_TABLE(target_columns, target_row_t);
+/* Only targets of positions have the last column. */
+static tr_table_t eval_target_table(const eval_t *e) {
+    tr_table_t table = TR_TABLE(target_columns, target_row_t);
+    table.count -= !e->t.s->info.is_dense;
+    return table;
+}
+
+/* Samples, tokens, or positions with a label or a value of the first channel. */
+static double eval_counted(const eval_t *e) {
+    double sum = 0;
+    if (!e->t.s->info.is_dense) return e->scores.outcome.terms;
+    if (e->scores.targets) return e->scores.targets->count[0];
+    for (int64_t i = 0; i < e->scores.classes->classes; i++)
+        sum += (double)e->scores.classes->support[i];
+    return sum;
+}
+static const char *eval_counted_name(const eval_t *e) {
+    return eval_is_language(e) ? "tokens" : e->t.s->info.is_dense ? "positions" : "samples";
+}
 
 static tr_status_t eval_fill_classes(eval_t *e) {
     const tr_class_counts_t *c = e->scores.classes;
@@ -118,7 +145,7 @@ static tr_status_t eval_fill_classes(eval_t *e) {
     }
     for (int weighted = 0; weighted < AVERAGES; weighted++, row++)
         *row = (class_row_t){.text = "macro average",
-                             .support = (int64_t)e->scores.outcome.terms,
+                             .support = (int64_t)eval_counted(e),
                              .score = tr_class_mean(c, weighted)};
     strcpy(row[-1].text, "weighted average");
     return TR_OK;
@@ -134,6 +161,7 @@ static tr_status_t eval_fill_targets(eval_t *e) {
         target_row_t *row = &e->targets[k];
         *row = (target_row_t){.name = has_names && !is_mean ? e->table.targets.name[k] : NULL,
                               .score = is_mean ? tr_target_mean(t) : tr_target_score(t, k)};
+        row->rmse = sqrt(row->score.mse);
         if (row->name)
             tr_snprintf(row->text, sizeof row->text, "%.*s", (int)tr_utf8_bytes(row->name, 60),
                         row->name);
@@ -185,7 +213,8 @@ static tr_status_t eval_print_classes(eval_t *e) {
             e->name_columns = tr_text_columns(row->text);
     }
     printf("\n");
-    cmd_table_print(&class_table, shown, count);
+    const tr_table_t table = eval_class_table(e);
+    cmd_table_print(&table, shown, count);
     tr_free(&shown);
     return TR_OK;
 }
@@ -218,7 +247,7 @@ static tr_status_t eval_print(eval_t *e) {
                e->t.is_best ? "best " : "", e->t.is_best && e->t.is_last ? "and " : "",
                e->t.is_last ? "last " : "", (long long)e->t.step);
     printf("\n%-9s %s\n%-9s %.0f%s\nloss      %.6g", tr_split_name(e->split), s->info.description,
-           eval_is_language(e) ? "tokens" : "samples", o->terms,
+           eval_counted_name(e), eval_counted(e),
            e->is_selected ? " (selected on these samples)" : "", o->loss);
     if (!isnan(o->baseline_loss)) printf(" (predicting the mean: %.6g)", o->baseline_loss);
     printf("\n");
@@ -229,11 +258,12 @@ static tr_status_t eval_print(eval_t *e) {
         if (!isnan(o->baseline_accuracy))
             printf(" (most frequent class: %.2f %%)", 100 * o->baseline_accuracy);
         printf("\n");
+        if (!isnan(o->iou)) printf("mean IoU  %.4f\n", o->iou);
         if (!isnan(o->topk))
             printf("top-%-5lld %.2f %%\n", (long long)s->model.topk, 100 * o->topk);
         if (*e->scores.classes->unclear > 0)
-            printf("not finite: the outputs of %lld samples, counted as wrong\n",
-                   (long long)*e->scores.classes->unclear);
+            printf("not finite: the outputs of %lld %s, counted as wrong\n",
+                   (long long)*e->scores.classes->unclear, eval_counted_name(e));
         TR_TRY(eval_print_classes(e));
         if (e->scores.classes->classes <= MATRIX_CLASSES)
             eval_print_matrix(e);
@@ -244,7 +274,8 @@ static tr_status_t eval_print(eval_t *e) {
             printf("          on normalised targets; the scores below are in the units of the "
                    "data\n");
         printf("\n");
-        cmd_table_print(&target_table, e->targets, (size_t)e->scores.targets->targets + 1);
+        const tr_table_t table = eval_target_table(e);
+        cmd_table_print(&table, e->targets, (size_t)e->scores.targets->targets + 1);
     }
     return TR_OK;
 }
@@ -274,17 +305,19 @@ static void eval_add_classes(const eval_t *e, json_t *out) {
     json_object_set_new(out, "not_finite", json_integer(*c->unclear));
     json_object_set_new(out, "macro", eval_score_json(&averages[0].score));
     json_object_set_new(out, "weighted", eval_score_json(&averages[1].score));
-    json_object_set_new(out, "classes",
-                        tr_table_json(&class_table, e->classes, (size_t)c->classes));
+    const tr_table_t table = eval_class_table(e);
+    if (e->t.s->info.is_dense)
+        json_object_set_new(out, "mean_iou", tr_json_finite(e->scores.outcome.iou));
+    json_object_set_new(out, "classes", tr_table_json(&table, e->classes, (size_t)c->classes));
     if (matrix) json_object_set_new(out, "confusion", matrix);
 }
 
 static tr_status_t eval_write_json(const eval_t *e, const char *path) {
-    json_t *o = json_pack("{s:s, s:s, s:s, s:I, s:i, s:s, s:o}", "checkpoint", e->t.weights_path,
-                          "split", tr_split_name(e->split), "dataset", e->t.s->info.description,
-                          eval_is_language(e) ? "tokens" : "samples",
-                          (json_int_t)e->scores.outcome.terms, "ranks", e->t.info->size, "version",
-                          cmd_version, "loss", tr_json_finite(e->scores.outcome.loss));
+    json_t *o =
+        json_pack("{s:s, s:s, s:s, s:I, s:i, s:s, s:o}", "checkpoint", e->t.weights_path, "split",
+                  tr_split_name(e->split), "dataset", e->t.s->info.description,
+                  eval_counted_name(e), (json_int_t)eval_counted(e), "ranks", e->t.info->size,
+                  "version", cmd_version, "loss", tr_json_finite(e->scores.outcome.loss));
     json_object_set_new(o, "step", e->t.step >= 0 ? json_integer(e->t.step) : json_null());
     json_object_set_new(o, "best", json_boolean(e->t.is_best));
     json_object_set_new(o, "last", json_boolean(e->t.is_last));
@@ -298,8 +331,9 @@ static tr_status_t eval_write_json(const eval_t *e, const char *path) {
         eval_add_classes(e, o);
     } else {
         const size_t targets = (size_t)e->scores.targets->targets;
-        json_object_set_new(o, "mean", tr_table_object(&target_table, &e->targets[targets]));
-        json_object_set_new(o, "targets", tr_table_json(&target_table, e->targets, targets));
+        const tr_table_t table = eval_target_table(e);
+        json_object_set_new(o, "mean", tr_table_object(&table, &e->targets[targets]));
+        json_object_set_new(o, "targets", tr_table_json(&table, e->targets, targets));
     }
     return cmd_json_write(o, path);
 }

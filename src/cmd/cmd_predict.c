@@ -27,7 +27,10 @@ typedef struct {
     cmd_trained_t t;
     const predict_options_t *o;
     bool is_class, wants_probability;
-    int64_t width;                              /* of the model's output */
+    int64_t width;                              /* of the model's output, of each position */
+    int64_t points;                             /* positions of a sample; 1: one output a sample */
+    tr_shape_t positions;                       /* () or (S...) */
+    tr_dtype_t class_type;                      /* of `prediction` where it is a class */
     int64_t rows;                               /* at most one step per rank */
     size_t prediction_bytes, probability_bytes; /* of a row */
     float *output;                              /* (micro_batch, width) */
@@ -89,7 +92,16 @@ static tr_status_t predict_prepare(predict_t *p) {
             "predict does not support model.type = %s: use `trainer generate` for texts, "
             "or `trainer eval` for the loss",
             s->model.type);
-    p->width = tr_shape_elems(shape) / micro;
+    p->points = 1;
+    p->class_type = TR_I32;
+    if (s->info.is_dense) {
+        p->positions = *shape;
+        p->positions.ndim -= 2;
+        memmove(p->positions.dim, shape->dim + 1, (size_t)p->positions.ndim * sizeof *shape->dim);
+        p->points = tr_shape_elems(&p->positions);
+        p->class_type = shape->dim[shape->ndim - 1] < UINT8_MAX ? TR_U8 : TR_U16;
+    }
+    p->width = tr_shape_elems(shape) / micro / p->points;
     TR_TRY(tr_trained_is_classifier(&p->t, &p->is_class));
     if (p->is_class && classes > 0 && classes != p->width)
         return TR_FAIL(
@@ -100,10 +112,13 @@ static tr_status_t predict_prepare(predict_t *p) {
     if (p->o->probabilities && !p->is_class)
         return TR_FAIL(TR_ERR_USAGE,
                        "--probabilities: the model is a regression and has no classes");
-    p->wants_probability = p->is_class && (p->o->probabilities || p->width <= PROBABILITY_CLASSES);
+    p->wants_probability = p->is_class && (p->o->probabilities ||
+                                           (!s->info.is_dense && p->width <= PROBABILITY_CLASSES));
     p->rows = (s->slots + ranks - 1) / ranks * micro;
-    p->prediction_bytes = p->is_class ? sizeof(int32_t) : (size_t)p->width * sizeof(float);
-    p->probability_bytes = p->wants_probability ? (size_t)p->width * sizeof(float) : 0;
+    const size_t outputs_bytes = (size_t)(p->points * p->width) * sizeof(float);
+    p->prediction_bytes =
+        p->is_class ? (size_t)p->points * tr_dtype_bytes(p->class_type) : outputs_bytes;
+    p->probability_bytes = p->wants_probability ? outputs_bytes : 0;
     const size_t bytes = (size_t)p->rows * (p->prediction_bytes + p->probability_bytes);
     TR_TRY(tr_alloc((size_t)tr_shape_elems(shape) * sizeof *p->output, "outputs", &p->output));
     TR_TRY(tr_alloc(bytes, "predictions", &p->mine));
@@ -133,7 +148,9 @@ static tr_status_t predict_open_output(predict_t *p) {
                                    .version = cmd_version,
                                    .is_class = p->is_class,
                                    .has_probability = p->wants_probability,
-                                   .width = p->width};
+                                   .width = p->width,
+                                   .positions = p->positions,
+                                   .class_type = p->class_type};
     return tr_predictions_create(p->o->out, p->o->force, &what, &p->file);
 }
 
@@ -156,6 +173,16 @@ static tr_status_t predict_write_step(predict_t *p, int64_t step) {
     return TR_OK;
 }
 
+/* The class of a position, in the type of the file; the largest number is none. */
+static void predict_put_class(const predict_t *p, char *prediction, int64_t point, int32_t found) {
+    if (p->class_type == TR_U8)
+        ((uint8_t *)prediction)[point] = (uint8_t)found;
+    else if (p->class_type == TR_U16)
+        ((uint16_t *)(void *)prediction)[point] = (uint16_t)found;
+    else
+        ((int32_t *)(void *)prediction)[point] = found;
+}
+
 /* All ranks complete their last micro-batch of a step in the same step, so that they gather
  * together. */
 static tr_status_t predict_add_batch(void *self, tr_session_t *s, const tr_batch_t *batch) {
@@ -164,17 +191,18 @@ static tr_status_t predict_add_batch(void *self, tr_session_t *s, const tr_batch
     const size_t bytes = (size_t)p->rows * (p->prediction_bytes + p->probability_bytes);
     TR_TRY(tr_tensor_read(s->g, s->result.output, p->output));
     for (int64_t i = 0; i < batch->valid; i++) {
-        const float *scores = p->output + i * p->width;
         const size_t row = (size_t)(slot * micro + i);
-        const int32_t class = (int32_t)tr_class_of(scores, p->width);
-        memcpy(p->mine + row * p->prediction_bytes, p->is_class ? (const void *)&class : scores,
-               p->prediction_bytes);
-        if (p->wants_probability)
-            tr_class_probabilities(scores, p->width,
-                                   (float *)(void *)(p->mine +
-                                                     (size_t)p->rows * p->prediction_bytes +
-                                                     row * p->probability_bytes));
-        p->unclear += class < 0;
+        const float *scores = p->output + i * p->points * p->width;
+        char *prediction = p->mine + row * p->prediction_bytes;
+        float *probability = (float *)(void *)(p->mine + (size_t)p->rows * p->prediction_bytes +
+                                               row * p->probability_bytes);
+        if (!p->is_class) memcpy(prediction, scores, p->prediction_bytes);
+        for (int64_t k = 0; k < p->points; k++, scores += p->width, probability += p->width) {
+            const int32_t class = (int32_t)tr_class_of(scores, p->width);
+            if (p->is_class) predict_put_class(p, prediction, k, class);
+            if (p->wants_probability) tr_class_probabilities(scores, p->width, probability);
+            p->unclear += class < 0;
+        }
     }
     if (slot + 1 < s->slot_count) return TR_OK;
     if (p->all) TR_TRY(tr_world_allgather(p->t.world, p->mine, bytes, p->all));
@@ -220,8 +248,12 @@ static tr_status_t predict_run(void *options) {
     if (p.file) pthread_mutex_lock(&ending);
     TR_TRY_GOTO(tr_world_agree(p.t.world, p.file ? tr_predictions_commit(p.file) : TR_OK), done);
     if (p.unclear > 0)
-        TR_WARN("the outputs of %.0f samples are not finite%s", p.unclear,
-                p.is_class ? ": their class is -1" : "");
+        TR_WARN("the outputs of %.0f %s are not finite%s", p.unclear,
+                p.positions.ndim > 0 ? "positions" : "samples",
+                !p.is_class              ? ""
+                : p.class_type == TR_U8  ? ": their class is 255"
+                : p.class_type == TR_U16 ? ": their class is 65535"
+                                         : ": their class is -1");
     if (p.t.info->rank == 0) predict_print(&p);
 done:
     tr_predictions_destroy(&p.file);
@@ -256,9 +288,14 @@ const cmd_command_t cmd_predict = {
         "the imported training table, in any order; an image file, a folder of them, or a .txt "
         "list of them. It needs no labels. OUT ends in .h5 or .csv, and has one row per sample, in "
         "the "
-        "order of the input. `prediction` holds the class (-1 if an output is not finite; in a "
-        ".csv its name, or nothing) or the numbers of a regression. `probability` holds the "
-        "softmax of the outputs; it is written for up to 1000 classes, or with --probabilities. "
+        "order of the input; a model of positions writes a .h5. `prediction` holds the class (-1 "
+        "if an output is not finite; in a "
+        ".csv its name, or nothing) or the numbers of a regression. Of a model of "
+        "positions it has the size of the input, and its classes are u8 or u16, with the largest "
+        "number for outputs that are not finite. `probability` holds the "
+        "softmax of the outputs; it is written for up to 1000 classes, or with --probabilities; "
+        "for "
+        "positions with --probabilities alone. "
         "The column that was imported with --id, or all columns of a table that are not inputs, "
         "and the names of image files are copied to OUT; so are the data sets `id` and `file` of "
         "an "

@@ -28,12 +28,14 @@ typedef struct {
 } look_t;
 
 /* Adds the values that are not NaN, which stands for missing ones. */
-static void look_add_known(const look_t *l, double *values, int64_t rows) {
+static void look_add_known(const look_t *l, tr_dtype_t dtype, const void *values, int64_t rows) {
     for (int64_t c = 0; c < l->width; c++) {
         int64_t known = 0;
         double piece[512];
         for (int64_t i = 0; i < rows; i++) {
-            const double value = values[i * l->width + c];
+            const int64_t at = i * l->width + c;
+            const double value = dtype == TR_F64 ? ((const double *)values)[at]
+                                                 : (double)((const float *)values)[at];
             if (!isnan(value)) piece[known++] = value;
             if (known < (int64_t)TR_COUNT(piece) && i + 1 < rows) continue;
             tr_stats_add(&l->stats[c], 1, piece, known);
@@ -50,8 +52,10 @@ static tr_status_t look_at(look_t *l, int64_t first, int64_t count) {
     l->read_sec += tr_clock_sec() - begin;
     l->samples += count;
     const int64_t values = count * (f->sample_bytes / (int64_t)tr_dtype_bytes(f->dtype));
-    if (dtype == TR_F64 && l->dataset->info.has_missing)
-        look_add_known(l, (double *)l->raw, values / l->width);
+    const bool may_be_missing = (dtype == TR_F64 && l->dataset->info.has_missing) ||
+                                (tr_dtype_is_float(dtype) && l->dataset->info.is_dense);
+    if (may_be_missing)
+        look_add_known(l, dtype, l->raw, values / l->width);
     else
         tr_stats_add_values(l->stats, l->width, dtype, l->raw, values);
     return TR_OK;

@@ -68,6 +68,18 @@ static const tr_config_field_t fields[] = {
         "(N, C, T).",
         TR_RESUME_NOTE),
     TR_FIELD_ENUM(
+        S, targets, "auto", "auto|sample|position",
+        "What y holds. sample: a label, or numbers, of each sample. position: a label, or numbers, "
+        "of each position of x, as in segmentation: (N, S...) or (N, S..., K) beside x (N, S..., "
+        "C) "
+        "with one to three dimensions S. auto: position, if y has these dimensions, and at least "
+        "three with N; else sample.",
+        TR_RESUME_NOTE),
+    TR_FIELD_STRING(S, ignore_label, "none",
+                    "Label of positions without a class, such as 255 or -1: no loss and no score "
+                    "counts them. none: every position has a class.",
+                    TR_RESUME_NOTE),
+    TR_FIELD_ENUM(
         S, direct_io, "auto", "auto|yes|no",
         "Whether to read HDF5 files with direct I/O (O_DIRECT), bypassing the page cache. auto: if "
         "the files together exceed three quarters of the memory.",

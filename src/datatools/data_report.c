@@ -130,6 +130,40 @@ done:
     return status;
 }
 
+/* The line of labels of positions: the share of each class, from at most 64 MiB of them. */
+static tr_status_t report_dense_classes(report_t *r, const report_split_t *s) {
+    const tr_dataset_info_t *info = &s->dataset->info;
+    const tr_field_t *field = &info->field[1];
+    const int64_t points = field->sample_bytes / (int64_t)sizeof(int32_t),
+                  rows = min64(info->samples, max64(1, (64 << 20) / field->sample_bytes));
+    int64_t *count = NULL, all = 0; /* [1 + classes]: those without a label first */
+    int32_t *label = NULL;
+    char shape[96];
+    tr_status_t status = TR_OK;
+    TR_TRY_GOTO(tr_alloc((size_t)(info->classes + 1) * sizeof *count, "counts", &count), done);
+    TR_TRY_GOTO(tr_alloc((size_t)field->sample_bytes, "labels", &label), done);
+    for (int64_t i = 0; i < rows; i++) {
+        void *dst[] = {NULL, label};
+        TR_TRY_GOTO(s->dataset->ops->read(s->dataset, info->samples * i / rows, 1, dst), done);
+        for (int64_t k = 0; k < points; k++) count[label[k] + 1]++;
+        all += points;
+    }
+    tr_str_printf(r->out,
+                  "  labels     /%s, one of %lld class%s for each position %s:", s->part->names.y,
+                  (long long)info->classes, info->classes == 1 ? "" : "es",
+                  tr_shape_format(&field->shape, shape));
+    for (int64_t c = 0; c < info->classes && c < NAMED_CLASSES; c++)
+        tr_str_printf(r->out, "%s %lld: %.3g %%", c ? "," : "", (long long)c,
+                      100 * (double)count[c + 1] / (double)all);
+    if (count[0] > 0)
+        tr_str_printf(r->out, ", none: %.3g %%", 100 * (double)count[0] / (double)all);
+    tr_str_append(r->out, "\n");
+done:
+    tr_free(&count);
+    tr_free(&label);
+    return status;
+}
+
 /* -- values ------------------------------------------------------------------------------------ */
 
 /* The lines of the values of a field, which begin with `what`. */
@@ -312,7 +346,7 @@ static tr_status_t report_samples(report_t *r, const report_split_t *s) {
     TR_TRY(tr_sampler_init(settings, info, 0, settings->batch_size, settings->batch_size, &order));
     report_inputs(r, s, order.block);
     if (info->classes) {
-        TR_TRY(report_classes(r, s));
+        TR_TRY((info->is_dense ? report_dense_classes : report_classes)(r, s));
     } else if (info->field_count > 1) {
         tr_str_printf(r->out, "  targets    /%s%s%s, %s\n", s->part->names.y, y_path ? " of " : "",
                       y_path ? y_path : "", tr_shape_format(&info->field[1].shape, shape));

@@ -82,11 +82,13 @@ static tr_status_t predictions_create_hdf5(tr_predictions_file_t *f, bool force)
     if (predictions_classes(w)) /* the training data had class names */
         TR_TRY(tr_writer_texts(f->writer, "/", tr_names_key(TR_NAMES_CLASSES), w->width,
                                predictions_classes(w)));
-    TR_TRY(tr_writer_array(f->writer, "prediction", w->is_class ? TR_I32 : TR_F32, samples,
-                           w->is_class ? &(tr_shape_t){0} : &TR_SHAPE(w->width), &f->prediction));
+    tr_shape_t values = w->positions; /* of a sample */
+    values.dim[values.ndim++] = w->width;
+    TR_TRY(tr_writer_array(f->writer, "prediction", w->is_class ? w->class_type : TR_F32, samples,
+                           w->is_class ? &w->positions : &values, &f->prediction));
     if (w->has_probability)
-        TR_TRY(tr_writer_array(f->writer, "probability", TR_F32, samples, &TR_SHAPE(w->width),
-                               &f->probability));
+        TR_TRY(
+            tr_writer_array(f->writer, "probability", TR_F32, samples, &values, &f->probability));
     return predictions_write_texts(f);
 }
 
@@ -161,6 +163,11 @@ static tr_status_t predictions_csv_write_header(tr_predictions_file_t *f) {
 
 static tr_status_t predictions_create_csv(tr_predictions_file_t *f, bool force) {
     tr_str_t part = {0};
+    if (f->what.positions.ndim > 0)
+        return TR_FAIL(TR_ERR_USAGE,
+                       "the model predicts each position of a sample, which a .csv cannot hold: "
+                       "'%s' must end in .h5",
+                       f->path);
     if (!force && access(f->path, F_OK) == 0)
         return TR_FAIL(TR_ERR_CONFIG, "'%s' already exists; --force replaces it.", f->path);
     tr_str_printf(&part, "%s.part-%ld", f->path, (long)getpid()); /* as tr_writer_remove_part */

@@ -10,7 +10,10 @@ typedef struct {
     const char *in;      /* path of the samples */
     const char *version; /* of this program */
     bool is_class, has_probability;
-    int64_t width; /* outputs of a sample */
+    int64_t width;        /* outputs of a sample, or of each of its positions */
+    tr_shape_t positions; /* (), or (S...) where each position is predicted */
+    tr_dtype_t
+        class_type; /* of a class: i32; of positions u8 or u16, whose largest number is none */
 } tr_predictions_t;
 
 typedef struct tr_predictions_file tr_predictions_file_t;
@@ -19,8 +22,8 @@ tr_status_t tr_predictions_check(const char *path);
 /* Creates PATH.part-PID. TR_ERR_CONFIG if `path` exists and `force` is false. */
 tr_status_t tr_predictions_create(const char *path, bool force, const tr_predictions_t *what,
                                   tr_predictions_file_t **out);
-/* Appends rows in the order of the samples. prediction: int32 classes, or (rows, width) floats;
- * probability: (rows, width), read only with has_probability. */
+/* Appends rows in the order of the samples. prediction: classes in class_type, (rows, positions), or
+ * (rows, positions, width) floats; probability: (rows, positions, width), read only with has_probability. */
 tr_status_t tr_predictions_append(tr_predictions_file_t *file, int64_t rows, const void *prediction,
                                   const void *probability);
 /* Makes the file durable and gives it its name. */

@@ -66,6 +66,19 @@ void tr_class_counts_add(tr_class_counts_t *c, const float *scores, const int32_
     }
 }
 
+void tr_class_counts_take(tr_class_counts_t *c, const int64_t *confusion) {
+    for (int64_t i = 0; i < c->classes; i++, confusion += c->classes + 1) {
+        for (int64_t k = 0; k < c->classes; k++) {
+            c->predicted[k] += confusion[k];
+            if (c->pairs) c->pairs[i * c->classes + k] += confusion[k];
+            c->support[i] += confusion[k];
+        }
+        c->hits[i] += confusion[i];
+        c->support[i] += confusion[c->classes];
+        *c->unclear += confusion[c->classes];
+    }
+}
+
 tr_status_t tr_class_counts_reduce(tr_class_counts_t *c, tr_world_t *world) {
     if (!world) return TR_OK;
     return tr_world_allreduce_int(world, c->support, (int)class_block(c), TR_REDUCE_SUM);
@@ -76,9 +89,11 @@ static double score_ratio(int64_t part, int64_t whole) {
 }
 
 tr_class_score_t tr_class_score(const tr_class_counts_t *c, int64_t i) {
-    return (tr_class_score_t){.precision = score_ratio(c->hits[i], c->predicted[i]),
-                              .recall = score_ratio(c->hits[i], c->support[i]),
-                              .f1 = score_ratio(2 * c->hits[i], c->predicted[i] + c->support[i])};
+    return (tr_class_score_t){
+        .precision = score_ratio(c->hits[i], c->predicted[i]),
+        .recall = score_ratio(c->hits[i], c->support[i]),
+        .f1 = score_ratio(2 * c->hits[i], c->predicted[i] + c->support[i]),
+        .iou = score_ratio(c->hits[i], c->predicted[i] + c->support[i] - c->hits[i])};
 }
 
 tr_class_score_t tr_class_mean(const tr_class_counts_t *c, bool weighted) {
@@ -91,10 +106,12 @@ tr_class_score_t tr_class_mean(const tr_class_counts_t *c, bool weighted) {
         sum.precision += weight * score.precision;
         sum.recall += weight * score.recall;
         sum.f1 += weight * score.f1;
+        sum.iou += weight * score.iou;
         weights += weight;
     }
     if (weights > 0)
-        sum = (tr_class_score_t){sum.precision / weights, sum.recall / weights, sum.f1 / weights};
+        sum = (tr_class_score_t){sum.precision / weights, sum.recall / weights, sum.f1 / weights,
+                                 sum.iou / weights};
     return sum;
 }
 

@@ -1,5 +1,5 @@
 /*
- * Scores of a trained classifier over a data set. Each rank adds its batches; the ranks are summed
+ * Scores of a trained classifier over a data set, of samples or of their positions. Each rank adds its batches; the ranks are summed
  * once. Counts are integers and therefore equal for any number of ranks.
  */
 #ifndef TR_INFER_SCORE_H
@@ -28,13 +28,15 @@ void tr_class_probabilities(const float *scores, int64_t classes, float *out);
 /* scores (rows, classes), label (rows) in [0, classes). Skips rows with weight 0 or label -1. */
 void tr_class_counts_add(tr_class_counts_t *counts, const float *scores, const int32_t *label,
                          const float *weight, int64_t rows);
+/* Adds the counts of tr_confusion, (classes, classes + 1). */
+void tr_class_counts_take(tr_class_counts_t *counts, const int64_t *confusion);
 /* Sums over all ranks. Collective; world NULL: does nothing. */
 tr_status_t tr_class_counts_reduce(tr_class_counts_t *counts, tr_world_t *world);
 
-/* precision = hits / predicted, recall = hits / support, f1 their harmonic mean; 0 if a divisor is
- * 0. */
+/* precision = hits / predicted, recall = hits / support, f1 their harmonic mean, which is the Dice
+ * coefficient; iou = hits / (support + predicted - hits), the Jaccard index; 0 if a divisor is 0. */
 typedef struct {
-    double precision, recall, f1;
+    double precision, recall, f1, iou;
 } tr_class_score_t;
 tr_class_score_t tr_class_score(const tr_class_counts_t *counts, int64_t class_index);
 /* Mean score of the classes that occur or were predicted; weighted: by support. */

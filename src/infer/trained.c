@@ -75,6 +75,7 @@ static tr_status_t trained_describe_inputs(const tr_trained_t *t, tr_dataset_inf
     *out = (tr_dataset_info_t){.samples = 1,
                                .field_count = t->preprocess->field_count,
                                .classes = t->preprocess->classes,
+                               .is_dense = t->preprocess->is_dense,
                                .read_unit = 1};
     memcpy(out->field, t->preprocess->field, sizeof out->field);
     snprintf(out->description, sizeof out->description, "samples in memory");
@@ -177,7 +178,7 @@ void tr_trained_close(tr_trained_t *t) {
 
 tr_status_t tr_trained_is_classifier(const tr_trained_t *t, bool *out) {
     const tr_session_t *s = t->s;
-    *out = s->model.loss == TR_LOSS_CROSS_ENTROPY ||
+    *out = tr_loss_has_classes(s->model.loss) ||
            (s->model.loss == TR_LOSS_AUTO && s->data.classes > 0);
     if (s->model.loss != TR_LOSS_AUTO || s->data.classes >= 0) return TR_OK;
     return TR_FAIL(TR_ERR_CONFIG,
@@ -236,6 +237,11 @@ tr_status_t tr_trained_evaluate(tr_trained_t *t, tr_split_t split, tr_trained_sc
         TR_TRY(tr_session_evaluate(t->s, split, NULL, NULL, NULL, &out->outcome));
         out->targets = t->s->target_sums;
         return TR_OK;
+    }
+    if (t->s->info.is_dense) {
+        TR_TRY(tr_session_evaluate(t->s, split, NULL, NULL, NULL, &out->outcome));
+        TR_TRY(tr_class_counts_create(t->s->info.classes, &out->classes));
+        return tr_class_counts_take(out->classes, t->s->confusion), TR_OK;
     }
     tr_status_t status = trained_prepare(t->s, &p);
     if (status == TR_OK)

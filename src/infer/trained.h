@@ -56,7 +56,7 @@ bool tr_trained_is_selected_on(const tr_trained_t *trained, tr_split_t split);
 /* The scores of one pass over a split. Language models have neither classes nor targets. */
 typedef struct {
     tr_eval_outcome_t outcome;
-    tr_class_counts_t *classes;      /* of a classifier, else NULL */
+    tr_class_counts_t *classes;      /* of a classifier, of samples or of positions, else NULL */
     const tr_target_sums_t *targets; /* of a regression, else NULL; borrowed from the session */
 } tr_trained_scores_t;
 /* Collective. Free `out` with tr_trained_scores_free, also after an error. */

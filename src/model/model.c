@@ -13,10 +13,13 @@ static const tr_config_field_t fields[] = {
     TR_FIELD_STRING(tr_model_settings_t, type, "sequential",
                     "Kind of model: sequential builds model.layers."),
     TR_FIELD_ENUM(
-        tr_model_settings_t, loss, "auto", "auto|cross_entropy|mse|huber|binary_cross_entropy",
-        "Loss: auto is cross_entropy where data.y are classes, else mse (mean squared error). "
-        "huber "
-        "is less sensitive to outliers than mse. binary_cross_entropy is for targets of several 0 "
+        tr_model_settings_t, loss, "auto",
+        "auto|cross_entropy|mse|huber|binary_cross_entropy|mae|dice|dice_ce",
+        "Loss: auto is cross_entropy where data.y are classes, else mse (mean squared error). mae "
+        "is the mean absolute error. huber is less sensitive to outliers than mse. dice, of labels "
+        "of each position: 1 - the mean Dice coefficient of all classes, of each sample. dice_ce: "
+        "dice plus the cross-entropy, averaged within each sample. binary_cross_entropy is for "
+        "targets of several 0 "
         "and 1 per sample (multi-hot labels); predictions are then probabilities."),
     TR_FIELD_FLOAT(tr_model_settings_t, label_smoothing, "0", 0, 0.999,
                    "Label smoothing: the share of the target that cross-entropy spreads evenly "
@@ -27,9 +30,10 @@ static const tr_config_field_t fields[] = {
         "targets."),
     TR_FIELD_STRING(
         tr_model_settings_t, class_weights, "",
-        "A weight for each class, comma separated: the loss of a sample is multiplied by the "
-        "weight of its class, in validation and eval, too. balanced: samples / (classes * samples "
-        "of the class), of the training labels. Empty: all 1."),
+        "A weight for each class, comma separated: the cross-entropy of a sample, or of a "
+        "position, is multiplied by the weight of its class, in validation and eval, too. "
+        "balanced: samples / (classes * samples of the class), of the training labels; of labels "
+        "of positions, from at most 64 MiB of them. Empty: all 1."),
     TR_FIELD_INT(tr_model_settings_t, topk, "1", 1, 1000,
                  "Also report top-k accuracy: a sample is correct if its class is among the k best "
                  "(5 for ImageNet). 1: off.",

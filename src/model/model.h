@@ -29,8 +29,15 @@ typedef enum {
     TR_LOSS_CROSS_ENTROPY,
     TR_LOSS_MSE,
     TR_LOSS_HUBER,
-    TR_LOSS_BINARY_CROSS_ENTROPY
+    TR_LOSS_BINARY_CROSS_ENTROPY,
+    TR_LOSS_MAE,
+    TR_LOSS_DICE,
+    TR_LOSS_DICE_CE
 } tr_loss_kind_t;
+/* Whether y must have classes. */
+static inline bool tr_loss_has_classes(int loss) {
+    return loss == TR_LOSS_CROSS_ENTROPY || loss == TR_LOSS_DICE || loss == TR_LOSS_DICE_CE;
+}
 extern const tr_config_table_t tr_model_config;
 
 const tr_model_t *tr_model_at(size_t index); /* of the registered models; NULL after the last */

@@ -10,6 +10,7 @@
 #include "flight.h"
 
 #include <math.h>
+#include <string.h>
 
 #define AGREE_SEC 0.1 /* between two checks whether a rank was asked to stop */
 
@@ -38,14 +39,26 @@ void tr_evaluation_destroy(tr_evaluation_t **evaluation) {
     tr_free(evaluation);
 }
 
+/* Scores of labels or targets of positions, at the start of a result: i64 or f64. */
+static size_t eval_scores(const tr_session_t *s) {
+    return tr_is_none(s->result.scores)
+               ? 0
+               : (size_t)tr_shape_elems(tr_shape_of(s->g, s->result.scores));
+}
+
+/* Outputs that the host needs for the scores of a regression. */
+static size_t eval_outputs(const tr_session_t *s) {
+    return eval_scores(s) > 0 ? 0 : (size_t)(s->order.micro_batch * s->targets);
+}
+
 static tr_status_t evaluation_create(tr_session_t *s, tr_split_t split, tr_evaluation_t **out) {
     tr_evaluation_t *e = NULL;
     TR_TRY(tr_alloc(sizeof *e, "an evaluation", &e));
     tr_status_t status = tr_session_loader(s, split, true, 0, &e->loader);
     if (status == TR_OK)
         status = tr_flight_create(s, e->loader,
-                                  (TR_SUM_COUNT + (size_t)(s->order.micro_batch * s->targets)) *
-                                      sizeof(float),
+                                  eval_scores(s) * sizeof(int64_t) +
+                                      (TR_SUM_COUNT + eval_outputs(s)) * sizeof(float),
                                   &e->flight);
     if (status == TR_OK)
         *out = e;
@@ -54,15 +67,26 @@ static tr_status_t evaluation_create(tr_session_t *s, tr_split_t split, tr_evalu
     return status;
 }
 
+static void eval_add_scores(tr_session_t *s, const void *scores) {
+    const tr_normalize_t *n = &s->preprocess->target;
+    const int64_t *count = scores;
+    if (s->confusion)
+        for (size_t i = 0; i < eval_scores(s); i++) s->confusion[i] += count[i];
+    else if (eval_scores(s) > 0)
+        tr_target_sums_merge(s->target_sums, scores, n->mean.data, n->std.data, n->mean.count);
+}
+
 /* Adds the sums of the oldest batch. newest: number of batches fed since. */
 static tr_status_t eval_take_sums(eval_pass_t *p, int newest) {
     const tr_batch_t *batch = tr_flight_oldest(p->flight, newest);
     const int64_t number = p->batches - 1 - newest;
     if (!batch) return TR_OK;
     TR_TRY(tr_flight_wait(p->flight, number, newest));
-    const float *sums = tr_flight_result(p->flight, number);
+    const int64_t *scores = tr_flight_result(p->flight, number);
+    const float *sums = (const float *)(const void *)(scores + eval_scores(p->s));
     for (int i = 0; i < TR_SUM_COUNT; i++) p->sums[i] += sums[i];
-    if (p->s->targets > 0)
+    eval_add_scores(p->s, scores);
+    if (eval_outputs(p->s) > 0)
         tr_target_sums_add(p->s->target_sums, sums + TR_SUM_COUNT, batch->field[p->y],
                            batch->weight, p->s->order.micro_batch);
     if (p->baseline) tr_baseline_add(p->baseline, batch);
@@ -79,10 +103,12 @@ static tr_status_t eval_run_batch(eval_pass_t *p) {
     const int64_t number = p->batches++;
     TR_TRY(tr_program_run(s->g, s->eval, NULL));
     TR_TRY(tr_feed_used(s->feed));
-    float *result = tr_flight_result(p->flight, number);
-    TR_TRY(tr_flight_read(p->flight, s->sums, result));
-    if (s->targets > 0)
-        TR_TRY(tr_flight_read(p->flight, s->result.output, result + TR_SUM_COUNT));
+    int64_t *scores = tr_flight_result(p->flight, number);
+    float *sums = (float *)(void *)(scores + eval_scores(s));
+    if (eval_scores(s) > 0) TR_TRY(tr_flight_read(p->flight, s->result.scores, scores));
+    TR_TRY(tr_flight_read(p->flight, s->sums, sums));
+    if (eval_outputs(s) > 0)
+        TR_TRY(tr_flight_read(p->flight, s->result.output, sums + TR_SUM_COUNT));
     TR_TRY(tr_flight_mark(p->flight, number));
     TR_TRY(eval_take_sums(p, p->waits ? 0 : 1));
     tr_watchdog_mark(s->world);
@@ -124,6 +150,40 @@ static double eval_mean(double sum, double n) {
     return isnan(sum / n) ? NAN : sum / n;
 }
 
+/* Sets the scores that follow from the confusion matrix (classes, classes + 1), exact for any number
+ * of positions; the last column counts outputs that are not finite. */
+static void eval_score_classes(const int64_t *count, int64_t classes, bool has_baseline,
+                               tr_eval_outcome_t *out) {
+    double all = 0, hits = 0, most = 0, sum = 0, occur = 0;
+    for (int64_t c = 0; c < classes; c++) {
+        double support = 0, predicted = 0;
+        const double hit = (double)count[c * (classes + 1) + c];
+        for (int64_t k = 0; k <= classes; k++) support += (double)count[c * (classes + 1) + k];
+        for (int64_t k = 0; k < classes; k++) predicted += (double)count[k * (classes + 1) + c];
+        all += support;
+        hits += hit;
+        most = fmax(most, support);
+        if (support + predicted == 0) continue;
+        sum += hit / (support + predicted - hit);
+        occur++;
+    }
+    out->accuracy = all > 0 ? hits / all : NAN;
+    out->iou = occur > 0 ? sum / occur : NAN;
+    if (has_baseline && all > 0) out->baseline_accuracy = most / all;
+}
+
+/* Memory for the scores of the pass, empty. */
+static tr_status_t eval_prepare_scores(tr_session_t *s) {
+    const size_t cells = eval_scores(s);
+    if (s->target_sums) tr_target_sums_reset(s->target_sums);
+    if (s->targets > 0 && !s->target_sums)
+        TR_TRY(tr_target_sums_create(s->targets, &s->target_sums));
+    if (cells > 0 && s->info.classes > 0 && !s->confusion)
+        TR_TRY(tr_alloc(cells * sizeof *s->confusion, "the confusion matrix", &s->confusion));
+    if (s->confusion) memset(s->confusion, 0, cells * sizeof *s->confusion);
+    return TR_OK;
+}
+
 static bool eval_has_squares(const tr_session_t *s) {
     return s->model.loss == TR_LOSS_MSE || s->model.loss == TR_LOSS_AUTO;
 }
@@ -141,9 +201,7 @@ tr_status_t tr_session_evaluate(tr_session_t *s, tr_split_t split, tr_eval_batch
     tr_target_score_t target = {.mae = NAN, .r2 = NAN};
     double share = NAN, mean_loss = NAN; /* of the baseline */
     bool stopped = false;
-    if (s->target_sums) tr_target_sums_reset(s->target_sums);
-    if (s->targets > 0 && !s->target_sums)
-        TR_TRY(tr_target_sums_create(s->targets, &s->target_sums));
+    TR_TRY(eval_prepare_scores(s));
     /* Validations reuse one loader, unless a pass over it was not completed. */
     if (is_validation) s->validation = NULL;
     tr_status_t status = e ? tr_loader_restart(e->loader) : evaluation_create(s, split, &e);
@@ -158,6 +216,8 @@ tr_status_t tr_session_evaluate(tr_session_t *s, tr_split_t split, tr_eval_batch
         tr_evaluation_destroy(&e);
     if (status == TR_OK && s->world)
         status = tr_world_allreduce(s->world, pass.sums, TR_SUM_COUNT, TR_REDUCE_SUM);
+    if (status == TR_OK && s->world && s->confusion)
+        status = tr_world_allreduce_int(s->world, s->confusion, (int)eval_scores(s), TR_REDUCE_SUM);
     if (status == TR_OK && s->targets > 0) {
         status = tr_target_sums_reduce(s->target_sums, s->world);
         if (status == TR_OK) target = tr_target_mean(s->target_sums);
@@ -174,8 +234,10 @@ tr_status_t tr_session_evaluate(tr_session_t *s, tr_split_t split, tr_eval_batch
         .loss = eval_mean(pass.sums[TR_SUM_LOSS], n),
         .accuracy = s->has_accuracy ? eval_mean(pass.sums[TR_SUM_CORRECT], n) : NAN,
         .topk = s->has_accuracy && s->model.topk > 1 ? eval_mean(pass.sums[TR_SUM_TOPK], n) : NAN,
+        .iou = NAN,
         .r2 = s->model.loss == TR_LOSS_BINARY_CROSS_ENTROPY ? NAN : target.r2,
         .baseline_accuracy = share,
         .baseline_loss = mean_loss};
+    if (s->confusion) eval_score_classes(s->confusion, s->info.classes, !is_validation, out);
     return status;
 }

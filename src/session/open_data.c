@@ -12,7 +12,7 @@
 static tr_status_t session_check_split(const tr_session_t *s, tr_split_t split,
                                        tr_split_t main_split) {
     const tr_dataset_info_t *info = &s->dataset[split]->info, *wanted = &s->info;
-    bool same = info->field_count == wanted->field_count;
+    bool same = info->field_count == wanted->field_count && info->is_dense == wanted->is_dense;
     if (info->field_count + wanted->field_count == 3) { /* inputs with labels, and only inputs */
         const bool lacks = info->field_count == 1;
         return TR_FAIL(
@@ -88,14 +88,15 @@ static tr_status_t session_check_unused(const tr_session_t *s) {
                *name = tr_config_get(s->config, "model.loss");
     const bool is_gpt = strcmp(m->type, "gpt") == 0, has_classes = s->info.classes > 0;
     if (m->loss == TR_LOSS_AUTO) name = has_classes ? "cross_entropy" : "mse";
-    const bool is_cross = strcmp(name, "cross_entropy") == 0;
+    const bool is_cross = strcmp(name, "cross_entropy") == 0,
+               has_cross = is_cross || m->loss == TR_LOSS_DICE_CE;
     const struct {
         const char *key, *of;
         bool is_set, is_used;
     } keys[] = {
         {"model.loss", "other models", m->loss != TR_LOSS_AUTO && !is_cross, !is_gpt},
-        {"model.label_smoothing", "cross_entropy", m->label_smoothing > 0, is_cross && !is_gpt},
-        {"model.class_weights", "cross_entropy", *m->class_weights, is_cross && !is_gpt},
+        {"model.label_smoothing", "cross_entropy", m->label_smoothing > 0, has_cross && !is_gpt},
+        {"model.class_weights", "cross_entropy", *m->class_weights, has_cross && !is_gpt},
         {"model.topk", "cross_entropy", m->topk > 1, is_cross && !is_gpt},
         {"model.huber_delta", "huber", m->huber_delta != 1, m->loss == TR_LOSS_HUBER && !is_gpt},
         {"data.target_mean", "numbers to predict",
@@ -134,7 +135,10 @@ tr_status_t tr_session_open_data(tr_session_t *s) {
     const tr_dataset_t *shapes = s->dataset[main_split];
     if (!shapes) return session_fail_no_data(s, main_split);
     s->info = shapes->info;
-    if (tr_session_predicts(s)) s->info.classes = s->data.classes > 0 ? s->data.classes : 0;
+    if (tr_session_predicts(s)) {
+        s->info.classes = s->data.classes > 0 ? s->data.classes : 0;
+        s->info.is_dense = s->data.targets == TR_TARGETS_POSITION;
+    }
     for (int split = 0; split < 3; split++) {
         const tr_dataset_t *d = s->dataset[split];
         if (!d) continue;
@@ -154,7 +158,7 @@ tr_status_t tr_session_open_data(tr_session_t *s) {
 
 static tr_status_t session_resolve_preprocess(tr_session_t *s) {
     const bool squares =
-        s->model.loss != TR_LOSS_CROSS_ENTROPY && s->model.loss != TR_LOSS_BINARY_CROSS_ENTROPY;
+        !tr_loss_has_classes(s->model.loss) && s->model.loss != TR_LOSS_BINARY_CROSS_ENTROPY;
     const tr_preprocess_sources_t sources = {
         .settings = &s->data,
         .info = &s->info,

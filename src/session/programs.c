@@ -85,6 +85,7 @@ static tr_status_t make_batch(tr_session_t *s, int64_t samples) {
     TR_TRY(batch_input(s, "weight", TR_F32, &number, samples, &input, &s->batch.weight));
     s->batch.count = 0;
     s->batch.classes = s->info.classes;
+    s->batch.is_dense = s->info.is_dense;
     s->batch.dtype = tr_precision_dtype((tr_precision_t)s->main.precision);
     s->batch.loss_scale = s->loss_scale;
     s->batch.step_samples = s->order.batch_size;
@@ -202,6 +203,7 @@ static int64_t programs_targets(const tr_session_t *s) {
     if (tr_session_predicts(s) || y < 0 || s->info.classes > 0 || tr_is_none(s->result.output))
         return 0;
     const tr_shape_t *shape = tr_shape_of(s->g, s->result.output);
+    if (s->info.is_dense) return shape->dim[shape->ndim - 1];
     const int64_t values = tr_shape_elems(&s->info.field[y].shape);
     const bool is_f32 =
         s->info.field[y].dtype == TR_F32 && tr_tensor_info(s->g, s->result.output)->dtype == TR_F32;
@@ -229,7 +231,8 @@ static tr_status_t build_eval(tr_session_t *s) {
     TR_TRY(build_model(s, s->order.micro_batch, &s->result));
     TR_TRY(tr_preprocess_restore(s->g, s->preprocess, &s->result.output));
     s->targets = programs_targets(s);
-    const tr_tensor_t kept[] = {s->result.output, s->result.loss, s->result.correct};
+    const tr_tensor_t kept[] = {s->result.output, s->result.loss, s->result.correct,
+                                s->result.scores};
     for (size_t i = 0; i < TR_COUNT(kept); i++)
         if (!tr_is_none(kept[i])) TR_TRY(tr_keep(s->g, kept[i]));
     return tr_program_end(s->g);

@@ -31,6 +31,8 @@ static void session_read_settings(tr_session_t *s) {
     if (order && s->data.shuffle < 0) s->data.shuffle = order->shuffle;
     s->data.trained = trained;
     if (trained && !tr_session_trains(s) && s->data.classes < 0) s->data.classes = trained->classes;
+    if (trained && s->data.targets == TR_TARGETS_AUTO)
+        s->data.targets = trained->is_dense ? TR_TARGETS_POSITION : TR_TARGETS_SAMPLE;
 }
 
 tr_status_t tr_session_agree(const tr_session_t *s, tr_status_t status) {
@@ -139,6 +141,7 @@ void tr_session_destroy(tr_session_t **session) {
     if (!s) return;
     tr_evaluation_destroy(&s->validation);
     tr_target_sums_destroy(&s->target_sums);
+    tr_free(&s->confusion);
     tr_feed_destroy(&s->feed);
     tr_session_drop_graph(s);
     if (!s->params.device) tr_device_close(&s->device);

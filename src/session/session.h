@@ -106,7 +106,8 @@ struct tr_session {
     double steps_per_epoch;
     int64_t sample_terms; /* loss terms per sample: 1, or the tokens of a sample */
     bool has_accuracy;    /* the model has the output `correct` */
-    int64_t targets;      /* values that a regression predicts per sample; 0: no regression */
+    /* values that a regression predicts per sample, or per position; 0: no regression */
+    int64_t targets;
 
     int cores; /* this rank's share of its node's cores */
     tr_device_t *device;
@@ -120,6 +121,7 @@ struct tr_session {
     tr_feed_t *feed;                          /* after tr_session_start */
     tr_evaluation_t *validation;              /* reused by validations; NULL before the first */
     tr_target_sums_t *target_sums; /* of the last evaluation of a regression; else NULL */
+    int64_t *confusion; /* of the last evaluation of labels of positions, tr_confusion; else NULL */
     tr_reduce_tree_t *tree;        /* parallel.reproducible; else NULL */
     tr_tensor_t sums;              /* reduced (TR_SUM_COUNT) */
     tr_tensor_t loss_scale;        /* precision = fp16; otherwise none */

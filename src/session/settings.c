@@ -148,10 +148,10 @@ static const tr_config_field_t checkpoint_fields[] = {
     TR_FIELD_BOOL(tr_checkpoint_settings_t, best, "yes",
                   "Also keep the best checkpoint by checkpoint.best_by.", TR_RESUME_FREE),
     TR_FIELD_ENUM(
-        tr_checkpoint_settings_t, best_by, "valid_loss", "valid_loss|valid_accuracy",
+        tr_checkpoint_settings_t, best_by, "valid_loss", "valid_loss|valid_accuracy|valid_iou",
         "How the best checkpoint is chosen: by the lowest validation loss, or by the highest "
-        "validation accuracy, and of equal ones by the lowest loss. train.patience uses the same "
-        "measure; equal accuracies count as no improvement.",
+        "validation accuracy or, for labels of positions, mean IoU, and of equal ones by the "
+        "lowest loss. train.patience uses the same measure; equal scores count as no improvement.",
         TR_RESUME_NOTE),
     TR_FIELD_DURATION(tr_checkpoint_settings_t, patience, "10min", 0, 1e6,
                       "How long to retry the final checkpoint if it cannot be written (for "

@@ -51,7 +51,7 @@ typedef struct {
     int best_by;            /* tr_best_by_t */
     double patience;        /* seconds */
 } tr_checkpoint_settings_t; /* checkpoint.* */
-typedef enum { TR_BEST_BY_LOSS, TR_BEST_BY_ACCURACY } tr_best_by_t;
+typedef enum { TR_BEST_BY_LOSS, TR_BEST_BY_ACCURACY, TR_BEST_BY_IOU } tr_best_by_t;
 extern const tr_config_table_t tr_checkpoint_config;
 
 #endif

@@ -1,6 +1,7 @@
 /* Sums over the targets of a regression, and the scores that follow from them. */
 #include "target_score.h"
 #include "base/mem.h"
+#include "trainer/ops.h"
 
 #include <math.h>
 #include <string.h>
@@ -10,7 +11,7 @@ tr_status_t tr_target_sums_create(int64_t targets, tr_target_sums_t **out) {
     TR_TRY(tr_alloc(sizeof *t, "target sums", &t));
     t->targets = targets;
     const tr_status_t status =
-        tr_alloc((size_t)targets * 4 * sizeof *t->absolute, "target sums", &t->absolute);
+        tr_alloc((size_t)targets * 5 * sizeof *t->absolute, "target sums", &t->absolute);
     if (status != TR_OK) {
         tr_free(&t);
         return status;
@@ -18,6 +19,7 @@ tr_status_t tr_target_sums_create(int64_t targets, tr_target_sums_t **out) {
     t->squared = t->absolute + targets;
     t->spread = t->squared + targets;
     t->mean = t->spread + targets;
+    t->count = t->mean + targets;
     *out = t;
     return TR_OK;
 }
@@ -28,54 +30,70 @@ void tr_target_sums_destroy(tr_target_sums_t **sums) {
 }
 
 void tr_target_sums_reset(tr_target_sums_t *t) {
-    t->samples = 0;
-    memset(t->absolute, 0, (size_t)t->targets * 4 * sizeof *t->absolute);
+    memset(t->absolute, 0, (size_t)t->targets * 5 * sizeof *t->absolute);
 }
 
 void tr_target_sums_add(tr_target_sums_t *t, const float *predicted, const float *truth,
                         const float *weight, int64_t rows) {
     for (int64_t i = 0; i < rows; i++) {
         if (weight[i] == 0) continue;
-        t->samples++;
         for (int64_t k = 0; k < t->targets; k++) {
             const double y = truth[i * t->targets + k], error = predicted[i * t->targets + k] - y;
             const double before = y - t->mean[k];
             t->absolute[k] += fabs(error);
             t->squared[k] += error * error;
-            t->mean[k] += before / (double)t->samples;
+            t->mean[k] += before / ++t->count[k];
             t->spread[k] += before * (y - t->mean[k]);
         }
     }
 }
 
-/* The spread about the common mean is the sum over ranks of their spread plus samples * (own mean -
+/* The spread about a common mean is the sum of the spreads of the parts plus count * (own mean -
  * common mean)^2, which avoids differences of large sums (Chan, Golub, LeVeque 1983). */
+void tr_target_sums_merge(tr_target_sums_t *t, const double *added, const float *mean,
+                          const float *std, size_t count) {
+    for (int64_t k = 0; k < t->targets; k++, added += TR_TARGET_SUM_COUNT) {
+        const double n = added[0], unit = count ? std[(size_t)k % count] : 1,
+                     middle = count ? mean[(size_t)k % count] : 0;
+        if (n == 0) continue;
+        const double own = added[3] / n, spread = fmax(added[4] - n * own * own, 0) * unit * unit,
+                     off = own * unit + middle - t->mean[k], all = t->count[k] + n;
+        t->absolute[k] += added[1] * unit;
+        t->squared[k] += added[2] * unit * unit;
+        t->spread[k] += spread + off * off * t->count[k] * n / all;
+        t->mean[k] += off * n / all;
+        t->count[k] = all;
+    }
+}
+
 tr_status_t tr_target_sums_reduce(tr_target_sums_t *t, tr_world_t *world) {
-    double *common = NULL;
-    int64_t all = t->samples;
+    double *all = NULL, *common;
+    const int64_t targets = t->targets;
     tr_status_t status = TR_OK;
     if (!world) return TR_OK;
-    TR_TRY(tr_world_allreduce_int(world, &all, 1, TR_REDUCE_SUM));
-    TR_TRY(tr_alloc((size_t)t->targets * sizeof *common, "target sums", &common));
-    for (int64_t k = 0; k < t->targets; k++)
-        common[k] = t->mean[k] * (double)t->samples / (double)all;
-    TR_TRY_GOTO(tr_world_allreduce(world, common, (int)t->targets, TR_REDUCE_SUM), done);
-    for (int64_t k = 0; k < t->targets; k++) {
-        const double off = t->mean[k] - common[k];
-        t->spread[k] += (double)t->samples * off * off;
-        t->mean[k] = common[k];
+    TR_TRY(tr_alloc(2 * (size_t)targets * sizeof *all, "target sums", &all));
+    common = all + targets;
+    for (int64_t k = 0; k < targets; k++) {
+        all[k] = t->count[k];
+        common[k] = t->mean[k] * t->count[k];
     }
-    t->samples = all;
-    TR_TRY_GOTO(tr_world_allreduce(world, t->absolute, (int)(3 * t->targets), TR_REDUCE_SUM), done);
+    TR_TRY_GOTO(tr_world_allreduce(world, all, (int)(2 * targets), TR_REDUCE_SUM), done);
+    for (int64_t k = 0; k < targets; k++) {
+        common[k] /= all[k] > 0 ? all[k] : 1;
+        t->spread[k] += t->count[k] * (t->mean[k] - common[k]) * (t->mean[k] - common[k]);
+        t->mean[k] = common[k];
+        t->count[k] = all[k];
+    }
+    status = tr_world_allreduce(world, t->absolute, (int)(3 * targets), TR_REDUCE_SUM);
 done:
-    tr_free(&common);
+    tr_free(&all);
     return status;
 }
 
 tr_target_score_t tr_target_score(const tr_target_sums_t *t, int64_t k) {
     /* Ignore a spread that comes from rounding a constant target: different f32 values differ by
      * more than 1e-8 of their magnitude. */
-    const double n = (double)t->samples, nothing = n * t->mean[k] * t->mean[k] * 1e-28;
+    const double n = t->count[k], nothing = n * t->mean[k] * t->mean[k] * 1e-28;
     return (tr_target_score_t){.mse = t->squared[k] / n,
                                .mae = t->absolute[k] / n,
                                .r2 =
@@ -98,10 +116,11 @@ tr_target_score_t tr_target_mean(const tr_target_sums_t *t) {
 }
 
 double tr_target_baseline(const tr_target_sums_t *t, const float *std, size_t count) {
-    double sum = 0;
+    double sum = 0, all = 0;
     for (int64_t k = 0; k < t->targets; k++) {
         const double unit = count == 0 ? 1 : std[(size_t)k % count];
         sum += t->spread[k] / (unit * unit);
+        all += t->count[k];
     }
-    return t->samples > 0 ? sum / (double)t->samples / (double)t->targets : NAN;
+    return all > 0 ? sum / all : NAN;
 }

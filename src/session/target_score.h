@@ -9,7 +9,8 @@
 /* Per target: sums of |error| and error^2, mean of the target and sum of squared differences from
  * it. */
 typedef struct {
-    int64_t targets, samples;
+    int64_t targets;
+    double *count; /* [targets] numbers that were predicted: samples, or positions */
     double *absolute, *squared, *mean, *spread; /* [targets] */
 } tr_target_sums_t;
 
@@ -20,6 +21,10 @@ void tr_target_sums_reset(tr_target_sums_t *sums);
 /* predicted, truth (rows, targets). Skips rows with weight 0. */
 void tr_target_sums_add(tr_target_sums_t *sums, const float *predicted, const float *truth,
                         const float *weight, int64_t rows);
+/* Adds sums of tr_target_sums, f64 (targets, TR_TARGET_SUM_COUNT), of values that are normalised with
+ * `std` and `mean` (count values, repeated; count 0: not normalised). */
+void tr_target_sums_merge(tr_target_sums_t *sums, const double *added, const float *mean,
+                          const float *std, size_t count);
 /* Sums over all ranks. Collective; world NULL: does nothing. */
 tr_status_t tr_target_sums_reduce(tr_target_sums_t *sums, tr_world_t *world);
 

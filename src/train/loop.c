@@ -51,6 +51,7 @@ static tr_status_t loop_summarize(loop_t *l, const char *status) {
                                   .best_loss = l->state.best_loss,
                                   .best_accuracy = l->state.best_accuracy,
                                   .best_r2 = l->state.best_r2,
+                                  .best_iou = l->state.best_iou,
                                   .host_bytes = tr_loader_bytes(l->loader) +
                                                 (snapshot ? tr_snapshot_bytes(snapshot) : 0)};
     return tr_metrics_summary(&l->metrics, &end);
@@ -103,9 +104,15 @@ static tr_status_t loop_validate(loop_t *l, bool *out_is_best) {
     tr_trace_end(traced, &(tr_span_t){.kind = TR_SPAN_VALIDATION});
     if (v.stopped) return TR_OK;
     tr_loop_check_valid(l, &v);
-    *out_is_best = tr_loop_state_validated(&l->state, v.loss, v.accuracy,
-                                           l->saving.settings.best_by == TR_BEST_BY_ACCURACY);
-    if (*out_is_best) l->state.best_r2 = v.r2;
+    const int best_by = l->saving.settings.best_by;
+    *out_is_best =
+        tr_loop_state_validated(&l->state, v.loss, best_by == TR_BEST_BY_IOU ? v.iou : v.accuracy,
+                                best_by != TR_BEST_BY_LOSS);
+    if (*out_is_best) {
+        l->state.best_accuracy = v.accuracy;
+        l->state.best_r2 = v.r2;
+        l->state.best_iou = v.iou;
+    }
     const bool begins_anew = l->state.begins_anew;
     l->state.begins_anew = false;
     return tr_metrics_valid(&l->metrics, l->state.step, &v, tr_clock_sec() - start, *out_is_best,

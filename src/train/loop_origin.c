@@ -194,6 +194,7 @@ static void loop_continue_counts(loop_t *l) {
     const json_t *best = json_object_get(state, "best_valid_loss"),
                  *best_accuracy = json_object_get(state, "best_valid_accuracy"),
                  *best_r2 = json_object_get(state, "best_valid_r2"),
+                 *best_iou = json_object_get(state, "best_valid_iou"),
                  *best_step = json_object_get(state, "best_step"),
                  *stale = json_object_get(state, "stale_validations");
     tr_config_read(l->config, &tr_main_config, &main);
@@ -206,12 +207,15 @@ static void loop_continue_counts(loop_t *l) {
             TR_WARN("the validation samples are not those of the checkpoint: the best checkpoint "
                     "and train.patience begin anew. The next validation replaces the best "
                     "checkpoint so far; copy it, or use another run.dir, to keep it");
-            best = best_accuracy = best_r2 = best_step = stale = NULL;
+            best = best_accuracy = best_r2 = best_iou = best_step = stale = NULL;
             to->begins_anew = true;
         }
         if (json_is_number(best)) to->best_loss = json_number_value(best);
         if (json_is_number(best_accuracy)) to->best_accuracy = json_number_value(best_accuracy);
         if (json_is_number(best_r2)) to->best_r2 = json_number_value(best_r2);
+        if (json_is_number(best_iou)) to->best_iou = json_number_value(best_iou);
+        to->best_score =
+            l->saving.settings.best_by == TR_BEST_BY_IOU ? to->best_iou : to->best_accuracy;
         to->stale = json_integer_value(stale);
         if (json_is_integer(best_step)) to->best_step = json_integer_value(best_step);
         l->origin.metrics = json_incref(json_object_get(state, "report"));
@@ -295,7 +299,7 @@ tr_status_t tr_loop_begin_state(loop_t *l) {
     TR_TRY(tr_world_agree(l->world, loop_load_state(l, all_have_init)));
     TR_TRY(tr_world_broadcast(l->world, &state->step, sizeof state->step, 0));
     TR_TRY(tr_world_broadcast(l->world, &state->best_loss, sizeof state->best_loss, 0));
-    TR_TRY(tr_world_broadcast(l->world, &state->best_accuracy, sizeof state->best_accuracy, 0));
+    TR_TRY(tr_world_broadcast(l->world, &state->best_score, sizeof state->best_score, 0));
     TR_TRY(tr_world_broadcast(l->world, &state->stale, sizeof state->stale, 0));
     TR_TRY(tr_world_broadcast(l->world, &state->valid_pending, sizeof state->valid_pending, 0));
     TR_TRY(tr_world_broadcast(l->world, &is_resumed, sizeof is_resumed, 0));

@@ -61,6 +61,8 @@ tr_status_t tr_loop_describe_state(loop_t *l) {
     json_object_set_new(state, "best_valid_loss", tr_json_finite(l->state.best_loss));
     json_object_set_new(state, "best_valid_accuracy", tr_json_finite(l->state.best_accuracy));
     json_object_set_new(state, "best_valid_r2", tr_json_finite(l->state.best_r2));
+    if (!isnan(l->state.best_iou))
+        json_object_set_new(state, "best_valid_iou", json_real(l->state.best_iou));
     json_object_set_new(state, "stale_validations", json_integer(l->state.stale));
     if (l->state.begins_anew) json_object_set_new(state, "valid_begins_anew", json_true());
     json_object_set_new(state, "best_step",

@@ -29,8 +29,13 @@ static const transition_t transitions[TR_SAVE_STATES][TR_SAVE_EVENTS] = {
 };
 
 tr_loop_state_t tr_loop_state_new(void) {
-    return (tr_loop_state_t){
-        .saved_step = -1, .best_loss = INFINITY, .best_accuracy = NAN, .best_r2 = NAN, .best_step = -1};
+    return (tr_loop_state_t){.saved_step = -1,
+                             .best_loss = INFINITY,
+                             .best_score = NAN,
+                             .best_accuracy = NAN,
+                             .best_r2 = NAN,
+                             .best_iou = NAN,
+                             .best_step = -1};
 }
 
 tr_save_action_t tr_loop_state_save(tr_loop_state_t *state, tr_save_event_t event) {
@@ -55,19 +60,17 @@ void tr_loop_state_step_done(tr_loop_state_t *state, bool valid_due) {
     state->valid_pending = valid_due;
 }
 
-bool tr_loop_state_validated(tr_loop_state_t *state, double loss, double accuracy,
-                             bool by_accuracy) {
-    const bool is_better = by_accuracy ? accuracy > state->best_accuracy ||
-                                             (isnan(state->best_accuracy) && !isnan(accuracy))
-                                       : loss < state->best_loss,
-               breaks_tie =
-                   by_accuracy && accuracy == state->best_accuracy && loss < state->best_loss;
+bool tr_loop_state_validated(tr_loop_state_t *state, double loss, double score, bool by_score) {
+    const bool is_better = by_score ? score > state->best_score ||
+                                          (isnan(state->best_score) && !isnan(score))
+                                    : loss < state->best_loss,
+               breaks_tie = by_score && score == state->best_score && loss < state->best_loss;
     state->valid_pending = false;
-    /* train.patience waits for a better accuracy: a loss that still falls would never end the run. */
+    /* train.patience waits for a better score: a loss that still falls would never end the run. */
     state->stale = is_better ? 0 : state->stale + 1;
     if (!is_better && !breaks_tie) return false;
     state->best_loss = loss;
-    state->best_accuracy = accuracy;
+    state->best_score = score;
     state->best_step = state->step;
     return true;
 }

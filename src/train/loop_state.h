@@ -38,7 +38,8 @@ typedef struct {
     int64_t saved_step; /* of the newest checkpoint passed to the writer; -1: none */
     bool valid_pending; /* the validation after `step` is due and not done */
     /* of the best validation so far; INFINITY, NaN and -1 if there is none */
-    double best_loss, best_accuracy, best_r2; /* the caller sets best_r2 */
+    double best_loss, best_score;            /* score: what best_by names, if not the loss */
+    double best_accuracy, best_r2, best_iou; /* which the caller sets */
     int64_t best_step;
     int64_t stale; /* validations since the last better one; a tie that was broken is none */
     bool begins_anew; /* the next validation is on other samples than those before it */
@@ -56,9 +57,8 @@ bool tr_loop_state_is_writing(const tr_loop_state_t *state);
 
 /* Call after each step. valid_due: a validation follows it. */
 void tr_loop_state_step_done(tr_loop_state_t *state, bool valid_due);
-/* Call after a validation. Returns whether it is the best so far: by accuracy the first that is not
+/* Call after a validation. Returns whether it is the best so far: by score the first that is not
  * NaN, a larger one, or the same with a smaller loss; otherwise a smaller loss. */
-bool tr_loop_state_validated(tr_loop_state_t *state, double loss, double accuracy,
-                             bool by_accuracy);
+bool tr_loop_state_validated(tr_loop_state_t *state, double loss, double score, bool by_score);
 
 #endif

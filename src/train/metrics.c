@@ -42,12 +42,15 @@ tr_status_t tr_metrics_open(tr_metrics_t *r, tr_session_t *s, tr_run_t *run, int
                         .valid_loss = NAN,
                         .valid_accuracy = NAN,
                         .valid_r2 = NAN,
+                        .valid_iou = NAN,
                         .test_loss = NAN,
                         .test_accuracy = NAN,
                         .test_r2 = NAN,
+                        .test_iou = NAN,
                         .best_test_loss = NAN,
                         .best_test_accuracy = NAN,
                         .best_test_r2 = NAN,
+                        .best_test_iou = NAN,
                         .baseline_test_accuracy = NAN,
                         .baseline_test_loss = NAN};
     r->start_sec = r->window.since = r->epoch.since = tr_clock_sec();
@@ -84,6 +87,8 @@ json_t *tr_metrics_state(const tr_metrics_t *r) {
         tr_json_finite(r->epoch_loss), "epoch_accuracy", tr_json_finite(r->epoch_accuracy),
         "valid_loss", tr_json_finite(r->valid_loss), "valid_accuracy",
         tr_json_finite(r->valid_accuracy), "valid_r2", tr_json_finite(r->valid_r2));
+    if (state && !isnan(r->valid_iou))
+        json_object_set_new(state, "valid_iou", json_real(r->valid_iou));
     if (state) tr_metrics_gradient_save(&r->gradient, state);
     const double joules = tr_telemetry_joules(r->telemetry);
     if (isfinite(joules)) json_object_set_new(state, "gpu_energy_joules", json_real(joules));
@@ -122,6 +127,7 @@ tr_status_t tr_metrics_resume(tr_metrics_t *r, int64_t step, bool valid_pending,
     r->valid_loss = metrics_number_of(state, "valid_loss");
     r->valid_accuracy = metrics_number_of(state, "valid_accuracy");
     r->valid_r2 = metrics_number_of(state, "valid_r2");
+    r->valid_iou = metrics_number_of(state, "valid_iou");
     return tr_run_metrics_rewind(r->run, step, !valid_pending);
 }
 
@@ -269,8 +275,9 @@ static void append_accuracy(const tr_session_t *s, tr_str_t *text, const char *n
     if (step_tokens(s) > 0 && isfinite(loss)) tr_str_printf(text, " perplexity %.4g", exp(loss));
 }
 
-static void append_r2(tr_str_t *text, double r2) {
+static void append_scores(tr_str_t *text, double r2, double iou) {
     if (!isnan(r2)) tr_str_printf(text, " R2 %.4f", r2);
+    if (!isnan(iou)) tr_str_printf(text, " IoU %.4f", iou);
 }
 
 static void append_train(const tr_session_t *s, tr_str_t *text, const tr_metrics_sums_t *sums) {
@@ -284,7 +291,7 @@ static void append_train(const tr_session_t *s, tr_str_t *text, const tr_metrics
 
 static void append_valid(const tr_metrics_t *r, tr_str_t *text) {
     append_accuracy(r->s, text, "valid", r->valid_terms, r->valid_loss, r->valid_accuracy);
-    append_r2(text, r->valid_r2);
+    append_scores(text, r->valid_r2, r->valid_iou);
     if (r->valid_is_best) tr_str_append(text, "  best");
 }
 
@@ -325,6 +332,7 @@ tr_status_t tr_metrics_valid(tr_metrics_t *r, int64_t steps_done, const tr_eval_
     r->valid_loss = v->loss;
     r->valid_accuracy = v->accuracy;
     r->valid_r2 = v->r2;
+    r->valid_iou = v->iou;
     r->valid_is_best = is_best;
     r->has_new_valid = ends_epoch;
     r->window.since += seconds; /* evaluations are not part of the step time */
@@ -340,6 +348,7 @@ tr_status_t tr_metrics_valid(tr_metrics_t *r, int64_t steps_done, const tr_eval_
     tr_record_number(line, TR_VALIDATION_train_loss, train.loss / train.counted);
     if (begins_anew) tr_record_number(line, TR_VALIDATION_begins_anew, true);
     if (!isnan(v->r2)) tr_record_number(line, TR_VALIDATION_valid_r2, v->r2);
+    if (!isnan(v->iou)) tr_record_number(line, TR_VALIDATION_valid_iou, v->iou);
     if (step_tokens(r->s) > 0) tr_record_number(line, TR_VALIDATION_valid_perplexity, exp(v->loss));
     tr_recorder_line(r->recorder, line);
     if (ends_epoch) return TR_OK;
@@ -357,7 +366,7 @@ static void say_test(tr_metrics_t *r, const tr_test_t *test, const char *name) {
     tr_str_t *text = &r->text;
     text->length = 0;
     append_accuracy(r->s, text, name, v->terms, v->loss, v->accuracy);
-    append_r2(text, v->r2);
+    append_scores(text, v->r2, v->iou);
     if (!isnan(v->baseline_accuracy))
         tr_str_printf(text, " (most frequent class: %.2f %%)", 100 * v->baseline_accuracy);
     if (!isnan(v->baseline_loss)) {
@@ -367,8 +376,10 @@ static void say_test(tr_metrics_t *r, const tr_test_t *test, const char *name) {
     }
     if (text->text)
         TR_INFO("%s  (%.0f %s, %.1f s)%s", text->text + 2, v->terms,
-                step_tokens(r->s) > 0 ? "tokens" : "samples", test->seconds,
-                test->is_selected ? " (selected on these samples)" : "");
+                step_tokens(r->s) > 0    ? "tokens"
+                : r->s->sample_terms > 1 ? "values"
+                                         : "samples",
+                test->seconds, test->is_selected ? " (selected on these samples)" : "");
 }
 
 void tr_metrics_test(tr_metrics_t *r, const tr_test_t *last, const tr_test_t *best) {
@@ -378,6 +389,8 @@ void tr_metrics_test(tr_metrics_t *r, const tr_test_t *last, const tr_test_t *be
     r->test_accuracy = last->scores.accuracy;
     r->test_r2 = last->scores.r2;
     r->best_test_r2 = best ? best->scores.r2 : NAN;
+    r->test_iou = last->scores.iou;
+    r->best_test_iou = best ? best->scores.iou : NAN;
     r->baseline_test_loss = last->scores.baseline_loss;
     r->baseline_test_accuracy = last->scores.baseline_accuracy;
     r->best_test_loss = best ? best->scores.loss : NAN;
@@ -486,6 +499,12 @@ tr_status_t tr_metrics_summary(tr_metrics_t *r, const tr_metrics_end_t *end) {
         tr_record_number(o, TR_SUMMARY_best_valid_r2, end->best_r2);
         tr_record_number(o, TR_SUMMARY_test_r2, r->test_r2);
         tr_record_number(o, TR_SUMMARY_best_test_r2, r->best_test_r2);
+    }
+    if (r->s->info.is_dense && r->s->info.classes > 0) {
+        tr_record_number(o, TR_SUMMARY_valid_iou, r->valid_iou);
+        tr_record_number(o, TR_SUMMARY_best_valid_iou, end->best_iou);
+        tr_record_number(o, TR_SUMMARY_test_iou, r->test_iou);
+        tr_record_number(o, TR_SUMMARY_best_test_iou, r->best_test_iou);
     }
     tr_record_number(o, TR_SUMMARY_best_step, end->best_step >= 0 ? (double)end->best_step : NAN);
     tr_record_number(o, TR_SUMMARY_best_test_loss, r->best_test_loss);

@@ -47,6 +47,7 @@ typedef struct {
     /* NaN if there is none */
     double valid_terms, valid_loss, valid_accuracy, valid_r2, test_loss, test_accuracy, test_r2;
     double best_test_loss, best_test_accuracy, best_test_r2;
+    double valid_iou, test_iou, best_test_iou;
     double baseline_test_accuracy, baseline_test_loss;
     bool test_selected;                /* the tested weights were selected on the test samples */
     bool valid_is_best, has_new_valid; /* since the last epoch line */
@@ -99,7 +100,8 @@ typedef struct {
     int64_t steps;                            /* done */
     int64_t skipped;                          /* updates, by train.on_nan */
     int64_t best_step;                        /* -1: unknown */
-    double best_loss, best_accuracy, best_r2; /* of the best validation; not finite: none */
+    /* of the best validation; not finite: none */
+    double best_loss, best_accuracy, best_r2, best_iou;
     size_t host_bytes;
 } tr_metrics_end_t;
 /* Writes summary.json. The summary of a completed run is unchanged if no step was added. */

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 
-known = {"LANGUAGE", "TARGETS", "TOPK", "RANKS", "FAILED"}
+known = {"LANGUAGE", "TARGETS", "POSITIONS", "TOPK", "RANKS", "FAILED"}
 holds = {"ALWAYS", *sys.argv[3:]}
 types = {"INT": int, "REAL": (int, float), "MEASURED": (int, float), "BOOL": bool, "TEXT": str, "LIST": list, "OBJECT": dict}
 listed = {}

@@ -13,6 +13,7 @@ typedef struct {
     h5_direct_t *direct; /* NULL: reads use the page cache */
     int32_t *label;      /* [samples]; NULL: y holds numbers */
     h5_label_notes_t notes;
+    h5_dense_t dense; /* y of each position */
     char *columns; /* of an imported table; NULL: none */
     char **text;   /* [text_total]: info.text */
     int64_t text_total;
@@ -42,6 +43,10 @@ static tr_status_t hdf5_create_pool(hdf5_t *self, int count) {
     if (self->converted && self->channels_first)
         converted = (size_t)(self->rows_at_once * hdf5_elems_of(&self->base.info.field[0])) *
                     sizeof(double);
+    if (self->dense.is_on) /* as many rows of y as fit */
+        converted = (size_t)max64((int64_t)converted,
+                                  max64(self->parts.data[0].y.row_elems, CONVERT_BYTES) *
+                                      (int64_t)sizeof(double));
     return tr_h5_pool_create(&self->parts, count, rows, converted, &self->pool);
 }
 
@@ -121,7 +126,15 @@ static tr_status_t hdf5_read_y(hdf5_t *self, const h5_part_t *part, h5_scratch_t
     }
     for (int64_t row = first; row < first + count;) {
         int64_t rows = min64(max64(1, CONVERT_BYTES / y->row_bytes), first + count - row);
+        int64_t bad;
         TR_TRY(tr_h5_read_rows(y, s, row, rows, s->rows));
+        if (self->dense.is_on) {
+            TR_TRY(tr_h5_dense_convert(&self->dense, part, s, row, rows, as, out, &bad));
+            TR_TRY(hdf5_check_finite(part, y, row, bad));
+            out += rows * hdf5_elems_of(&self->base.info.field[1]) * (int64_t)tr_dtype_bytes(as);
+            row += rows;
+            continue;
+        }
         if (hdf5_is_packed(&part->y_packing)) /* a missing value is NaN */
             (void)tr_h5_unpack(&part->y_packing, y->dtype, s->rows, rows * y->row_elems, NULL, as,
                                out);
@@ -286,10 +299,21 @@ static tr_status_t hdf5_describe_y(hdf5_t *self, const tr_data_settings_t *setti
     tr_h5_unlock();
     h5_scratch_t *scratch = tr_h5_pool_take(self->pool, y, 0);
     tr_status_t status =
-        tr_h5_labels(&self->parts, classes, scratch, &self->label, &self->notes, info);
+        self->dense.is_on
+            ? tr_h5_dense_scan(&self->dense, &self->parts, classes, scratch, &self->notes, info)
+            : tr_h5_labels(&self->parts, classes, scratch, &self->label, &self->notes, info);
     tr_h5_pool_give(self->pool, scratch);
     TR_TRY(status);
     snprintf(field->name, sizeof field->name, "y");
+    info->is_dense = self->dense.is_on;
+    if (self->dense.are_labels) {
+        field->kind = TR_FIELD_LABELS;
+        field->dtype = TR_I32;
+        field->shape = info->field[0].shape;
+        field->shape.ndim--;
+        field->sample_bytes = self->dense.points * 4;
+        return TR_OK;
+    }
     if (self->label) {
         field->kind = TR_FIELD_LABELS;
         field->dtype = TR_I32;
@@ -300,6 +324,10 @@ static tr_status_t hdf5_describe_y(hdf5_t *self, const tr_data_settings_t *setti
     field->shape.ndim = y->ndim > 1 ? y->ndim - 1 : 1;
     field->shape.dim[0] = 1;
     for (int d = 1; d < y->ndim; d++) field->shape.dim[d - 1] = y->dim[d];
+    if (self->dense.is_on) {
+        field->shape = info->field[0].shape;
+        field->shape.dim[field->shape.ndim - 1] = self->dense.channels;
+    }
     field->sample_bytes = y->row_elems * 4;
     for (int p = 0; p < self->parts.count; p++)
         info->is_rounded[1] |= tr_h5_rounds(self->parts.data[p].y.dtype, TR_F32) ||
@@ -393,6 +421,8 @@ static tr_status_t hdf5_set_up(hdf5_t *self, const tr_data_settings_t *settings,
     const h5_part_t *last = &self->parts.data[self->parts.count - 1];
     self->base.info.samples = last->first + last->x.rows;
     TR_TRY(hdf5_describe_x(self, settings));
+    TR_TRY(tr_h5_dense_find(&self->parts, settings, &self->base.info.field[0], self->channels_first,
+                            &self->dense));
     TR_TRY(hdf5_create_pool(self, tr_h5_pool_size(settings)));
     TR_TRY(hdf5_describe_y(self, settings));
     tr_h5_lock();

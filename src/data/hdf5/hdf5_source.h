@@ -5,6 +5,7 @@
  *   hdf5_detect.c   finds the inputs and the labels
  *   hdf5_foreign.c  recognises files of other programs that need a conversion
  *   hdf5_meta.c     reads attributes; hdf5_labels.c: determines the kind of labels
+ *   hdf5_dense.c    labels or targets of each position
  *   hdf5_packing.c  missing and packed values, as netCDF and CF declare them
  *   hdf5_cost.c     estimates the cost of reading a layout
  *   hdf5_pool.c     memory of the reading threads
@@ -217,6 +218,33 @@ typedef struct {
  * it without the lock. */
 tr_status_t tr_h5_labels(const h5_parts_t *parts, int64_t classes, h5_scratch_t *scratch,
                          int32_t **out, h5_label_notes_t *notes, tr_dataset_info_t *info);
+
+/* -- hdf5_dense.c ------------------------------------------------------------------------------ */
+
+/* A y with a label or values for each position of x. */
+typedef struct {
+    bool is_on;
+    bool are_labels, channels_first; /* channels_first: in the file */
+    int64_t points, channels;        /* of a sample; channels 1: none in the file, or one */
+    int64_t classes;                 /* of labels; 0: not known yet */
+    bool ignores;                    /* labels of value `ignored` are none */
+    int64_t ignored;
+} h5_dense_t;
+/* Decides by data.targets and the shapes of x (of the batch) and y whether y is of positions.
+ * TR_ERR_DATA if it must be and is not. */
+tr_status_t tr_h5_dense_find(const h5_parts_t *parts, const tr_data_settings_t *settings,
+                             const tr_field_t *x, bool x_channels_first, h5_dense_t *out);
+/* Whether y holds labels, and of how many classes, from at most 64 MiB of it; `classes` and *notes as
+ * for tr_h5_labels. Sets are_labels, classes and info->classes. Call it without the lock. */
+tr_status_t tr_h5_dense_scan(h5_dense_t *dense, const h5_parts_t *parts, int64_t classes,
+                             h5_scratch_t *scratch, h5_label_notes_t *notes,
+                             tr_dataset_info_t *info);
+/* Rows in scratch->rows, from row `first` of the part on, as labels (i32, `as` does not count) or as
+ * numbers, NaN where they are missing. scratch->converted has a double for each value. *out_bad: the
+ * first number that is infinite; -1: none. */
+tr_status_t tr_h5_dense_convert(const h5_dense_t *dense, const h5_part_t *part,
+                                h5_scratch_t *scratch, int64_t first, int64_t count, tr_dtype_t as,
+                                char *out, int64_t *out_bad);
 
 /* -- hdf5_cost.c ------------------------------------------------------------------------------- */
 

@@ -85,7 +85,7 @@ static tr_status_t preprocess_measure(tr_dataset_t *train, int field, int64_t by
         TR_TRY_GOTO(tr_vec_push(&out->mean, (float)stats.of[c].mean), done);
         TR_TRY_GOTO(tr_vec_push(&out->std, tr_is_divisor(deviation) ? deviation : 1), done);
     }
-    if (stats.missing > 0)
+    if (stats.missing > 0 && strcmp(train->info.field[field].name, "x") == 0)
         TR_INFO("%s: %s", train->info.description,
                 tr_missing_text(&stats, &train->info.field[field], text));
 done:
@@ -284,23 +284,29 @@ static tr_status_t preprocess_resolve_target(const tr_preprocess_sources_t *s,
 
 /* -- class weights ----------------------------------------------------------------------------- */
 
-/* counts[classes] of the labels y of all samples. */
+/* counts[classes] of the labels y of all samples; of labels of positions, of samples that are spread
+ * evenly over the data. */
 static tr_status_t preprocess_count_labels(tr_dataset_t *train, int y, int64_t classes,
                                            int64_t *counts) {
-    enum { AT_ONCE = 1 << 18 };
-    const int64_t values = train->info.field[y].sample_bytes / (int64_t)sizeof(int32_t),
+    enum { AT_ONCE = 1 << 18, MOST = 1 << 24 };
+    const tr_dataset_info_t *info = &train->info;
+    const int64_t values = info->field[y].sample_bytes / (int64_t)sizeof(int32_t),
+                  wanted = info->is_dense ? max64(1, MOST / values) : info->samples,
+                  pieces = wanted < info->samples ? min64(wanted, COMPUTE_PIECES) : 1,
+                  each = wanted < info->samples ? wanted / pieces : info->samples,
                   most = max64(1, AT_ONCE / values);
     void *dst[TR_DATASET_MAX_FIELDS] = {0};
     int32_t *label = NULL;
     tr_status_t status = TR_OK;
     TR_TRY(tr_alloc((size_t)(most * values) * sizeof *label, "labels", &label));
     dst[y] = label;
-    for (int64_t first = 0; first < train->info.samples && status == TR_OK; first += most) {
-        const int64_t count = min64(most, train->info.samples - first);
-        status = train->ops->read(train, first, count, dst);
-        for (int64_t i = 0; i < count * values && status == TR_OK; i++)
-            if (label[i] >= 0 && label[i] < classes) counts[label[i]]++;
-    }
+    for (int64_t p = 0; p < pieces; p++)
+        for (int64_t i = 0; i < each && status == TR_OK; i += most) {
+            const int64_t count = min64(most, each - i);
+            status = train->ops->read(train, info->samples * p / pieces + i, count, dst);
+            for (int64_t k = 0; k < count * values && status == TR_OK; k++)
+                if (label[k] >= 0 && label[k] < classes) counts[label[k]]++;
+        }
     tr_free(&label);
     return status;
 }
@@ -351,6 +357,7 @@ tr_status_t tr_preprocess_resolve(const tr_preprocess_sources_t *s, tr_preproces
     *out = p;
     p->classes = s->classes;
     p->decodes = !s->kept || s->kept->decodes;
+    p->is_dense = s->kept ? s->kept->is_dense : s->info->is_dense;
     for (int f = 0; f < s->info->field_count; f++)
         if (strcmp(s->info->field[f].name, "y") != 0)
             p->field[p->field_count++] = s->info->field[f];

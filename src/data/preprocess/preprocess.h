@@ -25,6 +25,7 @@ typedef struct tr_preprocess {
     int field_count;
     bool decodes;    /* missing and packed values are decoded; false: of releases up to 0.2 */
     int64_t classes; /* 0: regression */
+    bool is_dense;   /* of y, as in tr_dataset_info_t */
     tr_normalize_t input, target; /* in units of the (decoded) data */
     tr_floats_t class_weights;    /* [classes] of model.class_weights = balanced; none: not set */
     tr_names_t names[TR_NAMES_LISTS];
@@ -58,8 +59,9 @@ typedef struct {
  *            declared missing, or 0 to 1 for bytes; other types are unchanged
  *   targets  as compute, if they are f32 and the loss is a regression loss
  * Balanced class weights are those in `kept`, if any, or samples / (classes that occur * samples of
- * the class) of all training labels, 1 for a class that does not occur. TR_ERR_CONFIG: a key does
- * not fit the data, or compute or balanced without training data.
+ * the class) of all training labels, or of at most 64 MiB of labels of positions; 1 for a class
+ * that does not occur. TR_ERR_CONFIG: a key does not fit the data, or compute or balanced without
+ * training data.
  */
 tr_status_t tr_preprocess_resolve(const tr_preprocess_sources_t *sources, tr_preprocess_t **out);
 

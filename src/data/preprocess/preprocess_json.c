@@ -77,6 +77,7 @@ json_t *tr_preprocess_json(const tr_preprocess_t *p) {
                              tr_dtype_name(x->dtype), "shape", shape_json(&x->shape), "fields",
                              fields, "decodes", (int)p->decodes);
     bool added = data != NULL;
+    if (p->is_dense) added = json_object_set_new(data, "targets", json_string("position")) == 0;
     if (p->columns)
         added = json_object_set_new(data, "columns", json_string(p->columns)) == 0 && added;
     if (p->tokenizer)
@@ -199,6 +200,7 @@ tr_status_t tr_preprocess_from_json(const json_t *data, const char *origin, tr_p
     TR_TRY_GOTO(tr_strdup(origin, &p->origin), fail);
     if (tokenizer) TR_TRY_GOTO(tr_strdup(tokenizer, &p->tokenizer), fail);
     if (columns) TR_TRY_GOTO(tr_strdup(columns, &p->columns), fail);
+    p->is_dense = json_object_get(data, "targets") != NULL;
     p->decodes = json_is_true(json_object_get(data, "decodes"));
     p->classes = (int64_t)json_integer_value(json_object_get(data, "classes"));
     TR_TRY_GOTO(preprocess_json_read_fields(data, p->origin, p), fail);

@@ -16,10 +16,10 @@ static bool figure_direction(const char *key, bool *out_up) {
     static const struct {
         const char *end;
         bool is_up;
-    } ends[] = {{"per_sec", true}, {"accuracy", true}, {"r2", true},     {"tflops", true},
-                {"mfu", true},     {"loss", false},    {"_sec", false},  {"_ms", false},
-                {"_p95", false},   {"_bytes", false},  {"stall", false}, {"perplexity", false},
-                {"exposed", false}};
+    } ends[] = {{"per_sec", true},     {"accuracy", true}, {"r2", true},      {"iou", true},
+                {"tflops", true},      {"mfu", true},      {"loss", false},   {"_sec", false},
+                {"_ms", false},        {"_p95", false},    {"_bytes", false}, {"stall", false},
+                {"perplexity", false}, {"exposed", false}};
     for (size_t i = 0; i < TR_COUNT(ends); i++) {
         if (!text_ends(key, ends[i].end)) continue;
         *out_up = ends[i].is_up;

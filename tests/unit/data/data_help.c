@@ -37,6 +37,7 @@ tr_data_settings_t test_settings(void) {
                                 .std = "auto",
                                 .target_mean = "auto",
                                 .target_std = "auto",
+                                .ignore_label = "none",
                                 .classes = -1,
                                 .synthetic_samples = 1000,
                                 .synthetic_shape = "8x8x1",

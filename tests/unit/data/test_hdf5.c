@@ -393,6 +393,111 @@ static void test_labels(void **state) {
     check_all(set, zeros, labels);
 }
 
+/* A file of x (ndim, dims) and y: opened with the settings, its y must have this kind, shape and
+ * values; NULL: any. */
+static void check_dense(int ndim, const hsize_t *x, int y_ndim, const hsize_t *y, hid_t y_type,
+                        const void *values, tr_data_settings_t settings, int64_t classes,
+                        tr_shape_t shape, const void *expected) {
+    hid_t file = create(0, false);
+    put(file, "x", ndim, x, H5T_STD_U8LE, H5T_NATIVE_UINT8, NULL, contiguous);
+    put(file, "y", y_ndim, y, y_type, y_type, values, contiguous);
+    H5Fclose(file);
+    tr_dataset_t *set = open_with(settings, TR_SPLIT_TRAIN);
+    char a[96], b[96];
+    assert_int_equal(set->info.classes, classes);
+    assert_int_equal(set->info.field[1].kind, classes > 0 ? TR_FIELD_LABELS : TR_FIELD_VALUES);
+    assert_string_equal(tr_shape_format(&set->info.field[1].shape, a), tr_shape_format(&shape, b));
+    if (expected) {
+        const size_t bytes = (size_t)set->info.field[1].sample_bytes;
+        char *found = malloc(bytes);
+        for (int64_t i = set->info.samples; i-- > 0;) {
+            OK(set->ops->read(set, i, 1, (void *[]){NULL, found}));
+            assert_memory_equal(found, (const char *)expected + (size_t)i * bytes, bytes);
+        }
+        free(found);
+    }
+    tr_dataset_close(&set);
+    unlink(path);
+}
+
+static void labels_of_positions(void **state) {
+    const hsize_t pictures[] = {3, 2, 4, 3}, first[] = {3, 3, 2, 4}, masks[] = {3, 2, 4},
+                  volumes[] = {2, 3, 2, 2, 1}, cubes[] = {2, 3, 2, 2}, series[] = {4, 6, 2},
+                  steps[] = {4, 6};
+    const tr_data_settings_t plain = test_settings();
+    tr_data_settings_t last = plain, settings;
+    int32_t label[24], ignored[24];
+    int16_t stored[24];
+    uint8_t hot[72] = {0}, hot_first[72] = {0};
+    last.layout = TR_LAYOUT_NHWC;
+    for (int i = 0; i < 24; i++) {
+        label[i] = i * 7 % 3;
+        stored[i] = (int16_t)(i % 5 ? label[i] : -1);
+        ignored[i] = i % 5 ? label[i] : -1;
+        hot[3 * i + label[i]] = 1;
+        hot_first[i / 8 * 24 + label[i] * 8 + i % 8] = 1;
+    }
+    check_dense(4, pictures, 3, masks, H5T_NATIVE_INT32, label, last, 3, TR_SHAPE(2, 4), label);
+    check_dense(4, pictures, 4, (hsize_t[]){3, 2, 4, 1}, H5T_NATIVE_INT32, label, last, 3,
+                TR_SHAPE(2, 4), label);
+    check_dense(4, pictures, 4, pictures, H5T_NATIVE_UINT8, hot, last, 3, TR_SHAPE(2, 4), label);
+    settings = plain;
+    settings.layout = TR_LAYOUT_NCHW;
+    check_dense(4, first, 4, first, H5T_NATIVE_UINT8, hot_first, settings, 3, TR_SHAPE(2, 4),
+                label);
+    check_dense(5, volumes, 4, cubes, H5T_NATIVE_INT32, label, last, 3, TR_SHAPE(3, 2, 2), label);
+    settings = last;
+    settings.ignore_label = "-1";
+    check_dense(4, pictures, 3, masks, H5T_NATIVE_INT16, stored, settings, 3, TR_SHAPE(2, 4),
+                ignored);
+    settings = last;
+    settings.classes = 7;
+    check_dense(4, pictures, 3, masks, H5T_NATIVE_INT32, label, settings, 7, TR_SHAPE(2, 4), label);
+    /* Two dimensions may also be numbers of a sample: then data.targets decides. */
+    check_dense(3, series, 2, steps, H5T_NATIVE_INT32, label, last, 0, TR_SHAPE(6), NULL);
+    settings = last;
+    settings.targets = TR_TARGETS_POSITION;
+    check_dense(3, series, 2, steps, H5T_NATIVE_INT32, label, settings, 3, TR_SHAPE(6), label);
+    /* What says otherwise, or has another size, is numbers. */
+    settings = last;
+    settings.classes = 0;
+    check_dense(4, pictures, 3, masks, H5T_NATIVE_INT32, label, settings, 0, TR_SHAPE(2, 4, 1),
+                NULL);
+    settings = last;
+    settings.targets = TR_TARGETS_SAMPLE;
+    check_dense(4, pictures, 3, masks, H5T_NATIVE_INT32, label, settings, 0, TR_SHAPE(2, 4), NULL);
+    check_dense(4, pictures, 3, (hsize_t[]){3, 4, 2}, H5T_NATIVE_INT32, label, last, 0,
+                TR_SHAPE(4, 2), NULL);
+    hot[5] = 2;
+    check_dense(4, pictures, 4, pictures, H5T_NATIVE_UINT8, hot, last, 0, TR_SHAPE(2, 4, 3), NULL);
+}
+
+static void targets_of_positions(void **state) {
+    const hsize_t pictures[] = {3, 4, 2, 1}, last[] = {3, 4, 2, 2}, first[] = {3, 2, 4, 2};
+    tr_data_settings_t settings = test_settings();
+    tr_dataset_t *set = NULL;
+    float values[48], moved[48];
+    for (int i = 0; i < 48; i++) values[i] = i % 7 ? (float)i / 3 : NAN;
+    for (int i = 0; i < 48; i++) moved[i / 16 * 16 + i % 2 * 8 + i % 16 / 2] = values[i];
+    settings.layout = TR_LAYOUT_NHWC;
+    check_dense(4, pictures, 4, last, H5T_NATIVE_FLOAT, values, settings, 0, TR_SHAPE(4, 2, 2),
+                values);
+    check_dense(4, pictures, 4, first, H5T_NATIVE_FLOAT, moved, settings, 0, TR_SHAPE(4, 2, 2),
+                values);
+    check_dense(4, pictures, 3, (hsize_t[]){3, 4, 2}, H5T_NATIVE_FLOAT, values, settings, 0,
+                TR_SHAPE(4, 2, 1), values);
+    hid_t file = create(0, false);
+    put(file, "x", 4, pictures, H5T_STD_U8LE, H5T_NATIVE_UINT8, NULL, contiguous);
+    values[21] = INFINITY;
+    put(file, "y", 4, last, H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, values, contiguous);
+    H5Fclose(file);
+    set = open_with(settings, TR_SPLIT_TRAIN);
+    assert_int_equal(set->ops->read(set, 0, 3, (void *[]){NULL, moved}), TR_ERR_DATA);
+    assert_error_names("/y & 1 & element 5");
+    tr_dataset_close(&set);
+    unlink(path);
+}
+
 /* Names, groups and splits: FILE, FILE:GROUP, groups of one file, splits in names, several files.
  */
 static void check_split(const char *train, const char *valid, tr_split_t split, int64_t samples) {
@@ -1818,6 +1923,8 @@ int main(void) {
         cmocka_unit_test(test_shapes),
         cmocka_unit_test(test_labels),
         cmocka_unit_test(test_labels_with_mistakes),
+        cmocka_unit_test(labels_of_positions),
+        cmocka_unit_test(targets_of_positions),
         cmocka_unit_test(test_names),
         cmocka_unit_test(links),
         cmocka_unit_test(repack_keeps_groups_links_and_types),

@@ -8,6 +8,7 @@
 #include "session/target_score.h"
 
 #include <math.h>
+#include <string.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -146,18 +147,32 @@ static void reference(int k, tr_target_score_t *out) {
 }
 
 static void test_targets(void **state) {
-    tr_target_sums_t *t = NULL;
+    static const float middle[] = {5}, unit[] = {2}; /* of normalised values, which are merged */
+    tr_target_sums_t *t = NULL, *merged = NULL;
     double mse = 0;
     OK(tr_target_sums_create(TARGETS, &t));
+    OK(tr_target_sums_create(TARGETS, &merged));
     for (int i = 0; i < ROWS; i++) {
         float p[2][TARGETS], y[2][TARGETS] = {0};
         if (i * i % size != rank) continue; /* unequal parts; with three ranks one has none */
         make_row(i, p[0], y[0]);
         for (int k = 0; k < TARGETS; k++) p[1][k] = 1e6f;
         tr_target_sums_add(t, p[0], y[0], (float[]){1, 0}, 2);
+        double added[TARGETS][5];
+        for (int k = 0; k < TARGETS; k++) {
+            const double is = ((double)y[0][k] - 5) / 2, off = ((double)p[0][k] - y[0][k]) / 2;
+            memcpy(added[k], (double[]){1, fabs(off), off * off, is, is * is}, sizeof added[k]);
+        }
+        tr_target_sums_merge(merged, added[0], middle, unit, 1);
     }
     OK(tr_target_sums_reduce(t, world));
-    assert_int_equal(t->samples, ROWS);
+    OK(tr_target_sums_reduce(merged, world));
+    for (int k = 0; k < TARGETS; k++) {
+        const tr_target_score_t a = tr_target_score(t, k), b = tr_target_score(merged, k);
+        assert_true(t->count[k] == ROWS && merged->count[k] == ROWS);
+        assert_true(fabs(b.mse - a.mse) < 1e-9 * a.mse && fabs(b.mae - a.mae) < 1e-9 * a.mae);
+        if (k == 1) assert_true(fabs(a.r2 - b.r2) < 1e-9); /* normalised values are near zero */
+    }
     for (int k = 0; k < TARGETS; k++) {
         tr_target_score_t wanted;
         const tr_target_score_t score = tr_target_score(t, k);
@@ -174,6 +189,21 @@ static void test_targets(void **state) {
     near(mean.mse, mse);
     near(mean.r2, (tr_target_score(t, 0).r2 + tr_target_score(t, 1).r2) / 2);
     tr_target_sums_destroy(&t);
+    tr_target_sums_destroy(&merged);
+}
+
+/* Of positions there may be more than a float or 32 bits can count. */
+static void counts_of_positions(void **state) {
+    static const int64_t many = (int64_t)1 << 40, confusion[] = {3 * many, many, 1, 0, many + 1, 0};
+    tr_class_counts_t *counts = NULL;
+    OK(tr_class_counts_create(2, &counts));
+    tr_class_counts_take(counts, confusion);
+    assert_true(counts->support[0] == 4 * many + 1 && counts->support[1] == many + 1);
+    assert_true(counts->predicted[1] == 2 * many + 1 && *counts->unclear == 1);
+    near(tr_class_score(counts, 0).iou, 0.75);
+    near(tr_class_score(counts, 1).iou, 0.5);
+    near(tr_class_mean(counts, false).iou, 0.625);
+    tr_class_counts_destroy(&counts);
 }
 
 int main(void) {
@@ -181,6 +211,7 @@ int main(void) {
         cmocka_unit_test(test_counts),       cmocka_unit_test(test_class_scores),
         cmocka_unit_test(test_confusions),   cmocka_unit_test(test_class_of),
         cmocka_unit_test(test_many_classes), cmocka_unit_test(test_targets),
+        cmocka_unit_test(counts_of_positions),
     };
     if (tr_world_open(NULL, &world) != TR_OK) return 1;
     rank = tr_world_info(world)->rank;

@@ -66,6 +66,14 @@ void fixture_begin(model_fixture_t *f, const char *name, tr_mode_t mode, tr_shap
     OK(tr_input(f->g, "weight", TR_F32, &TR_SHAPE(rows), &f->batch.weight));
 }
 
+void fixture_begin_dense(model_fixture_t *f, const char *name, tr_mode_t mode, tr_shape_t x,
+                         tr_shape_t y, int64_t classes) {
+    fixture_begin(f, name, mode, x, 0);
+    f->batch.classes = classes;
+    f->batch.is_dense = true;
+    add_field(f, "y", classes > 0 ? TR_I32 : TR_F32, y);
+}
+
 tr_status_t fixture_build(model_fixture_t *f) {
     return tr_model_build(f->g, f->config, &f->batch, &f->result);
 }

@@ -30,6 +30,9 @@ void fixture_load(model_fixture_t *f, const char *config_file);
  */
 void fixture_begin(model_fixture_t *f, const char *name, tr_mode_t mode, tr_shape_t x,
                    int64_t classes);
+/* The same with labels (B, S...) of each position, or, where classes is 0, targets (B, S..., K). */
+void fixture_begin_dense(model_fixture_t *f, const char *name, tr_mode_t mode, tr_shape_t x,
+                         tr_shape_t y, int64_t classes);
 tr_status_t fixture_build(model_fixture_t *f);
 /* Elements of all parameters, padding not counted. */
 int64_t fixture_parameters(const model_fixture_t *f);

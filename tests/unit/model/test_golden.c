@@ -38,7 +38,9 @@ typedef struct {
     tr_config_t *optim_config;
     model_fixture_t f;
     int train, update;
-    int64_t rows;
+    int64_t rows;  /* samples */
+    int64_t terms; /* of the loss; not all count if y is of positions */
+    double counted;
     tr_tensor_t gradient;
 } run_t;
 
@@ -110,25 +112,31 @@ static void build(run_t *r) {
     tr_tensor_t seed, counts, samples, loss_sum;
     const tr_optim_settings_t settings = optimizer_settings(r);
     const tr_named_tensor_t *x = find(r, "", "x"), *y = find(r, "", "y");
-    const int64_t classes = y->dtype == TR_I32
-                                ? atoi(json_string_value(json_object_get(r->settings, "classes")))
-                                : -y->shape.dim[1];
+    const json_t *counted = json_object_get(r->settings, "terms");
+    const int64_t classes = atoi(json_string_value(json_object_get(r->settings, "classes")));
     r->rows = x->shape.dim[0];
-    fixture_begin(&r->f, "last", TR_TRAIN, x->shape, classes);
+    if (counted)
+        fixture_begin_dense(&r->f, "last", TR_TRAIN, x->shape, y->shape, classes);
+    else
+        fixture_begin(&r->f, "last", TR_TRAIN, x->shape,
+                      y->dtype == TR_I32 ? classes : -y->shape.dim[1]);
     r->train = r->f.program;
     MUST(fixture_build(&r->f));
     MUST(tr_keep(g, r->f.result.loss));
     MUST(tr_reduced(g, "counts", 2, &counts));
     MUST(tr_slice(g, counts, 0, 1, &samples));
     MUST(tr_slice(g, counts, 1, 1, &loss_sum));
-    MUST(tr_weighted_sum(g, r->f.batch.weight, TR_NONE, samples));
+    const tr_tensor_t terms = tr_is_none(r->f.result.terms) ? r->f.batch.weight : r->f.result.terms;
+    r->terms = tr_shape_elems(tr_shape_of(g, r->f.result.loss));
+    r->counted = counted ? atof(json_string_value(counted)) : (double)r->terms;
+    MUST(tr_weighted_sum(g, terms, TR_NONE, samples));
     MUST(tr_weighted_sum(g, r->f.result.loss, TR_NONE, loss_sum));
-    MUST(tr_const(g, "seed", &TR_SHAPE(r->rows), 1.0 / (double)r->rows, &seed));
+    MUST(tr_const(g, "seed", &TR_SHAPE(r->terms), 1.0 / (double)r->terms, &seed));
     MUST(tr_backward(g, r->f.result.loss, seed, false));
     MUST(tr_program_end(g));
     MUST(tr_reduced_range(g, 0, tr_graph_layout(g).trainable_elems, &r->gradient));
     MUST(tr_program_begin(g, "update", TR_PLAIN, &r->update));
-    MUST(tr_optimizer_build(g, &settings, counts, (double)r->rows));
+    MUST(tr_optimizer_build(g, &settings, counts, (double)r->terms));
     MUST(tr_update_moments(g, 1));
     MUST(tr_program_end(g));
     MUST(tr_graph_plan(g, 0));
@@ -172,16 +180,17 @@ static void write_start(run_t *r) {
 /* -- running and comparing --------------------------------------------------------------------- */
 
 static double step(run_t *r, int64_t number, float lr) {
-    float loss[64];
+    float loss[512];
     double sum = 0;
     const tr_step_t block = {.seed = 1, .step = number, .lr = lr, .weight_decay_scale = 1};
     MUST(tr_tensor_write(r->f.g, tr_graph_step(r->f.g), &block));
     MUST(tr_graph_zero_reduced(r->f.g));
     MUST(tr_program_run(r->f.g, r->train, NULL));
+    assert_true(r->terms <= 512);
     MUST(tr_tensor_read(r->f.g, r->f.result.loss, loss));
     if (number == 0) expect(r, "", "loss", loss, LOSS_TOLERANCE, 0);
-    for (int64_t i = 0; i < r->rows; i++) sum += (double)loss[i];
-    return sum / (double)r->rows;
+    for (int64_t i = 0; i < r->terms; i++) sum += (double)loss[i];
+    return sum / r->counted;
 }
 
 static void check_gradients(run_t *r) {
@@ -189,6 +198,8 @@ static void check_gradients(run_t *r) {
     float *values = NULL;
     MUST(tr_alloc((size_t)count * sizeof *values, "gradient", &values));
     MUST(tr_tensor_read(r->f.g, r->gradient, values));
+    for (int64_t i = 0; i < count; i++) /* as `update` corrects it */
+        values[i] *= (float)((double)r->terms / r->counted);
     for (size_t i = 0; i < tr_safetensors_count(r->golden); i++) {
         const tr_named_tensor_t *t = tr_safetensors_at(r->golden, i);
         if (strncmp(t->name, "grad.", 5) != 0) continue;
@@ -268,7 +279,9 @@ static void check(const char *name) {
     MODEL(conv)                                                                                    \
     MODEL(residual)                                                                                \
     MODEL(layernorm)                                                                               \
-    MODEL(groupnorm) MODEL(volumes) MODEL(unet) MODEL(huber) MODEL(multihot) MODEL(weights)
+    MODEL(groupnorm) MODEL(volumes) MODEL(unet) MODEL(huber) MODEL(multihot) MODEL(weights)          \
+    MODEL(dense) MODEL(dense_dice) MODEL(dense_dice_ce) MODEL(dense_mse) MODEL(dense_mae)          \
+    MODEL(dense_huber) MODEL(dense_bce)
 #define MODEL(name)                                                                                \
     static void name##_equals_pytorch(void **state) {                                              \
         check(#name);                                                                              \

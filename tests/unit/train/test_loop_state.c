@@ -74,7 +74,7 @@ static void validations(void **state) {
     tr_loop_state_step_done(&s, true);
     assert_false(tr_loop_state_validated(&s, 2, 0.9, false)); /* not smaller */
     assert_false(tr_loop_state_validated(&s, NAN, NAN, false));
-    assert_true(s.best_step == 1 && s.best_accuracy == 0.5 && s.stale == 2);
+    assert_true(s.best_step == 1 && s.best_score == 0.5 && s.stale == 2);
 }
 
 static void best_by_accuracy(void **state) {

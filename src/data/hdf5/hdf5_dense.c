@@ -1,0 +1,219 @@
+/* A y that has a label or values for each position of x. Labels are not read when the file is
+ * opened, because they can be as large as the inputs: some of them tell the number of classes, and
+ * each is checked when it is read. */
+#include "hdf5_source.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define SCAN_BYTES  (64 << 20) /* of labels that are read to find the classes */
+#define SCAN_PIECES 64
+#define MAX_CLASSES (1 << 20)
+
+/* -- shapes ------------------------------------------------------------------------------------ */
+
+static bool dense_same(const int64_t *a, const int64_t *b, int count) {
+    return memcmp(a, b, (size_t)count * sizeof *a) == 0;
+}
+
+/* Whether y has the positions of x. Sets out->channels and channels_first. */
+static bool dense_fits(const h5_array_t *y, const tr_field_t *x, bool x_channels_first,
+                       h5_dense_t *out) {
+    const int spatial = x->shape.ndim - 1, ndim = y->ndim - 1;
+    const int64_t *dim = y->dim + 1;
+    if (spatial < 1 || out->points < 2) return false;
+    if (ndim == spatial) return dense_same(dim, x->shape.dim, spatial);
+    if (ndim != spatial + 1) return false;
+    const bool last = dense_same(dim, x->shape.dim, spatial),
+               first = dense_same(dim + 1, x->shape.dim, spatial);
+    out->channels_first = first && (!last || x_channels_first);
+    out->channels = out->channels_first ? dim[0] : dim[spatial];
+    return first || last;
+}
+
+static tr_status_t dense_read_ignored(const char *text, h5_dense_t *d) {
+    d->ignores = text && strcmp(text, "none") != 0;
+    if (!d->ignores || (tr_parse_int(text, &d->ignored) && d->is_on)) return TR_OK;
+    return TR_FAIL(TR_ERR_CONFIG,
+                   d->is_on
+                       ? "data.ignore_label: expected a whole number, or none, found '%s'"
+                       : "data.ignore_label = %s would have no effect: it is for labels of each "
+                         "position, and y has other ones (data.targets). Remove it",
+                   text);
+}
+
+tr_status_t tr_h5_dense_find(const h5_parts_t *parts, const tr_data_settings_t *settings,
+                             const tr_field_t *x, bool x_channels_first, h5_dense_t *out) {
+    const h5_part_t *part = parts->data;
+    const h5_array_t *y = &part->y;
+    char of_x[96], of_y[96];
+    *out = (h5_dense_t){.channels = 1, .points = 1};
+    if (!part->has_y) return TR_OK;
+    if (settings->targets == TR_TARGETS_SAMPLE)
+        return dense_read_ignored(settings->ignore_label, out);
+    for (int d = 0; d < x->shape.ndim - 1; d++) out->points *= x->shape.dim[d];
+    const bool fits = dense_fits(y, x, x_channels_first, out);
+    out->is_on = fits && (y->ndim > 2 || settings->targets == TR_TARGETS_POSITION);
+    if (fits || settings->targets == TR_TARGETS_AUTO)
+        return dense_read_ignored(settings->ignore_label, out);
+    tr_shape_t found = {.ndim = y->ndim - 1};
+    memcpy(found.dim, y->dim + 1, (size_t)found.ndim * sizeof *found.dim);
+    return TR_FAIL(TR_ERR_DATA,
+                   "%s: a sample of /%s has shape %s, and one of /%s has shape %s: with "
+                   "data.targets = position, y must have the dimensions of x without its channels, "
+                   "or these and one for its own channels. Correct the file, data.layout or "
+                   "data.targets.",
+                   y->file->path, part->names.x, tr_shape_format(&x->shape, of_x), part->names.y,
+                   tr_shape_format(&found, of_y));
+}
+
+/* -- labels ------------------------------------------------------------------------------------ */
+
+/* The label of a position, whose channels are `step` values apart; -1: none. *out_bad: the value is
+ * no label. */
+static int64_t dense_label(const h5_dense_t *d, const h5_part_t *part, const double *value,
+                           int64_t step, bool *out_bad) {
+    const tr_dtype_t stored = part->y.dtype;
+    int64_t ones = 0, zeros = 0, at = 0;
+    *out_bad = false;
+    if (part->y_packing.has_holes && tr_h5_is_missing(&part->y_packing, stored, *value)) return -1;
+    if (d->channels == 1) {
+        if (d->ignores && *value == (double)d->ignored) return -1;
+        *out_bad = !(*value >= 0 && *value < MAX_CLASSES && *value == floor(*value));
+        return *out_bad ? -1 : (int64_t)*value;
+    }
+    for (int64_t c = 0; c < d->channels; c++) {
+        if (value[c * step] == 1) ones++, at = c;
+        zeros += value[c * step] == 0;
+    }
+    *out_bad = ones != 1 || zeros != d->channels - 1;
+    return at;
+}
+
+static tr_status_t dense_fail_label(const h5_dense_t *d, const h5_part_t *part, int64_t row,
+                                    int64_t point, double value) {
+    char range[32] = "";
+    if (d->channels > 1)
+        return TR_FAIL(TR_ERR_DATA,
+                       "%s: /%s: sample %lld, position %lld: expected one 1 among zeros in %lld "
+                       "channels. If these are numbers to predict, set data.classes = 0.",
+                       part->y.file->path, part->names.y, (long long)row, (long long)point,
+                       (long long)d->channels);
+    if (d->classes > 0) snprintf(range, sizeof range, " to %lld", (long long)d->classes - 1);
+    return TR_FAIL(TR_ERR_DATA,
+                   "%s: /%s: sample %lld has the label %g at position %lld; expected a class from "
+                   "0%s. Set data.classes to the number of classes, data.ignore_label = %g if it "
+                   "marks positions without a label, or data.classes = 0 if these are numbers to "
+                   "predict.",
+                   part->y.file->path, part->names.y, (long long)row, value, (long long)point,
+                   range, value);
+}
+
+/* Labels of `count` rows of doubles from row `first` on. */
+static tr_status_t dense_take_labels(const h5_dense_t *d, const h5_part_t *part, int64_t first,
+                                     int64_t count, const double *value, int32_t *out) {
+    const int64_t step = d->channels_first ? d->points : 1,
+                  next = d->channels_first ? 1 : d->channels;
+    for (int64_t row = 0; row < count; row++, value += d->points * d->channels)
+        for (int64_t i = 0; i < d->points; i++) {
+            bool bad;
+            const int64_t label = dense_label(d, part, value + i * next, step, &bad);
+            if (bad || (d->classes > 0 && label >= d->classes))
+                return dense_fail_label(d, part, first + row, i, value[i * next]);
+            *out++ = (int32_t)label;
+        }
+    return TR_OK;
+}
+
+/* Whether a sample has no more than labels; raises *largest. */
+static bool dense_scan_row(const h5_dense_t *d, const h5_part_t *part, const double *value,
+                           int64_t *largest) {
+    const int64_t step = d->channels_first ? d->points : 1,
+                  next = d->channels_first ? 1 : d->channels;
+    for (int64_t i = 0; i < d->points; i++) {
+        bool bad;
+        const int64_t label = dense_label(d, part, value + i * next, step, &bad);
+        if (bad || (d->classes > 0 && label >= d->classes)) return false;
+        *largest = max64(*largest, label);
+    }
+    return true;
+}
+
+tr_status_t tr_h5_dense_scan(h5_dense_t *d, const h5_parts_t *parts, int64_t classes,
+                             h5_scratch_t *scratch, h5_label_notes_t *notes,
+                             tr_dataset_info_t *info) {
+    const h5_array_t *y = &parts->data[0].y;
+    const h5_part_t *part = parts->data;
+    const bool are_whole = !tr_dtype_is_float(y->dtype) && !part->y_packing.scales;
+    const int64_t rows = min64(info->samples, max64(1, SCAN_BYTES / y->row_bytes)),
+                  pieces = rows == info->samples ? rows : min64(rows, SCAN_PIECES),
+                  each = rows / pieces;
+    int64_t largest = -1, largest_row = 0;
+    char *raw = NULL;
+    double *value = NULL;
+    tr_status_t status = TR_OK;
+    info->classes = 0;
+    d->classes = max64(classes, 0);
+    if (classes == 0 || (classes < 0 && !are_whole)) return TR_OK;
+    TR_TRY_GOTO(tr_alloc((size_t)y->row_elems * sizeof(int64_t), "labels", &raw), done);
+    TR_TRY_GOTO(tr_alloc((size_t)y->row_elems * sizeof *value, "labels", &value), done);
+    for (int64_t i = 0; i < pieces * each; i++) {
+        const int64_t row = info->samples * (i / each) / pieces + i % each, before = largest;
+        while (row >= part->first + part->y.rows) part++;
+        TR_TRY_GOTO(tr_h5_read_rows(&part->y, scratch, row - part->first, 1, raw), done);
+        tr_convert(part->y.dtype, raw, y->row_elems, TR_F64, value);
+        d->are_labels = dense_scan_row(d, part, value, &largest);
+        if (largest > before) largest_row = row;
+        if (!d->are_labels && (classes > 0 || d->channels == 1)) /* the error says where */
+            status =
+                dense_take_labels(d, part, row - part->first, 1, value, (int32_t *)(void *)raw);
+        if (!d->are_labels) goto done;
+    }
+    d->classes = classes > 0 ? classes : d->channels > 1 ? d->channels : max64(largest, 0) + 1;
+    info->classes = d->classes;
+    snprintf(notes->note, sizeof notes->note,
+             "the largest label, %lld, occurs in sample %lld: set data.ignore_label to it if it "
+             "marks positions without a label",
+             (long long)largest, (long long)largest_row);
+    if (classes < 0 && d->channels == 1) info->label_note = notes->note;
+done:
+    tr_free(&raw);
+    tr_free(&value);
+    return status;
+}
+
+/* -- reading ----------------------------------------------------------------------------------- */
+
+/* The first value that is infinite; NaN marks values without a target. */
+static int64_t dense_find_infinite(tr_dtype_t as, const char *values, int64_t count) {
+    for (int64_t i = 0; i < count; i++)
+        if (as == TR_F64 ? isinf(((const double *)(const void *)values)[i])
+                         : isinf(((const float *)(const void *)values)[i]))
+            return i;
+    return -1;
+}
+
+tr_status_t tr_h5_dense_convert(const h5_dense_t *d, const h5_part_t *part, h5_scratch_t *s,
+                                int64_t first, int64_t count, tr_dtype_t as, char *out,
+                                int64_t *out_bad) {
+    const h5_array_t *y = &part->y;
+    const int64_t elems = count * y->row_elems,
+                  row_bytes = y->row_elems * (int64_t)tr_dtype_bytes(as);
+    const bool packed = part->y_packing.scales || part->y_packing.has_holes;
+    char *to = d->channels_first ? s->converted : out;
+    *out_bad = -1;
+    if (d->are_labels) {
+        tr_convert(y->dtype, s->rows, elems, TR_F64, s->converted);
+        return dense_take_labels(d, part, first, count, (const double *)(void *)s->converted,
+                                 (int32_t *)(void *)out);
+    }
+    if (packed)
+        (void)tr_h5_unpack(&part->y_packing, y->dtype, s->rows, elems, NULL, as, to);
+    else
+        tr_convert(y->dtype, s->rows, elems, as, to);
+    for (int64_t i = 0; d->channels_first && i < count; i++)
+        tr_channels_last(to + i * row_bytes, d->channels, d->points, tr_dtype_bytes(as),
+                         out + i * row_bytes);
+    *out_bad = dense_find_infinite(as, out, elems);
+    return TR_OK;
+}

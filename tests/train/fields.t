@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# TEST timeout=240
+# Labels and targets of each position: trained, scored, resumed and predicted, equal on any number of ranks.
+. "${TRAINER_ROOT:?is set by the runner: make test k=train/fields}/tests/support/common.sh"
+make_fields=$BUILD/tests/train/make_fields
+"$make_fields" f.h5 || exit 1
+cat >net.ini <<'INI'
+threads = 1
+[model]
+layers =
+    conv 8 3 pad=same, relu, save a, maxpool 2
+    conv 16 3 pad=same, relu, save b, maxpool 2
+    conv 16 3 pad=same, relu
+    upsample 2, concat b, conv 16 3 pad=same, relu
+    upsample 2, concat a, conv 8 3 pad=same, relu, conv 3 1
+[data]
+train = f.h5
+batch_size = 12
+micro_batch = 4
+ignore_label = 255
+valid_fraction = 0.125
+[optimizer]
+lr = 0.01
+[train]
+steps = 24
+valid_every = 12
+[checkpoint]
+best_by = valid_iou
+[log]
+every = 10
+INI
+exact=parallel.reproducible=yes
+call 0 data f.h5 data.ignore_label=255 && names out "/train/y & 3 & (24, 20)" && grep -q "none: 4.17 %" out
+ok $? "trainer data tells classes and positions without one"
+
+run 1 net.ini run.dir=one $exact && run 3 net.ini run.dir=three $exact && [ "$(state one)" = "$(state three)" ]
+ok $? "one rank and three train to the same bits"
+ok_records one POSITIONS
+told() { sed -n "s/^ *\"$2\": \([-0-9.e+]*\),*$/\1/p" "$1/summary.json"; }
+awk "BEGIN { exit !($(told one best_valid_iou) > 0.8 && $(told one valid_iou) > 0.8) }"
+ok $? "a U-Net finds the shapes: IoU $(told one best_valid_iou)"
+run 1 eval net.ini one --json scores.json && cp out first && run 3 eval net.ini one && cmp -s out first
+ok $? "eval is the same on one rank and three"
+ok_keys eval_positions scores.json
+run 2 predict net.ini one f.h5:test p.h5 && "$make_fields" scores f.h5 p.h5 >scored &&
+    read -r accuracy iou <scored &&
+    json "[round(v, 6) for v in [a['accuracy']] + [c['iou'] for c in a['classes']]] == \
+        [float(v) for v in '$accuracy $iou'.split()] and a['positions'] == 20 * 23 * 20 \
+        and abs(sum(c['iou'] for c in a['classes']) / 3 - a['mean_iou']) < 1e-6" scores.json
+ok $? "scores are those of the classes that predict writes"
+call 2 predict net.ini one f.h5:test p.csv && names err "trainer: error & 'p.csv' & .h5"
+ok $? "they do not fit a table"
+run 1 predict net.ini one f.h5:test q.h5 --probabilities && call 0 data q.h5 data.x=probability data.y=prediction &&
+    names out "/probability & f32 & (24, 20, 3)"
+ok $? "predict --probabilities"
+
+run 2 net.ini run.dir=cut $exact train.steps=12 && run 1 net.ini run.dir=cut $exact && resumed &&
+    [ "$(state cut)" = "$(state one)" ] && [ "$(told cut best_valid_iou)" = "$(told one best_valid_iou)" ]
+ok $? "a run that goes on ends with the same bits"
+run 1 eval net.ini one device=strict && cmp -s out first
+ok $? "the strict device scores the same"
+
+for loss in $(cases dice_ce dice); do
+    run 2 net.ini run.dir=$loss model.loss=$loss && awk "BEGIN { exit !($(told $loss best_valid_iou) > 0.7) }"
+    ok $? "$loss: IoU $(told $loss best_valid_iou)"
+done
+run 2 net.ini run.dir=balanced model.class_weights=balanced train.steps=2 &&
+    json "[w < 0.6 for w in a['data']['class_weights']] == [True, False, False]" \
+        balanced/checkpoints/latest/state.json
+ok $? "balanced weights of classes"
+
+# Numbers of each position, of which some are missing.
+numbers="data.y=z data.ignore_label=none checkpoint.best_by=valid_loss train.steps=36"
+sed 's/conv 3 1/conv 2 1/' net.ini >numbers.ini
+run 1 numbers.ini run.dir=z1 $numbers $exact && run 3 numbers.ini run.dir=z3 $numbers $exact &&
+    [ "$(state z1)" = "$(state z3)" ] && awk "BEGIN { exit !($(told z1 test_r2) > 0.9) }"
+ok $? "targets of positions: R2 $(told z1 test_r2)"
+run 1 eval numbers.ini z1 $numbers --json z.json && cp out first && run 3 eval numbers.ini z1 $numbers &&
+    cmp -s out first
+ok $? "eval is the same on one rank and three"
+ok_keys eval_position_targets z.json
+run 1 predict numbers.ini z1 f.h5:test z.h5 && "$make_fields" errors f.h5 z.h5 >scored && read -r errors <scored &&
+    json "max(abs(v - w) for v, w in zip([t[k] for t in a['targets'] for k in ('rmse', 'mae')], \
+        [float(v) for v in '$errors'.split()])) < 3e-6" z.json
+ok $? "its errors are those of the numbers that predict writes"
+
+# What does not fit is told once, with what was found.
+refused() { # CODE NAMES ARGUMENTS...
+    call "$1" net.ini run.dir=bad "${@:3}" && once err "trainer: error & $2"
+}
+refused 78 "(12, 10) & (24, 20, 1) & data.targets" data.y=small data.ignore_label=none
+ok $? "sizes of x and y that differ"
+refused 65 "(12, 10) & (24, 20, 1)" data.y=small data.targets=position
+ok $? "also where data.targets requires positions"
+refused 78 "256 & 255 & data.ignore_label" data.ignore_label=none
+ok $? "a label that may mean none"
+refused 65 "f.h5 & /train/y & 2 & 0 to 1 & data.classes" data.classes=2
+ok $? "a label out of range"
+refused 78 "(24, 20, 4) & (24, 20, 3) & 3 classes" data.classes=3 model.layers="conv 4 1"
+ok $? "a wrong number of outputs"
+refused 78 "model.loss = mse & 3 classes & data.classes = 0" model.loss=mse
+ok $? "a loss of numbers for classes"
+echo "1..$n"

@@ -1,0 +1,142 @@
+/*
+ * make_fields FILE: drawn shapes with labels of each position, for tests/train/fields.t.
+ *   {train,test}/x      f32 (N, 24, 20, 1): noise, a bright rectangle, a dark disc
+ *   {train,test}/y      u8 (N, 24, 20): 0 background, 1 rectangle, 2 disc; 255 in the first row
+ *   {train,test}/z      f32 (N, 24, 20, 2): 3 + 2 x, 5 - x, in part NaN
+ *   {train,test}/small  u8 (N, 12, 10)
+ * make_fields scores FILE PREDICTIONS: of test/y, accuracy and IoU of each class
+ * make_fields errors FILE PREDICTIONS: of test/z, RMSE and MAE of each channel
+ */
+#include "h5/writer.h"
+
+#include <hdf5.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MUST(expr)                                                                                 \
+    do {                                                                                           \
+        if ((expr) != TR_OK) {                                                                     \
+            fprintf(stderr, "make_fields: %s\n", tr_error_last()->message);                        \
+            exit(1);                                                                               \
+        }                                                                                          \
+    } while (0)
+
+enum { H = 24, W = 20, POINTS = H * W, MOST = 96, CLASSES = 3 };
+static float x[POINTS], z[2 * POINTS];
+static uint8_t y[POINTS], small[POINTS / 4];
+static uint32_t seed = 1;
+
+static int below(int n) {
+    seed = seed * 1664525u + 1013904223u;
+    return (int)((seed >> 8) % (uint32_t)n);
+}
+
+static void draw(void) {
+    const int top = 1 + below(12), left = below(10), height = 4 + below(6), width = 4 + below(6),
+              row = 6 + below(13), column = 5 + below(11), radius = 3 + below(3);
+    for (int i = 0; i < POINTS; i++) {
+        const int r = i / W, c = i % W, down = r - row, right = c - column;
+        const int is_rectangle = r >= top && r < top + height && c >= left && c < left + width,
+                  is_disc = down * down + right * right <= radius * radius;
+        y[i] = is_disc ? 2 : is_rectangle ? 1 : 0;
+        x[i] = (float)(y[i] == 1) - (float)(y[i] == 2) + (float)(below(1000) - 500) / 2000;
+        z[2 * i] = below(7) ? 3 + 2 * x[i] : NAN;
+        z[2 * i + 1] = below(5) ? 5 - x[i] : NAN;
+        if (r == 0) y[i] = 255;
+    }
+    for (int i = 0; i < POINTS / 4; i++) small[i] = y[i / (W / 2) * 2 * W + i % (W / 2) * 2] & 3;
+}
+
+static void make(const char *path) {
+    static const char *const groups[] = {"train", "test"};
+    static const int samples[] = {MOST, 20};
+    tr_writer_t *writer;
+    MUST(tr_writer_create(path, &(tr_writer_params_t){.force = true}, &writer));
+    for (int g = 0; g < 2; g++) {
+        const struct {
+            const char *name;
+            tr_dtype_t dtype;
+            tr_shape_t shape;
+            const void *data;
+        } arrays[] = {{"x", TR_F32, TR_SHAPE(H, W, 1), x},
+                      {"y", TR_U8, TR_SHAPE(H, W), y},
+                      {"z", TR_F32, TR_SHAPE(H, W, 2), z},
+                      {"small", TR_U8, TR_SHAPE(H / 2, W / 2), small}};
+        int id[4];
+        for (int a = 0; a < 4; a++) {
+            char name[32];
+            snprintf(name, sizeof name, "%s/%s", groups[g], arrays[a].name);
+            MUST(tr_writer_array(writer, name, arrays[a].dtype, samples[g], &arrays[a].shape,
+                                 &id[a]));
+        }
+        for (int i = 0; i < samples[g]; i++) {
+            draw();
+            for (int a = 0; a < 4; a++) MUST(tr_writer_append(writer, id[a], 1, arrays[a].data));
+        }
+    }
+    MUST(tr_writer_commit(writer));
+    tr_writer_destroy(&writer);
+}
+
+/* All values of an array as floats. */
+static float *read_all(const char *path, const char *name, hsize_t *out_count) {
+    const hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT),
+                array = file < 0 ? -1 : H5Dopen2(file, name, H5P_DEFAULT),
+                space = array < 0 ? -1 : H5Dget_space(array);
+    if (space < 0) exit(1);
+    *out_count = (hsize_t)H5Sget_simple_extent_npoints(space);
+    float *values = malloc((size_t)*out_count * sizeof *values);
+    if (!values || H5Dread(array, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) < 0)
+        exit(1);
+    H5Sclose(space);
+    H5Dclose(array);
+    H5Fclose(file);
+    return values;
+}
+
+static void print_scores(const float *truth, const float *found, hsize_t count) {
+    double hits = 0, all = 0, both[CLASSES] = {0}, either[CLASSES] = {0};
+    for (hsize_t i = 0; i < count; i++) {
+        if (truth[i] == 255) continue;
+        all++;
+        hits += truth[i] == found[i];
+        for (int c = 0; c < CLASSES; c++) {
+            const int is = truth[i] == (float)c, was = found[i] == (float)c;
+            both[c] += is && was;
+            either[c] += is || was;
+        }
+    }
+    printf("%.6f", hits / all);
+    for (int c = 0; c < CLASSES; c++) printf(" %.6f", both[c] / either[c]);
+    printf("\n");
+}
+
+static void print_errors(const float *truth, const float *found, hsize_t count) {
+    double n[2] = {0}, squared[2] = {0}, absolute[2] = {0};
+    for (hsize_t i = 0; i < count; i++) {
+        const double error = (double)found[i] - (double)truth[i];
+        if (isnan(error)) continue;
+        n[i % 2]++;
+        squared[i % 2] += error * error;
+        absolute[i % 2] += fabs(error);
+    }
+    for (int c = 0; c < 2; c++)
+        printf("%.6f %.6f%s", sqrt(squared[c] / n[c]), absolute[c] / n[c], c ? "\n" : " ");
+}
+
+int main(int argc, char **argv) {
+    hsize_t count, found_count;
+    if (argc == 2) return make(argv[1]), 0;
+    if (argc != 4) return 2;
+    const int are_classes = strcmp(argv[1], "scores") == 0;
+    float *truth = read_all(argv[2], are_classes ? "test/y" : "test/z", &count),
+          *found = read_all(argv[3], "prediction", &found_count);
+    if (count != found_count) return 1;
+    (are_classes ? print_scores : print_errors)(truth, found, count);
+    free(truth);
+    free(found);
+    return 0;
+}
