@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # TEST timeout=240
 # The documentation against the program: generated pages are up to date; links, paths, commands, options and keys that
-# are named exist; the blocks of README.md, docs/data.md, docs/training.md, docs/monitoring.md and docs/serving.md that
-# are marked <!-- run --> run, one after the other in one folder.
+# are named exist; the blocks of README.md, docs/data.md, docs/fields.md, docs/training.md, docs/monitoring.md and
+# docs/serving.md that are marked <!-- run --> run, one after the other in one folder.
 . "${TRAINER_ROOT:?is set by the runner: make test k=cli/docs}/tests/support/common.sh"
 . "$TRAINER_ROOT/tools/mpi-env"
 
@@ -57,8 +57,8 @@ ok $? "every path that is named exists"
 # The keys, commands and targets of make that are named.
 "$TRAINER" help keys | sed -n 's/^  \([a-z][a-z0-9_.]*\)  .*/\1/p' >keys
 sections=$(sed -n 's/\..*//p' keys | sort -u | tr '\n' '|' | sed 's/|$//')
-guides="README.md CONTRIBUTING.md data/README.md docs/embedding.md docs/data.md docs/training.md docs/monitoring.md
-docs/serving.md docs/large-models.md"
+guides="README.md CONTRIBUTING.md data/README.md docs/embedding.md docs/data.md docs/fields.md docs/training.md
+docs/monitoring.md docs/serving.md docs/large-models.md"
 for page in $guides docs/ARCHITECTURE.md; do
     named=$(grep -oE "(^|[^a-z0-9_./])($sections)\.[a-z_]+" "$root/$page")
     for key in $(grep -oE "($sections)\.[a-z_]+" <<<"$named" | sort -u); do
@@ -101,7 +101,7 @@ blocks() {
         inside' "$1"
 }
 mkdir reader && ln -s "$TRAINER" reader/trainer && ln -s "$root/configs" reader/configs
-guide="$root/README.md $root/docs/data.md $root/docs/training.md $root/docs/monitoring.md
+guide="$root/README.md $root/docs/data.md $root/docs/fields.md $root/docs/training.md $root/docs/monitoring.md
 $root/docs/large-models.md"
 ! ldconfig -p | grep -q libmicrohttpd || ! command -v curl >/dev/null || guide+=" $root/docs/serving.md"
 for page in $guide; do blocks "$page"; done >reader/script
