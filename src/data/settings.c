@@ -86,7 +86,8 @@ static const tr_config_field_t fields[] = {
         TR_RESUME_FREE),
     TR_FIELD_STRING(S, mean, "auto",
                     "Subtracted from the inputs: one number, or one per channel, in the units of "
-                    "the file. compute: the mean of the training data, from at most 256 MiB. auto: "
+                    "the file; or a file that has them: FILE:NAME (HDF5) or FILE.npy. compute: the "
+                    "mean of the training data, from at most 256 MiB. auto: "
                     "the file's attribute, else 0.",
                     TR_RESUME_KEEP),
     TR_FIELD_STRING(

@@ -99,24 +99,35 @@ static bool preprocess_is_compute(const char *text) {
     return strcmp(text, "compute") == 0;
 }
 
+/* Whether a checkpoint has the numbers, which were found out when training started. */
 static bool preprocess_is_open(const char *text) {
-    return tr_data_is_auto(text) || preprocess_is_compute(text);
+    return tr_data_is_auto(text) || preprocess_is_compute(text) || tr_preprocess_names_file(text);
 }
 
+/* Numbers, or the file that has them. */
 static tr_status_t preprocess_parse(const char *key, const char *text, bool is_std,
                                     tr_floats_t *out) {
-    int count = 1;
-    for (const char *at = text; *at; at++) count += *at == ',';
-    TR_TRY(tr_vec_reserve_(&out->data, &out->capacity, (size_t)count, sizeof *out->data));
-    bool good = tr_parse_floats(text, count, out->data, &count);
-    for (int i = 0; good && is_std && i < count; i++) good = tr_is_divisor(out->data[i]);
-    if (!good)
-        return TR_FAIL(TR_ERR_CONFIG,
-                       "%s: expected %snumbers in the range of a 32-bit float separated by commas, "
-                       "compute, or auto; found '%.200s'",
-                       key, is_std ? "positive " : "", text);
-    out->count = (size_t)count;
-    return TR_OK;
+    const bool is_file = tr_preprocess_names_file(text);
+    bool good = true;
+    if (is_file) {
+        TR_TRY(tr_preprocess_read_file(key, text, out));
+    } else {
+        int count = 1;
+        for (const char *at = text; *at; at++) count += *at == ',';
+        TR_TRY(tr_vec_reserve_(&out->data, &out->capacity, (size_t)count, sizeof *out->data));
+        good = tr_parse_floats(text, count, out->data, &count);
+        out->count = good ? (size_t)count : 0;
+    }
+    for (size_t i = 0; good && i < out->count; i++)
+        good = is_std ? tr_is_divisor(out->data[i]) : isfinite(out->data[i]);
+    if (good) return TR_OK;
+    return TR_FAIL(
+        TR_ERR_CONFIG, "%s: expected %snumbers in the range of a 32-bit float%s; found '%.200s'",
+        key, is_std ? "positive " : "",
+        is_file ? " in the file"
+                : " separated by commas, FILE:NAME of an HDF5 file, FILE.npy, compute, or "
+                  "auto",
+        text);
 }
 
 /* Numbers from the data, which have not been checked. */
@@ -250,7 +261,7 @@ static bool preprocess_is_measured(const tr_preprocess_sources_t *s, const char 
 static tr_status_t preprocess_take_target(const tr_preprocess_sources_t *s, bool is_std,
                                           const tr_normalize_t *measured, tr_floats_t *out) {
     const char *text = is_std ? s->settings->target_std : s->settings->target_mean;
-    if (!preprocess_is_open(text))
+    if (!preprocess_is_open(text) || (tr_preprocess_names_file(text) && !s->kept))
         return preprocess_parse(is_std ? "data.target_std" : "data.target_mean", text, is_std, out);
     const tr_normalize_t *from = s->kept ? &s->kept->target : measured;
     return preprocess_copy(is_std ? &from->std : &from->mean, out);

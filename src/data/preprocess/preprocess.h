@@ -53,8 +53,8 @@ typedef struct {
 } tr_preprocess_sources_t;
 
 /*
- * Resolves the keys. A number is used as it is. auto and compute use the value in `kept`, if any.
- * Otherwise compute measures at most 256 MiB of the training data, and auto means:
+ * Resolves the keys. A number is used as it is. auto, compute and the names of files use the value in
+ * `kept`, if any. Otherwise compute measures at most 256 MiB of the training data, and auto means:
  *   inputs   the attributes of the data, or the values of `init`, or as compute if values are
  *            declared missing, or 0 to 1 for bytes; other types are unchanged
  *   targets  as compute, if they are f32 and the loss is a regression loss
@@ -64,6 +64,11 @@ typedef struct {
  * training data.
  */
 tr_status_t tr_preprocess_resolve(const tr_preprocess_sources_t *sources, tr_preprocess_t **out);
+
+/* preprocess_file.c: whether the value of data.mean, std, target_mean or target_std names a file of
+ * numbers, FILE:NAME (HDF5) or FILE.npy, and these numbers. */
+bool tr_preprocess_names_file(const char *text);
+tr_status_t tr_preprocess_read_file(const char *key, const char *text, tr_floats_t *out);
 
 /* -- in the graph ------------------------------------------------------------------------------ */
 

@@ -4,9 +4,12 @@
 #include "data/preprocess/preprocess.h"
 #include "trainer/log.h"
 #include "base/mem.h"
+#include <hdf5.h>
 #include <jansson.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include "../../support/ok.h"
 
 /* x (C) of f32 or u8: sample i has channel c at (i % 2 ? +1 : -1) * deviation[c] + mean[c]; y (2)
@@ -105,6 +108,73 @@ static void keys_attributes_and_the_data_rule_in_turn(void **state) {
     settings.mean = "0", settings.std = "1";
     told = resolve(&sources);
     check_numbers(&told->input, 0, 0, 1);
+    tr_preprocess_destroy(&told);
+}
+
+static void put_numbers(const char *path, const float *values) {
+    hid_t links = H5Pcreate(H5P_LINK_CREATE), space = H5Screate_simple(1, (hsize_t[]){C}, NULL),
+          file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    H5Pset_create_intermediate_group(links, 1);
+    hid_t id =
+        H5Dcreate2(file, "climate/mean", H5T_IEEE_F64BE, space, links, H5P_DEFAULT, H5P_DEFAULT);
+    assert_true(H5Dwrite(id, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0);
+    H5Dclose(id);
+    H5Fclose(file);
+    H5Sclose(space);
+    H5Pclose(links);
+}
+
+/* As numpy.save writes an array of the shape (1, C, 1). */
+static void put_npy(const char *path, const double *values) {
+    const char *shape = "{'descr': '<f8', 'fortran_order': False, 'shape': (1, 3, 1), }";
+    char header[119];
+    snprintf(header, sizeof header, "%-117s\n", shape);
+    FILE *file = fopen(path, "wb");
+    fwrite("\x93NUMPY\1\0\x76\0", 1, 10, file);
+    fwrite(header, 1, 118, file);
+    fwrite(values, sizeof *values, C, file);
+    fclose(file);
+}
+
+static void numbers_may_be_in_a_file(void **state) {
+    const float mean[] = {1.5f, -2, 3e5f};
+    const double std[] = {2, 0.25, 7};
+    char folder[512], h5[1024], npy[1024], text[1100], missing[1100];
+    moments_set_t set = make_set(TR_F32, 50, 5);
+    tr_data_settings_t settings = test_settings();
+    tr_preprocess_sources_t sources = {
+        .settings = &settings, .info = &set.base.info, .train = &set.base};
+    assert_true(test_folder_make(folder));
+    snprintf(h5, sizeof h5, "%s/stats.h5", folder);
+    snprintf(npy, sizeof npy, "%s/std.npy", folder);
+    snprintf(text, sizeof text, "%s:/climate/mean", h5);
+    snprintf(missing, sizeof missing, "%s:mean", h5);
+    put_numbers(h5, mean);
+    put_npy(npy, std);
+    settings.mean = text, settings.std = npy;
+    tr_preprocess_t *told = resolve(&sources), *none = NULL;
+    assert_int_equal(told->input.mean.count, C);
+    for (int c = 0; c < C; c++)
+        assert_true(told->input.mean.data[c] == mean[c] &&
+                    told->input.std.data[c] == (float)std[c]);
+    unlink(h5), unlink(npy);
+    sources.kept = told; /* a checkpoint has the numbers */
+    tr_preprocess_t *again = resolve(&sources);
+    assert_true(again->input.mean.data[2] == mean[2]);
+    tr_preprocess_destroy(&again);
+    sources.kept = NULL;
+    assert_int_equal(tr_preprocess_resolve(&sources, &none), TR_ERR_NOINPUT);
+    assert_names(tr_error_last()->message, "data.mean & stats.h5");
+    put_numbers(h5, mean);
+    settings.mean = missing;
+    assert_int_equal(tr_preprocess_resolve(&sources, &none), TR_ERR_CONFIG);
+    assert_names(tr_error_last()->message, "data.mean & stats.h5 & 'mean'");
+    settings.mean = "0", settings.std = text; /* -2 */
+    assert_int_equal(tr_preprocess_resolve(&sources, &none), TR_ERR_CONFIG);
+    assert_names(tr_error_last()->message, "data.std & positive & stats.h5");
+    tr_error_clear();
+    unlink(h5);
+    rmdir(folder);
     tr_preprocess_destroy(&told);
 }
 
@@ -363,6 +433,7 @@ static void a_table_of_another_width_is_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(keys_attributes_and_the_data_rule_in_turn),
+                                       cmocka_unit_test(numbers_may_be_in_a_file),
                                        cmocka_unit_test(weights_bring_their_own),
                                        cmocka_unit_test(keys_that_do_not_fit_are_refused),
                                        cmocka_unit_test(json_keeps_everything),
