@@ -6,8 +6,8 @@
  *
  * Ranges in memory that the ranks of a node share go by reduce_shared.c. By MPI, a range is reduced
  * in pieces, and a reduce-scatter is an all-reduce: that of Open MPI 4.1.4 gathers all on one rank,
- * and takes longer (docs/performance.md). Device memory that the host cannot access is staged through pinned
- * memory, one piece at a time, so that copies and reductions overlap.
+ * and takes longer (docs/performance.md). Device memory that the host cannot access is staged
+ * through pinned memory, one piece at a time, so that copies and reductions overlap.
  */
 #include "engine_int.h"
 #include "base/clock.h"
@@ -237,11 +237,10 @@ static tr_status_t reduce_begin_polled(tr_engine_t *e) {
 
 tr_status_t tr_engine_begin_all(tr_engine_t *e) {
     if (e->worker) {
+        if (e->held <= e->retired) return TR_OK;
         tr_reduction_t *r = reduce_slot_of(e, e->held);
-        if (e->held > e->retired)
-            TR_TRY(tr_worker_submit(e->worker, reduce_run_reduction, r, &r->job));
         e->held = 0;
-        return TR_OK;
+        return tr_worker_submit(e->worker, reduce_run_reduction, r, &r->job);
     }
     if (e->begun == e->started) return TR_OK;
     TR_HEARTBEAT_ADD(e->world->heartbeat.blocked, 1);

@@ -168,7 +168,7 @@ tr_status_t tr_world_run_point(tr_world_t *world, tr_mpi_job_fn job, void *arg) 
 }
 
 tr_status_t tr_world_run(tr_world_t *world, tr_mpi_job_fn job, void *arg) {
-    if (world->before_run) TR_TRY(world->before_run(world->engine));
+    if (world->before_run && !world->lost) TR_TRY(world->before_run(world->engine));
     TR_HEARTBEAT_ADD(world->heartbeat.entered, 1);
     tr_status_t status = tr_world_run_point(world, job, arg);
     TR_HEARTBEAT_ADD(world->heartbeat.completed, 1);
