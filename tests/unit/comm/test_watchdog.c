@@ -97,8 +97,14 @@ static int child_shared(tr_world_t *world, const char *way) {
         c->ops->share(c, what.data, 400000) != TR_OK)
         return 1;
     for (int i = 0; i < 1000; i++) {
-        if (i == 50 && tr_world_info(world)->rank == 2)
-            raise(strstr(way, "kill") ? SIGKILL : SIGSTOP);
+        if (i == 50) { /* as in child_stop */
+            for (int k = 0; k < 10; k++) {
+                pause_for(TIMEOUT_SEC / 10);
+                tr_watchdog_mark(world);
+            }
+            if (tr_world_info(world)->rank == 2)
+                raise(strstr(way, "kill") ? SIGKILL : SIGSTOP);
+        }
         if (c->ops->start(c, &what, NULL, &ticket) != TR_OK ||
             c->ops->wait(c, ticket, NULL) != TR_OK)
             return 1;

@@ -69,7 +69,7 @@ static void facts_are_those_of_the_rows(void **state) {
         launches += facts->launches;
     }
     assert_int_equal(linear, 11);
-    assert_int_equal(launches, 36);
+    assert_int_equal(launches, 41);
     assert_true(tr_kernel_facts(TR_K_MATMUL)->is_required);
     assert_false(tr_kernel_facts(TR_K_HEAD_LOSS)->is_required);
     assert_int_equal(tr_kernel_facts(TR_K_HEAD_LOSS)->kind, TR_KERNEL_HEAD);
