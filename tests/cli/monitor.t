@@ -24,7 +24,10 @@ train="train $TRAINER_ROOT/configs/mnist_mlp.ini device=cpu threads=1 data.forma
 grace
 # shellcheck disable=SC2086
 run 2 $train train.steps=1000000 train.valid_every=0 log.every=20 monitor.interval=10ms run.dir=r &
-has_samples() { [ "$(cat r/metrics.jsonl 2>/dev/null | grep -c rss_bytes_min)" -ge 3 ]; }
+has_samples() { # of both ranks
+    grep rss_bytes_min r/metrics.jsonl 2>/dev/null |
+        grep -qv '"rss_bytes_min": *\([0-9]*\), *"rss_bytes_max": *\1,'
+}
 until_true has_samples
 kill -s TERM "$(sed 's/^process \([0-9]*\) .*/\1/' r/lock)"
 wait $!
