@@ -82,6 +82,11 @@ plant src/train/a.c 'static int one_name(void) {\n}\n' none "any name in a folde
 printf 'static int b;\nstatic int one_name(int x) {\n}\n' >tree/src/train/b.c
 ! "$lint" -C tree >out 2>&1 && names out 'src/train/b.c:2 & one_name() & src/train/a.c:1' && [ "$(wc -l <out)" = 1 ]
 ok $? "a static name in two files"
+rm -rf tree && mkdir -p tree/src/base tree/src/device/cuda && printf 'int tr_x;\n' >tree/src/base/x.c
+for f in a b; do printf 'template <int N> struct sums_t {\n    int n;\n};\n' >tree/src/device/cuda/$f.cu; done
+"$lint" -C tree >out 2>&1
+[ $? = 1 ] && names out 'b.cu:1 & sums_t & a.cu' && [ "$(wc -l <out)" = 1 ]
+ok $? "a struct of the same name in two CUDA files"
 fits=$(printf 'x%.0s' {1..120})
 plant tests/cli/a.t "$fits\n${fits}x\n" 'tests/cli/a.t:2 & 121 & 120' "a line of a shell test over 120 columns"
 plant tests/cli/a.c "${fits}x\n" none "but not of a test in C"

@@ -62,7 +62,7 @@ static __device__ float groupnorm_pivot(const groupnorm_t &gn, const T *x, int64
 /* -- forward ----------------------------------------------------------------------------------- */
 
 /* Sums of differences from the pivot, and of their squares. */
-template <typename T, int PACK> struct moments_t {
+template <typename T, int PACK> struct groupnorm_moments_t {
     enum { N = PACK, SUMS = 2 };
     groupnorm_t gn;
     const T *x;
@@ -114,7 +114,7 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 /* What a thread knows of its N channels. */
-template <int N> struct channel_t {
+template <int N> struct groupnorm_channel_t {
     float mean[N], rstd[N], factor[N], beta[N];
     __device__ void read(const groupnorm_t &gn, const float *means, const float *rstds,
                          const float *gammas, const float *betas, int64_t column) {
@@ -141,7 +141,7 @@ static __global__ void __launch_bounds__(COLUMN_THREADS)
                      const float *gamma, const float *beta, column_layout_t l) {
     const int64_t column =
         ((int64_t)blockIdx.x * l.tile_threads + threadIdx.x % l.tile_threads) * N;
-    channel_t<N> c;
+    groupnorm_channel_t<N> c;
     if (column >= l.columns) return;
     c.read(gn, mean, rstd, gamma, beta, column);
     FOR_ROWS_OF_CHUNK(row, l) {
@@ -170,10 +170,10 @@ static tr_status_t groupnorm_forward(tr_stream_t *stream, const tr_kernel_call_t
     float *mean = (float *)call->out[1].data, *rstd = (float *)call->out[2].data;
     double *partial = (double *)call->scratch;
     const double eps = ((const tr_groupnorm_attr_t *)call->attr)->eps;
-    const moments_t<T, N> f = {gn, x, {}};
+    const groupnorm_moments_t<T, N> f = {gn, x, {}};
     column_layout_t l = sums_layout(gn, N);
-    CUDA_LAUNCH((column_sums_kernel<moments_t<T, N>>), dim3(l.tiles, l.chunks), COLUMN_THREADS,
-                stream, f, l, partial);
+    CUDA_LAUNCH((column_sums_kernel<groupnorm_moments_t<T, N>>), dim3(l.tiles, l.chunks),
+                COLUMN_THREADS, stream, f, l, partial);
     CUDA_LAUNCH(groupnorm_moments_kernel<T>, (unsigned)(gn.samples * gn.groups), THREADS, stream,
                 gn, (int)(l.chunks / gn.samples), (const double *)partial, x, eps, mean, rstd);
     l = groupnorm_pass_layout(gn, N);
@@ -201,7 +201,7 @@ CUDA_KERNEL(groupnorm_fwd) {
 /* -- backward ---------------------------------------------------------------------------------- */
 
 /* The inputs of the backward pass. */
-template <typename T> struct backward_t {
+template <typename T> struct groupnorm_backward_t {
     groupnorm_t gn;
     const T *dy, *x;
     const float *gamma, *beta, *mean, *rstd;
@@ -209,9 +209,9 @@ template <typename T> struct backward_t {
 
 /* N elements of x - mean, and of dy before the activation: 0 where it cut the value off. */
 template <typename T, int N>
-static __device__ __forceinline__ void groupnorm_gradient(const backward_t<T> &b,
-                                                          const channel_t<N> &c, int64_t at,
-                                                          float (&g)[N], float (&difference)[N]) {
+static __device__ __forceinline__ void
+groupnorm_gradient(const groupnorm_backward_t<T> &b, const groupnorm_channel_t<N> &c, int64_t at,
+                   float (&g)[N], float (&difference)[N]) {
     float v[N];
     load(b.dy + at, true, g);
     load(b.x + at, true, v);
@@ -222,10 +222,10 @@ static __device__ __forceinline__ void groupnorm_gradient(const backward_t<T> &b
 }
 
 /* Sums of g and of g (x - mean) rstd. */
-template <typename T, int PACK> struct gradient_sums_t {
+template <typename T, int PACK> struct groupnorm_gradient_sums_t {
     enum { N = PACK, SUMS = 2 };
-    backward_t<T> b;
-    channel_t<PACK> c;
+    groupnorm_backward_t<T> b;
+    groupnorm_channel_t<PACK> c;
     __device__ void begin(int64_t column) { c.read(b.gn, b.mean, b.rstd, b.gamma, b.beta, column); }
     __device__ void add(int64_t row, int64_t column, float (&sum)[2][PACK]) const {
         float g[PACK], difference[PACK];
@@ -237,7 +237,7 @@ template <typename T, int PACK> struct gradient_sums_t {
     }
 };
 
-struct write_gradients_t {
+struct groupnorm_write_gradients_t {
     float *dgamma, *dbeta;
     bool add_gamma, add_beta;
     __device__ void operator()(int64_t c, const double (&sum)[2]) const {
@@ -260,10 +260,10 @@ static __global__ void __launch_bounds__(THREADS)
 
 template <typename T, int N>
 static __global__ void __launch_bounds__(COLUMN_THREADS)
-    groupnorm_dx_kernel(backward_t<T> b, const float *shifts, T *dx, column_layout_t l) {
+    groupnorm_dx_kernel(groupnorm_backward_t<T> b, const float *shifts, T *dx, column_layout_t l) {
     const int64_t column =
         ((int64_t)blockIdx.x * l.tile_threads + threadIdx.x % l.tile_threads) * N;
-    channel_t<N> c;
+    groupnorm_channel_t<N> c;
     float shift[N], slope[N];
     if (column >= l.columns) return;
     c.read(b.gn, b.mean, b.rstd, b.gamma, b.beta, column);
@@ -284,22 +284,23 @@ static __global__ void __launch_bounds__(COLUMN_THREADS)
 template <typename T, int N>
 static tr_status_t groupnorm_backward(tr_stream_t *stream, const tr_kernel_call_t *call) {
     const groupnorm_t gn = cuda_groupnorm_of(call, &call->in[1]);
-    const backward_t<T> b = {gn,
-                             (const T *)call->in[0].data,
-                             (const T *)call->in[1].data,
-                             (const float *)call->in[2].data,
-                             (const float *)call->in[3].data,
-                             (const float *)call->in[4].data,
-                             (const float *)call->in[5].data};
+    const groupnorm_backward_t<T> b = {gn,
+                                       (const T *)call->in[0].data,
+                                       (const T *)call->in[1].data,
+                                       (const float *)call->in[2].data,
+                                       (const float *)call->in[3].data,
+                                       (const float *)call->in[4].data,
+                                       (const float *)call->in[5].data};
     double *partial = (double *)call->scratch;
     float *shifts = (float *)((char *)call->scratch + sums_bytes(gn));
-    const gradient_sums_t<T, N> f = {b, {}};
-    const write_gradients_t finish = {(float *)call->out[1].data, (float *)call->out[2].data,
-                                      (call->adds >> 1 & 1) != 0, (call->adds >> 2 & 1) != 0};
+    const groupnorm_gradient_sums_t<T, N> f = {b, {}};
+    const groupnorm_write_gradients_t finish = {
+        (float *)call->out[1].data, (float *)call->out[2].data, (call->adds >> 1 & 1) != 0,
+        (call->adds >> 2 & 1) != 0};
     column_layout_t l = sums_layout(gn, N);
-    CUDA_LAUNCH((column_sums_kernel<gradient_sums_t<T, N>>), dim3(l.tiles, l.chunks),
+    CUDA_LAUNCH((column_sums_kernel<groupnorm_gradient_sums_t<T, N>>), dim3(l.tiles, l.chunks),
                 COLUMN_THREADS, stream, f, l, partial);
-    CUDA_LAUNCH((column_finish_kernel<2, write_gradients_t>),
+    CUDA_LAUNCH((column_finish_kernel<2, groupnorm_write_gradients_t>),
                 cuda_blocks(gn.channels, FINISH_COLUMNS, INT32_MAX), COLUMN_THREADS, stream, finish,
                 gn.channels, (int)l.chunks, (const double *)partial);
     if (!cuda_present(&call->out[0])) return TR_OK;
