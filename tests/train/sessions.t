@@ -22,7 +22,7 @@ for key in exec_sec mpi_sec data_sec plan_sec resume_sec whole_sec; do value $f 
 ok $? "the parts of the start-up are within the whole"
 # Slow, so that every rank has told of its times by the last line.
 export SLURM_JOB_ID=17 SLURM_RESTART_COUNT=3
-FAULT=$slow start 3 net.ini run.dir=run $exact
+FAULT=$slower start 3 net.ini run.dir=run $exact
 begin=$(now)
 ended
 unset SLURM_JOB_ID SLURM_RESTART_COUNT
