@@ -16,6 +16,19 @@ double tr_clock_sec(void) {
     return clock_read(CLOCK_MONOTONIC);
 }
 
+double tr_clock_thread_sec(void) {
+    return clock_read(CLOCK_THREAD_CPUTIME_ID);
+}
+
+struct timespec tr_clock_deadline(double sec) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    const int64_t ns = t.tv_nsec + (int64_t)((sec - (double)(int64_t)sec) * 1e9);
+    t.tv_sec += (time_t)sec + ns / 1000000000;
+    t.tv_nsec = ns % 1000000000;
+    return t;
+}
+
 double tr_clock_unix_sec(void) {
     return clock_read(CLOCK_REALTIME);
 }

@@ -150,7 +150,7 @@ tr_status_t tr_replace_file(const char *path, const void *bytes, size_t count, u
     if (close(fd) != 0 && status == TR_OK) status = tr_io_fail("close", path, errno);
     if (status == TR_OK) status = tr_replace_by(temporary, path, is_durable);
     if (status != TR_OK) (void)unlink(temporary);
-    if (status == TR_OK) file_remove_leftovers(path);
+    if (status == TR_OK && !(how & TR_REPLACE_OFTEN)) file_remove_leftovers(path);
     return status;
 }
 

@@ -59,10 +59,12 @@ tr_status_t tr_write_all(int fd, const char *path, const void *bytes, size_t cou
 enum {
     TR_REPLACE_DURABLE = 1, /* synced: without it, a crash of the machine may lose old and new */
     TR_REPLACE_LINKED = 2,  /* a link stays one, and the file that it points to is replaced */
+    TR_REPLACE_OFTEN = 4    /* again and again, or among many files: the folder is not searched */
 };
 /* Writes a whole file under a name of this process, then renames it: readers see the old file or
  * the new one, never a part. `how`: of the values above. After an error the old one is there.
- * Removes files under such names that are older than a day: their processes were killed. */
+ * Unless it is TR_REPLACE_OFTEN, removes files under such names that are older than a day: their
+ * processes were killed. */
 tr_status_t tr_replace_file(const char *path, const void *bytes, size_t count, unsigned how);
 /* The last step of it, for a file in the same folder that is complete, and synced if is_durable:
  * renames it, and syncs the folder if is_durable. After an error `from` may still be there. */

@@ -22,6 +22,8 @@
 #undef COMMAND
 const cmd_command_t *const *cmd_list(size_t *out_count);
 const cmd_command_t *cmd_find(const char *name); /* NULL if there is none */
+/* The target `name` of a command, "step" of bench; NULL if it has none of that name. */
+const cmd_command_t *cmd_find_target(const cmd_command_t *command, const char *name);
 
 /*
  * Opens the world, without MPI if no launcher started this process, and registers it with main: if a command fails while its world is open, main ends

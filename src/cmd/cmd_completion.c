@@ -26,7 +26,7 @@ static const struct {
      "# Completion of trainer for zsh, printed by `trainer completion zsh`.\n"
      "_trainer() {\n"
      "    local -a replies\n"
-     "    replies=(${(f)\"$($words[1] completion reply -- ${words[2,CURRENT]} "
+     "    replies=(${(f)\"$($words[1] completion reply -- \"${(@)words[2,CURRENT]}\" "
      "2>/dev/null)\"})\n"
      "    if (( $#replies == 0 )); then _files\n"
      "    elif [[ $replies[1] == *= ]]; then compadd -S '' -- $replies\n"
@@ -91,11 +91,10 @@ static tr_status_t completion_reply_to(cmd_words_t words) {
     int at = command ? 1 : 0; /* of the first argument; a configuration is short for train */
     if (!command) command = &cmd_train;
     if (command->targets) {
-        const cmd_command_t *found = NULL;
-        for (size_t t = 0; command->targets[t]; t++) {
+        const cmd_command_t *found = cmd_find_target(command, words.word[1]);
+        for (size_t t = 0; command->targets[t] && words.count == 2; t++) {
             const char *name = command->targets[t]->name + strlen(command->name) + 1;
-            if (words.count == 2) completion_reply(user, name, strlen(name));
-            if (strcmp(name, words.word[1]) == 0) found = command->targets[t];
+            completion_reply(user, name, strlen(name));
         }
         if (words.count == 2 || !found) return TR_OK;
         command = found;

@@ -335,9 +335,8 @@ tr_status_t cmd_help_print(const char *name) {
 /* "bench step" and "import csv": a command and what belongs to it. */
 static bool help_print_part(const cmd_command_t *command, const char *name) {
     help_entry_t entry;
-    for (size_t t = 0; command->targets && command->targets[t]; t++)
-        if (strcmp(command->targets[t]->name + strlen(command->name) + 1, name) == 0)
-            return cmd_help_command(command->targets[t]), true;
+    const cmd_command_t *target = cmd_find_target(command, name);
+    if (target) return cmd_help_command(target), true;
     for (size_t i = 0; command == &cmd_import && help_importer_at(i, &entry); i++)
         if (strcmp(entry.name, name) == 0) return help_print_entry(&entry), true;
     return false;

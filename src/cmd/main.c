@@ -41,6 +41,13 @@ const cmd_command_t *cmd_find(const char *name) {
     return NULL;
 }
 
+const cmd_command_t *cmd_find_target(const cmd_command_t *command, const char *name) {
+    for (size_t t = 0; command->targets && command->targets[t]; t++)
+        if (strcmp(command->targets[t]->name + strlen(command->name) + 1, name) == 0)
+            return command->targets[t];
+    return NULL;
+}
+
 tr_status_t cmd_world_open(tr_world_t **out) {
     tr_launch_limit_t *limit = NULL;
     const bool may_end = tr_launch_link() == TR_LAUNCH_PMI && tr_launch_rank() == 0;
@@ -183,10 +190,8 @@ static tr_status_t main_run(int argc, char **argv) {
     int first = cmd_find(argv[1]) ? 1 : 0; /* the word before the arguments */
     for (int i = 2; i < argc && strcmp(argv[i], "--") != 0; i++)
         if (main_asks_help(argv[i])) {
-            for (size_t t = 0; prints && command->targets && command->targets[t]; t++)
-                if (strcmp(strchr(command->targets[t]->name, ' ') + 1, argv[2]) == 0)
-                    return cmd_help_command(command->targets[t]), TR_OK;
-            if (prints) cmd_help_command(command);
+            const cmd_command_t *target = cmd_find_target(command, argv[2]);
+            if (prints) cmd_help_command(target ? target : command);
             return TR_OK;
         }
     /* No rank initialises MPI in this case, so the launcher treats their exits as normal. */

@@ -190,6 +190,7 @@ void tr_shared_pause(const tr_reduction_t *r) {
     const tr_shared_wait_t *w = &r->lacks;
     const bool crowded = r->engine->world->info.more_than_cores;
     const struct timespec sleep = {.tv_nsec = SLEEP_NS};
+    if (!w->word) return; /* it has not been tried yet */
     for (int i = 0; i < (crowded ? YIELDS : SPINS); i++) {
         if (atomic_load_explicit(w->word, memory_order_acquire) != w->seen) return;
         if (crowded) sched_yield();
@@ -269,6 +270,7 @@ void tr_shared_arrive(tr_reduction_t *r) {
     tr_shared_words_t *w = shared_words_of(r, r->shared->mine);
     r->number = ++r->shared->started;
     r->summed = r->finished = false;
+    r->lacks = (tr_shared_wait_t){0};
     TR_HEARTBEAT_ADD(r->engine->world->heartbeat.entered, 1);
     shared_publish(&w->arrived, &w->sleepers, r->number);
 }

@@ -71,7 +71,7 @@ static int message_receive(int link, const token_t *token, message_t *out) {
     struct msghdr m = {.msg_iov = &part,
                        .msg_iovlen = 1,
                        .msg_control = control.bytes,
-                       .msg_controllen = sizeof control.bytes};
+                       .msg_controllen = CMSG_LEN(sizeof(int))}; /* one file */
     int file = -1;
     const ssize_t got = recvmsg(link, &m, MSG_CMSG_CLOEXEC);
     const struct cmsghdr *head = got >= 0 ? CMSG_FIRSTHDR(&m) : NULL;

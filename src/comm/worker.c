@@ -1,4 +1,5 @@
 /* The communication thread: a queue of jobs that run in order. */
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/thread.h"
 #include "watchdog.h"
@@ -111,18 +112,9 @@ tr_status_t tr_worker_submit(tr_worker_t *w, tr_mpi_job_fn job, void *arg, int64
     return TR_OK;
 }
 
-static struct timespec worker_deadline_after(double sec) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    int64_t ns = t.tv_nsec + (int64_t)((sec - (double)(int64_t)sec) * 1e9);
-    t.tv_sec += (time_t)sec + ns / 1000000000;
-    t.tv_nsec = ns % 1000000000;
-    return t;
-}
-
 /* False if the time is over. */
 static bool worker_wait_in_time(tr_worker_t *w, int64_t number, double timeout_sec) {
-    struct timespec deadline = worker_deadline_after(timeout_sec);
+    struct timespec deadline = tr_clock_deadline(timeout_sec);
     int waited = 0;
     pthread_mutex_lock(&w->lock);
     while (w->done < number && waited != ETIMEDOUT)

@@ -123,19 +123,9 @@ struct tr_waits {
     bool stops;
 };
 
-static double waits_seconds_of(clockid_t clock) {
-    struct timespec t;
-    clock_gettime(clock, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* False: it is to stop. */
 static bool waits_pause(tr_waits_t *w, double sec) {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    const int64_t ns = until.tv_nsec + (int64_t)(1e9 * sec);
-    until.tv_sec += (time_t)(ns / 1000000000);
-    until.tv_nsec = ns % 1000000000;
+    const struct timespec until = tr_clock_deadline(sec);
     pthread_mutex_lock(&w->lock);
     while (!w->stops && pthread_cond_timedwait(&w->stopped, &w->lock, &until) == 0) continue;
     const bool goes_on = !w->stops;
@@ -151,8 +141,8 @@ static void *waits_main(void *self) {
            delay_sec = tr_host_cores_wait_sec();
     bool can_switch = isfinite(delay_sec), has_team = false; /* the kernel may not tell */
     while (can_switch && waits_pause(w, pause_sec)) {
-        const double began_sec = waits_seconds_of(CLOCK_THREAD_CPUTIME_ID),
-                     before_sec = sampled_sec, delay_before_sec = delay_sec;
+        const double began_sec = tr_clock_thread_sec(), before_sec = sampled_sec,
+                     delay_before_sec = delay_sec;
         sampled_sec = tr_clock_sec();
         delay_sec = tr_host_cores_wait_sec();
         /* less than 0 where a thread has ended */
@@ -161,7 +151,7 @@ static void *waits_main(void *self) {
             can_switch = has_team = tr_spare_team_start(&team, w->threads);
         if (!choice.sleep && has_team) tr_spare_team_end(&team);
         has_team = has_team && choice.sleep;
-        const double cost_sec = waits_seconds_of(CLOCK_THREAD_CPUTIME_ID) - began_sec;
+        const double cost_sec = tr_clock_thread_sec() - began_sec;
         pause_sec = SAMPLE_COST * cost_sec > SAMPLE_SEC ? SAMPLE_COST * cost_sec : SAMPLE_SEC;
     }
     if (has_team) tr_spare_team_end(&team);

@@ -98,8 +98,8 @@ static void recorder_read_board(void *self, void *item) {
 static void recorder_write_prometheus(tr_recorder_t *r) {
     tr_str_t text = {0};
     tr_board_metrics(r->board, &text);
-    if (text.status != TR_OK ||
-        tr_replace_file(r->prometheus_path, text.text, text.length, TR_REPLACE_LINKED) != TR_OK) {
+    if (text.status != TR_OK || tr_replace_file(r->prometheus_path, text.text, text.length,
+                                                TR_REPLACE_LINKED | TR_REPLACE_OFTEN) != TR_OK) {
         if (!r->prometheus_has_failed)
             TR_WARN("monitor.file is not written, training continues: %s",
                     tr_error_last()->message);

@@ -25,11 +25,11 @@ static void sample_process(tr_telemetry_t *t, double now_sec) {
     const double rss = (double)tr_host_resident_bytes();
     const double cpu_sec = tr_host_cpu_sec(), cores_wait_sec = tr_host_cores_wait_sec();
     if (t->sampled_sec > 0 && now_sec > t->sampled_sec) {
-        const double sec = now_sec - t->sampled_sec;
+        const double sec = now_sec - t->sampled_sec,
+                     waited_sec = cores_wait_sec - t->cores_wait_sec;
         series_add(&t->totals.series[SERIES_CPU], (cpu_sec - t->cpu_sec) / sec);
-        /* the time of threads that have ended since is missing */
-        series_add(&t->totals.series[SERIES_CPU_WAIT],
-                   fmax(0, cores_wait_sec - t->cores_wait_sec) / sec);
+        /* the time of threads that have ended since is missing; an unknown one stays NaN */
+        series_add(&t->totals.series[SERIES_CPU_WAIT], (waited_sec < 0 ? 0 : waited_sec) / sec);
     }
     t->cpu_sec = cpu_sec;
     t->cores_wait_sec = cores_wait_sec;

@@ -157,6 +157,17 @@ for shell in zsh fish; do
     call 0 completion $shell && cp out complete.$shell && $shell -n complete.$shell
     ok $? "completion prints a script for $shell"
 done
+if command -v zsh >/dev/null; then
+    # zreplies WORDS...: what the script for zsh offers for the last word
+    zreplies() {
+        PATH=${TRAINER%/*}:$PATH zsh -fc 'compadd() { print -l -- "${@[$@[(i)--]+1,-1]}"; }; compdef() { :; }
+            _files() { print files; }; source ./complete.zsh; words=("$@"); CURRENT=$#; _trainer' zsh trainer "$@" |
+            sort | paste -sd' '
+    }
+    [ "$(zreplies eval run --split t)" = 'test train' ] && [ "$(zreplies net.ini data.batch)" = data.batch_size= ] &&
+        [ "$(zreplies info '')" = files ] && [ "$(zreplies bench m)" = 'matmul memory' ]
+    ok $? "zsh completes with it, also an empty word"
+fi
 if command -v fish >/dev/null; then
     replies=$(PATH=${TRAINER%/*}:$PATH HOME=$PWD fish -c 'source complete.fish
         complete -C "trainer eval run --split t"; complete -C "trainer net.ini data.batch"' | sort | paste -sd' ')

@@ -26,9 +26,10 @@ static void cpu_close(tr_device_t *device) {
 }
 
 static tr_status_t cpu_alloc(tr_device_t *device, size_t bytes, unsigned flags, void **out) {
-    /* a system without such files can do without them: the ranks see that they have none */
-    if (flags & TR_ALLOC_SHARED_BY_RANKS && tr_alloc_shared(bytes, "device memory", out) == TR_OK)
-        return TR_OK;
+    if (flags & TR_ALLOC_SHARED_BY_RANKS) {
+        if (tr_alloc_shared(bytes, "device memory", out) == TR_OK) return TR_OK;
+        tr_error_clear(); /* the ranks see that they have none, and do without */
+    }
     return tr_alloc_aligned(bytes ? bytes : 1, MEMORY_ALIGN, "device memory", out);
 }
 

@@ -153,7 +153,7 @@ static tr_status_t write_entry(cuda_plan_store_t *store, const char *path, const
     const tr_status_t status = content.status ? content.status : file.status;
     if (status == TR_OK && !store->warned_write) {
         (void)tr_make_folders(store->folder);
-        if (tr_replace_file(path, file.text, file.length, 0) != TR_OK) {
+        if (tr_replace_file(path, file.text, file.length, TR_REPLACE_OFTEN) != TR_OK) {
             TR_WARN("cuda.plan_cache: plans are not kept: %s", tr_error_last()->message);
             tr_error_clear();
             store->warned_write = true;
