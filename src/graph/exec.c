@@ -96,7 +96,8 @@ void *tr_graph_region_to_write(tr_graph_t *g, tr_role_t role, size_t *out_bytes)
 
 bool tr_region_is_collective(const tr_graph_t *g, tr_role_t role) {
     const tr_role_t gathered = tr_has_copies(g) ? TR_ROLE_COPY : TR_ROLE_PARAM;
-    return role == TR_ROLE_REDUCED || (tr_graph_is_sharded(g) && role == gathered);
+    return role == TR_ROLE_REDUCED ||
+           (role == gathered && tr_graph_is_sharded(g) && g->device->host_visible);
 }
 
 void tr_graph_share(tr_graph_t *g) {

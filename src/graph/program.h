@@ -251,8 +251,8 @@ tr_status_t tr_program_run_both(tr_graph_t *g, int program, int next,
 void tr_graph_fuse_nothing(tr_graph_t *g);
 /* Runs every program op by op from now on, with the same results. Before the allocation. */
 void tr_graph_run_op_by_op(tr_graph_t *g);
-/* Whether collectives work on a role's memory: the reduced block and, where the parameters are
- * sharded, what is gathered of them. */
+/* Whether a role's memory is shared for collectives: the reduced block and, where the parameters are
+ * sharded, what is gathered of them. On GPUs only the first: NCCL's engine has one window. */
 bool tr_region_is_collective(const tr_graph_t *g, tr_role_t role);
 /* That memory is allocated with TR_ALLOC_SHARED_BY_RANKS. Before the allocation. */
 void tr_graph_share(tr_graph_t *g);

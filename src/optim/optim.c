@@ -47,12 +47,6 @@ static const tr_config_field_t fields[] = {
 const tr_config_table_t tr_optim_config = {"optimizer", fields, TR_COUNT(fields),
                                            sizeof(tr_optim_settings_t)};
 
-static const tr_optimizer_t *const own[] = {
-#define OPTIMIZER(symbol) &tr_optimizer_##symbol,
-#include "optims.def"
-#undef OPTIMIZER
-};
-
 static tr_registry_t optimizers = {"optimizer",
                                    "optimizer.type",
                                    {
@@ -219,9 +213,8 @@ static tr_status_t optim_build_norm(tr_graph_t *g, const tr_optim_settings_t *se
                                       .clip = (float)settings->clip_norm,
                                       .growth_steps = (int32_t)settings->loss_scale_growth,
                                       .halts = settings->halts};
-    tr_tensor_t gradient;
-    TR_TRY(tr_reduced_range(g, 0, 0, &gradient)); /* fixes the layout */
     if (tr_graph_is_sharded(g)) return optim_build_shared_norm(g, counts, &attr);
+    tr_tensor_t gradient;
     TR_TRY(tr_reduced_range(g, 0, tr_graph_layout(g).trainable_elems, &gradient));
     return tr_grad_norm(g, gradient, counts, tr_graph_find(g, TR_LOSS_SCALE_STATE), &attr);
 }
@@ -229,9 +222,11 @@ static tr_status_t optim_build_norm(tr_graph_t *g, const tr_optim_settings_t *se
 /* An optimizer of an embedding program updates all parameters at once. */
 static tr_status_t optim_check_parts(const tr_graph_t *g, const char *type) {
     const tr_optimizer_t *optimizer = tr_registry_find(&optimizers, type);
-    for (size_t i = 0; i < TR_COUNT(own); i++)
-        if (own[i] == optimizer) return TR_OK;
     if (!tr_graph_is_sharded(g)) return TR_OK;
+#define OPTIMIZER(symbol)                                                                          \
+    if (optimizer == &tr_optimizer_##symbol) return TR_OK;
+#include "optims.def"
+#undef OPTIMIZER
     return TR_FAIL(TR_ERR_CONFIG,
                    "parallel.zero = 1 is not supported with optimizer.type = %s, which this "
                    "program registered: set parallel.zero = none",

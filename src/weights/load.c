@@ -26,7 +26,7 @@ static tr_status_t load_begin(tr_snapshot_t *n, snapshot_kind_t kind, snapshot_f
         if (load_is_direct(n, i))
             at.region[i] = tr_graph_region_to_write(s->g, tr_snapshot_roles[i], &bytes);
         else if (tr_region_is_sharded(s->g, tr_snapshot_roles[i]))
-            TR_TRY(tr_parts_copy_others(n, i));
+            TR_TRY(tr_parts_copy_others(n, i, tr_graph_stream(s->g)));
         else if (bytes > 0)
             TR_TRY(s->device->ops->copy(s->device, tr_graph_stream(s->g), at.region[i], from, bytes,
                                         TR_COPY_TO_HOST));

@@ -125,16 +125,18 @@ tr_status_t tr_parts_gather(tr_snapshot_t *n, int region, tr_stream_t *stream) {
     for (int32_t id = 1; id <= tr_graph_tensor_count(n->s->g); id++)
         if (parts_array(n, region, (tr_tensor_t){id}, &array))
             TR_TRY(parts_gather_array(n, &array, stream));
-    return n->host.region[region] ? tr_parts_copy_others(n, region) : TR_OK;
+    return n->host.region[region] ? tr_parts_copy_others(n, region, stream) : TR_OK;
 }
 
-tr_status_t tr_parts_copy_others(tr_snapshot_t *n, int region) {
+tr_status_t tr_parts_copy_others(tr_snapshot_t *n, int region, tr_stream_t *stream) {
     const tr_graph_t *g = n->s->g;
     for (int32_t id = 1; id <= tr_graph_tensor_count(g); id++) {
         const tr_tensor_t t = {id};
+        const tr_tensor_info_t *info = tr_tensor_info(g, t);
         if (parts_is_other(n, region, t))
-            TR_TRY(
-                tr_tensor_read(n->s->g, t, n->host.region[region] + tr_whole_offset_bytes(g, t)));
+            TR_TRY(n->s->device->ops->copy(n->s->device, stream,
+                                           n->host.region[region] + tr_whole_offset_bytes(g, t),
+                                           info->data, info->bytes, TR_COPY_TO_HOST));
     }
     return TR_OK;
 }

@@ -58,7 +58,8 @@ void tr_parts_close(tr_snapshot_t *n);
 tr_status_t tr_parts_gather(tr_snapshot_t *n, int region, tr_stream_t *stream);
 /* From it to the parts of each rank. Collective. */
 tr_status_t tr_parts_scatter(tr_snapshot_t *n, int region);
-/* The states of the region that every rank has, to the host memory. Not collective. */
-tr_status_t tr_parts_copy_others(tr_snapshot_t *n, int region);
+/* The states of the region that every rank has, to the host memory, in the order of `stream`. Not
+ * collective. */
+tr_status_t tr_parts_copy_others(tr_snapshot_t *n, int region, tr_stream_t *stream);
 
 #endif

@@ -5,7 +5,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 static const cuda_error_t table[] = {
 #define CUDA_ERROR(number, name, code, blames, meaning)                                            \

@@ -63,29 +63,14 @@ static double batchnorm_bwd_flops(const tr_graph_t *g, const tr_op_t *op) {
     return 9 * tr_op_elems(g, op->in[0]);
 }
 
-static tr_status_t batchnorm_bwd_shape(tr_graph_t *g, tr_op_t *op) {
-    tr_shape_t x = *tr_shape_of(g, op->in[0]);
-    int64_t channels = x.dim[x.ndim - 1];
-    TR_TRY(tr_op_output(g, op, 0, tr_dtype_of(g, op->in[0]), &x));
-    TR_TRY(tr_op_output(g, op, 1, TR_F32, &TR_SHAPE(channels)));
-    return tr_op_output(g, op, 2, TR_F32, &TR_SHAPE(channels));
-}
-
 static const tr_op_row_t bwd_row = {.name = "batchnorm_bwd",
                                     .kernel = TR_K_BATCHNORM_BWD,
-                                    .shape = batchnorm_bwd_shape,
+                                    .shape = tr_op_norm_bwd_shape,
                                     .flops = batchnorm_bwd_flops};
 
 static tr_status_t train_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t *dout,
                               const bool *need, tr_tensor_t *din) {
-    if (tr_is_none(dout[0])) return TR_OK;
-    tr_tensor_t in[] = {dout[0], op->in[X], op->in[GAMMA], op->in[BETA], op->out[1], op->out[2]},
-                d[3];
-    TR_TRY(tr_op_append(g, &bwd_row, in, 6, op->attr, sizeof(tr_norm_attr_t),
-                        (bool[]){need[X], true, true}, d, 3));
-    for (int i = 0; i < 3; i++)
-        if (need[i]) din[i] = d[i];
-    return TR_OK;
+    return tr_op_norm_grad(g, op, &bwd_row, dout, need, din);
 }
 
 static const tr_op_row_t train_row = {.name = "batchnorm_train",
@@ -141,7 +126,7 @@ const tr_op_row_t tr_batchnorm_sums_row = {.name = "batchnorm_sums",
 /* in6: the sum after the relu; out3: the gradient of what was added. */
 static tr_status_t batchnorm_add_bwd_shape(tr_graph_t *g, tr_op_t *op) {
     const tr_shape_t x = *tr_shape_of(g, op->in[0]);
-    TR_TRY(batchnorm_bwd_shape(g, op));
+    TR_TRY(tr_op_norm_bwd_shape(g, op));
     return tr_op_output(g, op, 3, tr_dtype_of(g, op->in[0]), &x);
 }
 

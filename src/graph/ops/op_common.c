@@ -120,3 +120,30 @@ tr_status_t tr_fold_rows(tr_graph_t *g, tr_tensor_t x, tr_tensor_t *out) {
 tr_status_t tr_flatten(tr_graph_t *g, tr_tensor_t x, tr_tensor_t *out) {
     return tr_reshape(g, x, &TR_SHAPE(tr_shape_elems(tr_shape_of(g, x))), out);
 }
+
+tr_status_t tr_op_norm_bwd_shape(tr_graph_t *g, tr_op_t *op) {
+    const tr_shape_t x = *tr_shape_of(g, op->in[0]);
+    const int64_t channels = x.dim[x.ndim - 1];
+    TR_TRY(tr_op_output(g, op, 0, tr_dtype_of(g, op->in[0]), &x));
+    TR_TRY(tr_op_output(g, op, 1, TR_F32, &TR_SHAPE(channels)));
+    return tr_op_output(g, op, 2, TR_F32, &TR_SHAPE(channels));
+}
+
+tr_status_t tr_op_norm_grad(tr_graph_t *g, const tr_op_t *op, const tr_op_row_t *row,
+                            const tr_tensor_t *dout, const bool *need, tr_tensor_t *din) {
+    if (tr_is_none(dout[0])) return TR_OK;
+    const tr_tensor_t in[] = {dout[0], op->in[0], op->in[1], op->in[2], op->out[1], op->out[2]};
+    tr_tensor_t d[3];
+    TR_TRY(
+        tr_op_append(g, row, in, 6, op->attr, op->attr_bytes, (bool[]){need[0], true, true}, d, 3));
+    for (int i = 0; i < 3; i++)
+        if (need[i]) din[i] = d[i];
+    return TR_OK;
+}
+
+tr_status_t tr_op_check_smoothing(const tr_op_t *op) {
+    const float smoothing = ((const tr_xent_attr_t *)op->attr)->smoothing;
+    if (smoothing >= 0 && smoothing < 1) return TR_OK;
+    return TR_FAIL(TR_ERR_CONFIG, "%s: label smoothing must be at least 0 and below 1, found %g",
+                   tr_op_where(op), smoothing);
+}

@@ -45,7 +45,13 @@ static tr_status_t dice_shape(tr_graph_t *g, tr_op_t *op) {
     int64_t rows;
     TR_TRY(dense_check_rows(g, op, &rows));
     TR_TRY(tr_op_check_vector(g, op, FACTOR, rows, "a weight per row"));
+    TR_TRY(tr_op_check_smoothing(op));
     const tr_shape_t *shape = tr_shape_of(g, op->in[LOGITS]);
+    if (shape->ndim < 2)
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "%s: a Dice loss expects class scores (samples, ..., classes), found %d "
+                       "dimension",
+                       tr_op_where(op), shape->ndim);
     const int64_t samples = shape->dim[0], classes = shape->dim[shape->ndim - 1];
     TR_TRY(tr_op_output(g, op, 0, TR_F32, &TR_SHAPE(samples)));
     TR_TRY(tr_op_output(g, op, 1, TR_F32, &TR_SHAPE(rows)));

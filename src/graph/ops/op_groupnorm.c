@@ -34,14 +34,6 @@ static tr_status_t groupnorm_shape(tr_graph_t *g, tr_op_t *op) {
     return tr_op_output(g, op, RSTD, TR_F32, &TR_SHAPE(samples, attr->groups));
 }
 
-static tr_status_t groupnorm_bwd_shape(tr_graph_t *g, tr_op_t *op) {
-    const tr_shape_t x = *tr_shape_of(g, op->in[1]);
-    const int64_t channels = x.dim[x.ndim - 1];
-    TR_TRY(tr_op_output(g, op, 0, tr_dtype_of(g, op->in[1]), &x));
-    TR_TRY(tr_op_output(g, op, 1, TR_F32, &TR_SHAPE(channels)));
-    return tr_op_output(g, op, 2, TR_F32, &TR_SHAPE(channels));
-}
-
 /* Per element: sum; subtract, square, add; scale and shift. */
 static double groupnorm_flops(const tr_graph_t *g, const tr_op_t *op) {
     return 6 * tr_op_elems(g, op->in[X]);
@@ -53,20 +45,12 @@ static double groupnorm_bwd_flops(const tr_graph_t *g, const tr_op_t *op) {
 
 static const tr_op_row_t groupnorm_bwd_row = {.name = "groupnorm_bwd",
                                               .kernel = TR_K_GROUPNORM_BWD,
-                                              .shape = groupnorm_bwd_shape,
+                                              .shape = tr_op_norm_bwd_shape,
                                               .flops = groupnorm_bwd_flops};
 
 static tr_status_t groupnorm_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t *dout,
                                   const bool *need, tr_tensor_t *din) {
-    if (tr_is_none(dout[Y])) return TR_OK;
-    tr_tensor_t in[] = {dout[Y],      op->in[X],     op->in[GAMMA],
-                        op->in[BETA], op->out[MEAN], op->out[RSTD]},
-                d[3];
-    TR_TRY(tr_op_append(g, &groupnorm_bwd_row, in, 6, op->attr, sizeof(tr_groupnorm_attr_t),
-                        (bool[]){need[X], true, true}, d, 3));
-    for (int i = 0; i < 3; i++)
-        if (need[i]) din[i] = d[i];
-    return TR_OK;
+    return tr_op_norm_grad(g, op, &groupnorm_bwd_row, dout, need, din);
 }
 
 static const tr_op_row_t groupnorm_row = {.name = "groupnorm",

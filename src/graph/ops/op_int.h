@@ -42,6 +42,15 @@ tr_status_t tr_op_check_table(const tr_graph_t *g, const tr_op_t *op, int input,
 /* Output 0 has the type, f32 or bf16, and the shape of input 0. */
 tr_status_t tr_op_shape_like_in0(tr_graph_t *g, tr_op_t *op);
 
+/* Of a normalisation (x, gamma, beta -> y, mean, rstd): dx has the type and shape of in0, dgamma and
+ * dbeta one f32 for each channel, which is its last dimension. */
+tr_status_t tr_op_norm_bwd_shape(tr_graph_t *g, tr_op_t *op);
+/* Appends its gradient as `row` (dy, x, gamma, beta, mean, rstd -> dx, dgamma, dbeta). */
+tr_status_t tr_op_norm_grad(tr_graph_t *g, const tr_op_t *op, const tr_op_row_t *row,
+                            const tr_tensor_t *dout, const bool *need, tr_tensor_t *din);
+/* That of a tr_xent_attr_t: TR_ERR_CONFIG. */
+tr_status_t tr_op_check_smoothing(const tr_op_t *op);
+
 /* A shape rule for (R, C): x with all dimensions but the last folded. */
 tr_status_t tr_fold_rows(tr_graph_t *g, tr_tensor_t x, tr_tensor_t *out);
 /* x (...) as one dimension. */

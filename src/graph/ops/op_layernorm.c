@@ -26,16 +26,9 @@ static double layernorm_backward_flops(const tr_graph_t *g, const tr_op_t *op) {
     return 14 * tr_op_elems(g, op->in[0]);
 }
 
-static tr_status_t layernorm_backward_shape(tr_graph_t *g, tr_op_t *op) {
-    tr_shape_t x = *tr_shape_of(g, op->in[0]);
-    TR_TRY(tr_op_output(g, op, 0, tr_dtype_of(g, op->in[0]), &x));
-    TR_TRY(tr_op_output(g, op, 1, TR_F32, &TR_SHAPE(x.dim[1])));
-    return tr_op_output(g, op, 2, TR_F32, &TR_SHAPE(x.dim[1]));
-}
-
 static const tr_op_row_t backward_row = {.name = "layernorm_bwd",
                                          .kernel = TR_K_LAYERNORM_BWD,
-                                         .shape = layernorm_backward_shape,
+                                         .shape = tr_op_norm_bwd_shape,
                                          .flops = layernorm_backward_flops};
 
 static tr_status_t layernorm_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t *dout,
@@ -93,7 +86,7 @@ static double residual_bwd_flops(const tr_graph_t *g, const tr_op_t *op) {
 
 static const tr_op_row_t residual_bwd_row = {.name = "residual_layernorm_bwd",
                                              .kernel = TR_K_RESIDUAL_LAYERNORM_BWD,
-                                             .shape = layernorm_backward_shape,
+                                             .shape = tr_op_norm_bwd_shape,
                                              .flops = residual_bwd_flops};
 
 /* The sum may have a gradient of its own, and y none. */

@@ -12,13 +12,9 @@ static tr_status_t loss_xent_shape(tr_graph_t *g, tr_op_t *op) {
     TR_TRY(tr_op_check_type(g, op, LOGITS, TR_F32, what[LOGITS]));
     TR_TRY(tr_op_check_label(g, op, LABEL));
     int64_t rows = tr_shape_of(g, op->in[LOGITS])->dim[0];
-    float smoothing = ((const tr_xent_attr_t *)op->attr)->smoothing;
     TR_TRY(tr_op_check_shape(g, op, LABEL, &TR_SHAPE(rows), what[LABEL]));
     TR_TRY(tr_op_check_vector(g, op, WEIGHT, rows, what[WEIGHT]));
-    if (!(smoothing >= 0 && smoothing < 1))
-        return TR_FAIL(TR_ERR_CONFIG,
-                       "%s: label smoothing must be at least 0 and below 1, found %g",
-                       tr_op_where(op), smoothing);
+    TR_TRY(tr_op_check_smoothing(op));
     TR_TRY(tr_op_output(g, op, 0, TR_F32, &TR_SHAPE(rows)));
     return tr_op_output(g, op, 1, TR_F32, &TR_SHAPE(rows));
 }

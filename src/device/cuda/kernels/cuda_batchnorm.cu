@@ -6,8 +6,6 @@
  */
 #include "cuda_columns.cuh"
 
-enum { PIVOT_ROWS = 8 };
-
 typedef struct {
     int64_t rows, channels;
 } extent_t;
@@ -16,11 +14,6 @@ static extent_t extent_of(const tr_view_t *view) {
     const int64_t channels = view->shape.dim[view->shape.ndim - 1];
     const extent_t e = {tr_shape_elems(&view->shape) / channels, channels};
     return e;
-}
-
-/* Whether whole packs of T fit a row, at aligned addresses. */
-template <typename T> static bool rows_are_wide(int64_t channels, const void *a, const void *b) {
-    return channels % CUDA_PACK(T) == 0 && cuda_aligned(a) && cuda_aligned(b);
 }
 
 /* -- the sum over rows ------------------------------------------------------------------------- */
@@ -36,11 +29,6 @@ template <typename T, int PACK> struct plain_sum_t {
         for (int k = 0; k < PACK; k++) sum[0][k] += v[k];
     }
 };
-
-/* Output `index` of the call is added to, not overwritten. */
-static bool adds(const tr_kernel_call_t *call, int index) {
-    return call->adds >> index & 1;
-}
 
 struct write_sum_t {
     float *y;
@@ -110,18 +98,6 @@ tr_status_t tr_cuda_square_sums(tr_stream_t *stream, const void *x, tr_dtype_t d
 
 /* -- forward ----------------------------------------------------------------------------------- */
 
-/* The mean of PIVOT_ROWS rows that are spread over all of them, for N channels. */
-template <int N, typename T>
-static __device__ void find_pivot(const T *x, int64_t rows, int64_t channels, int64_t column,
-                                  float (&pivot)[N]) {
-    const int64_t count = rows < PIVOT_ROWS ? rows : (int64_t)PIVOT_ROWS;
-    for (int k = 0; k < N; k++) pivot[k] = 0;
-    for (int64_t i = 0; i < count; i++)
-        for (int k = 0; k < N; k++)
-            pivot[k] += to_float(x[rows * (2 * i + 1) / (2 * count) * channels + column + k]);
-    for (int k = 0; k < N; k++) pivot[k] /= (float)count;
-}
-
 /* Sums of differences from the pivot, and of their squares. */
 template <typename T, int PACK> struct moments_t {
     enum { N = PACK, SUMS = 2 };
@@ -158,11 +134,6 @@ template <typename T> struct write_moments_t {
         moments[channels + c] += (float)(squares / (rows > 1 ? n - 1 : 1));
     }
 };
-
-/* Backward finds the activation's mask by the same operations, hence the same bits. */
-static __device__ __forceinline__ float affine(float x, float mean, float factor, float beta) {
-    return fmaf(x - mean, factor, beta);
-}
 
 /* What a thread knows of its N channels. */
 template <int N> struct channel_t {

@@ -126,4 +126,45 @@ static tr_status_t sum_columns(tr_stream_t *stream, F f, G finish, int64_t rows,
     return TR_OK;
 }
 
+/* -- for normalisations -------------------------------------------------------------------------- */
+
+/* Whether whole packs of T fit a row, at aligned addresses. */
+template <typename T> static bool rows_are_wide(int64_t channels, const void *a, const void *b) {
+    return channels % CUDA_PACK(T) == 0 && cuda_aligned(a) && cuda_aligned(b);
+}
+
+/* Output `index` of the call is added to, not overwritten. */
+static inline bool adds(const tr_kernel_call_t *call, int index) {
+    return call->adds >> index & 1;
+}
+
+/* Finishes a column with two gradients of parameters. */
+struct write_two_t {
+    float *a, *b;
+    bool add_a, add_b;
+    __device__ void operator()(int64_t column, const double (&sum)[2]) const {
+        a[column] = add_a ? a[column] + (float)sum[0] : (float)sum[0];
+        b[column] = add_b ? b[column] + (float)sum[1] : (float)sum[1];
+    }
+};
+
+enum { PIVOT_ROWS = 8 };
+
+/* The mean of PIVOT_ROWS rows that are spread over all of them, for N channels. */
+template <int N, typename T>
+static __device__ void find_pivot(const T *x, int64_t rows, int64_t channels, int64_t column,
+                                  float (&pivot)[N]) {
+    const int64_t count = rows < PIVOT_ROWS ? rows : (int64_t)PIVOT_ROWS;
+    for (int k = 0; k < N; k++) pivot[k] = 0;
+    for (int64_t i = 0; i < count; i++)
+        for (int k = 0; k < N; k++)
+            pivot[k] += to_float(x[rows * (2 * i + 1) / (2 * count) * channels + column + k]);
+    for (int k = 0; k < N; k++) pivot[k] /= (float)count;
+}
+
+/* Backward finds the activation's mask by the same operations, hence the same bits. */
+static __device__ __forceinline__ float affine(float x, float mean, float factor, float beta) {
+    return fmaf(x - mean, factor, beta);
+}
+
 #endif

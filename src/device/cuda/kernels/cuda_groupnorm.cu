@@ -8,7 +8,7 @@
  */
 #include "cuda_columns.cuh"
 
-enum { THREADS = 128, PIVOT_ROWS = 8, CHUNK_ROWS = 64, GRID_ROWS = 65535 };
+enum { THREADS = 128, CHUNK_ROWS = 64, GRID_ROWS = 65535 };
 
 typedef struct {
     int64_t samples, rows, channels, of_group; /* rows of a sample; channels of a group */
@@ -49,16 +49,6 @@ static __device__ __forceinline__ int64_t block_sample(const groupnorm_t &gn) {
     return (int64_t)blockIdx.y * gn.samples / gridDim.y;
 }
 
-/* The mean of the first channel of a group of sample x over rows that are spread over it. */
-template <typename T>
-static __device__ float groupnorm_pivot(const groupnorm_t &gn, const T *x, int64_t group) {
-    const int64_t count = gn.rows < PIVOT_ROWS ? gn.rows : (int64_t)PIVOT_ROWS;
-    float sum = 0;
-    for (int64_t i = 0; i < count; i++)
-        sum += to_float(x[gn.rows * (2 * i + 1) / (2 * count) * gn.channels + group * gn.of_group]);
-    return sum / (float)count;
-}
-
 /* -- forward ----------------------------------------------------------------------------------- */
 
 /* Sums of differences from the pivot, and of their squares. */
@@ -67,10 +57,15 @@ template <typename T, int PACK> struct groupnorm_moments_t {
     groupnorm_t gn;
     const T *x;
     float pivot[PACK];
+    /* Near the mean of the first channel of the group. */
     __device__ void begin(int64_t column) {
         const T *sample = x + block_sample(gn) * gn.rows * gn.channels;
-        for (int k = 0; k < PACK; k++)
-            pivot[k] = groupnorm_pivot(gn, sample, (column + k) / gn.of_group);
+        for (int k = 0; k < PACK; k++) {
+            float first[1];
+            find_pivot(sample, gn.rows, gn.channels, (column + k) / gn.of_group * gn.of_group,
+                       first);
+            pivot[k] = first[0];
+        }
     }
     __device__ void add(int64_t row, int64_t column, float (&sum)[2][PACK]) const {
         float v[PACK];
@@ -107,8 +102,10 @@ static __global__ void __launch_bounds__(THREADS)
     join_group(gn, chunks, partial, NULL, sum);
     if (threadIdx.x != 0) return;
     const T *sample = x + blockIdx.x / gn.groups * gn.rows * gn.channels;
+    float pivot[1];
+    find_pivot(sample, gn.rows, gn.channels, blockIdx.x % gn.groups * gn.of_group, pivot);
     const double shift = sum[0] / count, variance = sum[1] / count - shift * shift;
-    mean[blockIdx.x] = (float)(groupnorm_pivot(gn, sample, blockIdx.x % gn.groups) + shift);
+    mean[blockIdx.x] = (float)(pivot[0] + shift);
     /* below 0 by rounding; NaN stays */
     rstd[blockIdx.x] = (float)(1 / sqrt((variance < 0 ? 0 : variance) + eps));
 }
@@ -126,8 +123,9 @@ template <int N> struct groupnorm_channel_t {
             beta[k] = betas[column + k];
         }
     }
-    /* Backward finds the activation's mask by the same operations, hence the same bits. */
-    __device__ float affine(int k, float x) const { return fmaf(x - mean[k], factor[k], beta[k]); }
+    __device__ float normalized(int k, float x) const {
+        return affine(x, mean[k], factor[k], beta[k]);
+    }
 };
 
 /* The rows of a block's chunk that a thread goes through. */
@@ -147,7 +145,8 @@ static __global__ void __launch_bounds__(COLUMN_THREADS)
     FOR_ROWS_OF_CHUNK(row, l) {
         float v[N];
         load(x + row * l.columns + column, true, v);
-        for (int k = 0; k < N; k++) v[k] = gn.cut ? relu(c.affine(k, v[k])) : c.affine(k, v[k]);
+        for (int k = 0; k < N; k++)
+            v[k] = gn.cut ? relu(c.normalized(k, v[k])) : c.normalized(k, v[k]);
         store(y + row * l.columns + column, true, v);
     }
 }
@@ -155,12 +154,6 @@ static __global__ void __launch_bounds__(COLUMN_THREADS)
 /* The layout of passes that write: with shorter chunks than for sums. */
 static column_layout_t groupnorm_pass_layout(const groupnorm_t &gn, int pack) {
     return groupnorm_layout(gn, pack, COLUMN_CHUNK_ELEMS / 4, CHUNK_ROWS / 4);
-}
-
-/* Whether whole packs of T fit a row, at aligned addresses. */
-template <typename T>
-static bool rows_are_wide(int64_t channels, const void *a, const void *b, const void *c) {
-    return channels % CUDA_PACK(T) == 0 && cuda_aligned(a) && cuda_aligned(b) && cuda_aligned(c);
 }
 
 template <typename T, int N>
@@ -193,7 +186,7 @@ CUDA_KERNEL(groupnorm_fwd) {
     const void *x = call->in[0].data, *y = call->out[0].data;
     const int64_t channels = call->in[0].shape.dim[call->in[0].shape.ndim - 1];
     CUDA_BY_TYPE(call->in[0].dtype, T,
-                 CUDA_BY_PACK(rows_are_wide<T>(channels, x, y, NULL), T, N,
+                 CUDA_BY_PACK(rows_are_wide<T>(channels, x, y), T, N,
                               return (groupnorm_forward<T, N>(stream, call))));
     return TR_OK;
 }
@@ -217,7 +210,7 @@ groupnorm_gradient(const groupnorm_backward_t<T> &b, const groupnorm_channel_t<N
     load(b.x + at, true, v);
     for (int k = 0; k < N; k++) {
         difference[k] = v[k] - c.mean[k];
-        if (b.gn.cut && !(c.affine(k, v[k]) > 0.0f)) g[k] = 0.0f;
+        if (b.gn.cut && !(c.normalized(k, v[k]) > 0.0f)) g[k] = 0.0f;
     }
 }
 
@@ -234,15 +227,6 @@ template <typename T, int PACK> struct groupnorm_gradient_sums_t {
             sum[0][k] += g[k];
             sum[1][k] = fmaf(g[k], difference[k] * c.rstd[k], sum[1][k]);
         }
-    }
-};
-
-struct groupnorm_write_gradients_t {
-    float *dgamma, *dbeta;
-    bool add_gamma, add_beta;
-    __device__ void operator()(int64_t c, const double (&sum)[2]) const {
-        dbeta[c] = add_beta ? dbeta[c] + (float)sum[0] : (float)sum[0];
-        dgamma[c] = add_gamma ? dgamma[c] + (float)sum[1] : (float)sum[1];
     }
 };
 
@@ -294,13 +278,12 @@ static tr_status_t groupnorm_backward(tr_stream_t *stream, const tr_kernel_call_
     double *partial = (double *)call->scratch;
     float *shifts = (float *)((char *)call->scratch + sums_bytes(gn));
     const groupnorm_gradient_sums_t<T, N> f = {b, {}};
-    const groupnorm_write_gradients_t finish = {
-        (float *)call->out[1].data, (float *)call->out[2].data, (call->adds >> 1 & 1) != 0,
-        (call->adds >> 2 & 1) != 0};
+    const write_two_t finish = {(float *)call->out[2].data, (float *)call->out[1].data,
+                                adds(call, 2), adds(call, 1)};
     column_layout_t l = sums_layout(gn, N);
     CUDA_LAUNCH((column_sums_kernel<groupnorm_gradient_sums_t<T, N>>), dim3(l.tiles, l.chunks),
                 COLUMN_THREADS, stream, f, l, partial);
-    CUDA_LAUNCH((column_finish_kernel<2, groupnorm_write_gradients_t>),
+    CUDA_LAUNCH((column_finish_kernel<2, write_two_t>),
                 cuda_blocks(gn.channels, FINISH_COLUMNS, INT32_MAX), COLUMN_THREADS, stream, finish,
                 gn.channels, (int)l.chunks, (const double *)partial);
     if (!cuda_present(&call->out[0])) return TR_OK;
@@ -324,7 +307,7 @@ CUDA_KERNEL(groupnorm_bwd) {
                *dx = cuda_present(&call->out[0]) ? call->out[0].data : NULL;
     const int64_t channels = call->in[1].shape.dim[call->in[1].shape.ndim - 1];
     CUDA_BY_TYPE(call->in[1].dtype, T,
-                 CUDA_BY_PACK(rows_are_wide<T>(channels, dy, x, dx), T, N,
+                 CUDA_BY_PACK(rows_are_wide<T>(channels, dy, x) && cuda_aligned(dx), T, N,
                               return (groupnorm_backward<T, N>(stream, call))));
     return TR_OK;
 }

@@ -138,15 +138,6 @@ template <typename T, int PACK> struct layernorm_sums_t {
     }
 };
 
-struct write_two_t {
-    float *a, *b;
-    bool add_a, add_b;
-    __device__ void operator()(int64_t column, const double (&sum)[2]) const {
-        a[column] = add_a ? a[column] + (float)sum[0] : (float)sum[0];
-        b[column] = add_b ? b[column] + (float)sum[1] : (float)sum[1];
-    }
-};
-
 CUDA_KERNEL_PREPARE(layernorm_bwd) {
     const rows_t r = rows_of(&call->in[1]);
     *out_state = NULL;
@@ -162,7 +153,7 @@ static tr_status_t layernorm_backward(tr_stream_t *stream, const tr_kernel_call_
                 *rstd = (const float *)call->in[4].data;
     const layernorm_sums_t<T, N> f = {dy, x, mean, rstd, r.width};
     const write_two_t finish = {(float *)call->out[1].data, (float *)call->out[2].data,
-                                (bool)(call->adds >> 1 & 1), (bool)(call->adds >> 2 & 1)};
+                                adds(call, 1), adds(call, 2)};
     TR_TRY(sum_columns(stream, f, finish, r.rows, r.width, call->scratch));
     if (!cuda_present(&call->out[0])) return TR_OK;
     BY_ROW_LENGTH(r.width, THREADS,
