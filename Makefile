@@ -59,7 +59,7 @@ machine      := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine 2>/dev/null))
 native       := $(if $(filter aarch64,$(machine)),-mcpu=native,-march=native)
 # ARCH=portable: what the kernels are compiled for; all other code is for the first.
 isas_x86_64  := x86-64-v3 x86-64-v4
-isas_aarch64 := armv8-a armv8.2-a+sve
+isas_aarch64 := armv8-a
 isas          = $(if $(filter portable,$(ARCH)),$(isas_$(machine)))
 march         = $(if $(filter portable,$(ARCH)),$(addprefix -march=,$(firstword $(isas))),$(ARCH))
 cuda_home    := $(CUDA_HOME)
