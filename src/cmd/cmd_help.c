@@ -243,26 +243,13 @@ static void help_print_elsewhere(void) {
     }
 }
 
-/* The name that was probably meant. */
-static tr_status_t help_fail_unknown(const char *name) {
-    const char *names[256];
-    size_t count = 0;
-    help_entry_t entry;
-    for (size_t l = 0; l < TR_COUNT(lists); l++) {
-        names[count++] = lists[l].topic;
-        for (size_t i = 0; count < TR_COUNT(names) - TR_COUNT(lists) && lists[l].at(i, &entry); i++)
-            names[count++] = entry.name;
-    }
-    const char *nearest = tr_nearest(name, names, count);
-    if (!nearest) return tr_error_last()->code; /* from tr_config_help, with the nearest key */
-    return TR_FAIL(TR_ERR_USAGE, "no help on '%s'; did you mean '%s'?", name, nearest);
-}
-
 /* What nothing here has as its name: that of another program, words of some text, a typing error.
  * The error record is that of tr_config_help. */
 static tr_status_t help_print_other(const char *name) {
     const tr_elsewhere_t *other = tr_elsewhere_find(name);
-    const char *const layer = tr_layer_elsewhere(name);
+    const char *const layer = tr_layer_elsewhere(name), *names[256];
+    size_t known = 0;
+    help_entry_t entry;
     int count;
     if (layer || (other && other->key)) {
         printf("%s is %s here.\n", name, layer ? layer : other->key);
@@ -272,7 +259,15 @@ static tr_status_t help_print_other(const char *name) {
     }
     if (other) cmd_help_print_wrapped(other->text, 0, 0, cmd_help_width());
     TR_TRY(cmd_help_search(name, &count));
-    return count > 0 || other ? TR_OK : help_fail_unknown(name);
+    if (count > 0 || other) return TR_OK;
+    for (size_t l = 0; l < TR_COUNT(lists); l++) {
+        names[known++] = lists[l].topic;
+        for (size_t i = 0; known < TR_COUNT(names) - TR_COUNT(lists) && lists[l].at(i, &entry); i++)
+            names[known++] = entry.name;
+    }
+    const char *nearest = tr_nearest(name, names, known);
+    if (!nearest) return tr_error_last()->code; /* from tr_config_help, with the nearest key */
+    return TR_FAIL(TR_ERR_USAGE, "no help on '%s'; did you mean '%s'?", name, nearest);
 }
 
 /* The keys of a name; NULL: all. */

@@ -207,16 +207,11 @@ static tr_status_t optim_build_shared_norm(tr_graph_t *g, tr_tensor_t counts,
     return tr_grad_norm_of(g, sums, order, counts, tr_graph_find(g, TR_LOSS_SCALE_STATE), attr);
 }
 
-static tr_status_t optim_build_norm(tr_graph_t *g, const tr_optim_settings_t *settings,
-                                    tr_tensor_t counts, double batch_size) {
-    const tr_grad_norm_attr_t attr = {.batch_size = batch_size,
-                                      .clip = (float)settings->clip_norm,
-                                      .growth_steps = (int32_t)settings->loss_scale_growth,
-                                      .halts = settings->halts};
-    if (tr_graph_is_sharded(g)) return optim_build_shared_norm(g, counts, &attr);
+static tr_status_t optim_build_whole_norm(tr_graph_t *g, tr_tensor_t counts,
+                                          const tr_grad_norm_attr_t *attr) {
     tr_tensor_t gradient;
     TR_TRY(tr_reduced_range(g, 0, tr_graph_layout(g).trainable_elems, &gradient));
-    return tr_grad_norm(g, gradient, counts, tr_graph_find(g, TR_LOSS_SCALE_STATE), &attr);
+    return tr_grad_norm(g, gradient, counts, tr_graph_find(g, TR_LOSS_SCALE_STATE), attr);
 }
 
 /* An optimizer of an embedding program updates all parameters at once. */
@@ -241,8 +236,13 @@ tr_status_t tr_optimizer_build(tr_graph_t *g, const tr_optim_settings_t *setting
         return TR_FAIL(TR_ERR_CONFIG,
                        "nothing to train: the model has no parameters, or all are frozen by "
                        "trainable=no or model.freeze.");
+    const tr_grad_norm_attr_t attr = {.batch_size = batch_size,
+                                      .clip = (float)settings->clip_norm,
+                                      .growth_steps = (int32_t)settings->loss_scale_growth,
+                                      .halts = settings->halts};
     tr_scope_push(g, "optimizer");
-    tr_status_t status = optim_build_norm(g, settings, counts, batch_size);
+    tr_status_t status = tr_graph_is_sharded(g) ? optim_build_shared_norm(g, counts, &attr)
+                                                : optim_build_whole_norm(g, counts, &attr);
     if (status == TR_OK) status = optim_build_parts(g, settings, optim_build_part);
     tr_scope_pop(g);
     TR_TRY(status);
