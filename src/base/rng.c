@@ -36,6 +36,10 @@ uint64_t tr_rng_below(tr_rng_t *rng, uint64_t n) {
     return (uint64_t)(product >> 64);
 }
 
+double tr_rng_between(tr_rng_t *rng, double low, double high) {
+    return low + (high - low) * tr_rng_uniform(rng);
+}
+
 double tr_rng_uniform(tr_rng_t *rng) {
     return (double)(rng_next_u64(rng) >> 11) * 0x1p-53;
 }

@@ -41,6 +41,7 @@ tr_rng_t tr_rng_make(uint64_t seed, tr_rng_purpose_t purpose, uint32_t stream, u
 uint32_t tr_rng_u32(tr_rng_t *rng);
 uint64_t tr_rng_below(tr_rng_t *rng, uint64_t n); /* uniform in [0, n), without bias; n > 0 */
 double tr_rng_uniform(tr_rng_t *rng);             /* [0, 1) */
+double tr_rng_between(tr_rng_t *rng, double low, double high); /* [low, high) */
 double tr_rng_normal(tr_rng_t *rng);              /* mean 0, standard deviation 1 (Box-Muller) */
 void tr_rng_shuffle(tr_rng_t *rng, int64_t *items, int64_t count); /* Fisher-Yates */
 

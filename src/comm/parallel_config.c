@@ -2,11 +2,12 @@
 #include "comm/comm.h"
 
 static const tr_config_field_t fields[] = {
-    TR_FIELD_ENUM(tr_parallel_settings_t, engine, "auto", "auto|nccl|thread|poll",
-                  "Engine that reduces the gradients. nccl: NCCL, on the device. thread: MPI in a "
-                  "communication thread, which needs a core of its own. poll: MPI in the computing "
-                  "thread, between ops. auto: the first of these that all ranks support.",
-                  TR_RESUME_FREE),
+    TR_FIELD_ENUM(
+        tr_parallel_settings_t, engine, "auto", "auto|nccl|thread|poll",
+        "Engine that reduces the gradients. nccl: NCCL, on the device. thread: shared memory "
+        "or MPI in a communication thread, which needs a core of its own. poll: the same in "
+        "the computing thread, between ops. auto: the first of these that all ranks support.",
+        TR_RESUME_FREE),
     TR_FIELD_BOOL(tr_parallel_settings_t, reproducible, "no",
                   "Sum gradients in a fixed tree over micro-batches, so that results are "
                   "bit-identical for any number of ranks. This costs memory and time.",

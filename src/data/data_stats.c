@@ -52,8 +52,9 @@ static tr_status_t look_at(look_t *l, int64_t first, int64_t count) {
     l->read_sec += tr_clock_sec() - begin;
     l->samples += count;
     const int64_t values = count * (f->sample_bytes / (int64_t)tr_dtype_bytes(f->dtype));
-    const bool may_be_missing = (dtype == TR_F64 && l->dataset->info.has_missing) ||
-                                (tr_dtype_is_float(dtype) && l->dataset->info.is_dense);
+    const bool is_dense_y = l->dataset->info.is_dense && strcmp(f->name, "y") == 0;
+    const bool may_be_missing = (dtype == TR_F64 && (l->dataset->info.has_missing || is_dense_y)) ||
+                                (dtype == TR_F32 && is_dense_y);
     if (may_be_missing)
         look_add_known(l, dtype, l->raw, values / l->width);
     else
@@ -136,12 +137,12 @@ const char *tr_missing_text(const tr_sample_stats_t *stats, const tr_field_t *fi
                             char text[160]) {
     const int64_t values =
         stats->samples * (field->sample_bytes / (int64_t)tr_dtype_bytes(field->dtype));
-    tr_snprintf(
-        text, 160,
-        "%lld of the %lld values read (%.3g %%) are declared missing: they become the mean that "
-        "the inputs are normalised with",
-        (long long)stats->missing, (long long)values,
-        100 * (double)stats->missing / (double)values);
+    tr_snprintf(text, 160, "%lld of the %lld values read (%.3g %%) are %s",
+                (long long)stats->missing, (long long)values,
+                100 * (double)stats->missing / (double)values,
+                strcmp(field->name, "x") == 0
+                    ? "declared missing: they become the mean that the inputs are normalised with"
+                    : "missing: no loss and no score counts them");
     return text;
 }
 

@@ -8,7 +8,6 @@
 #define SIDE       TR_DIGIT_SIDE
 #define MAX_POINTS 96
 #define ARC_POINTS 12
-#define PI         3.14159265358979323846
 
 /* An arc of an ellipse from angle `from` to `to` in degrees (0 right, 90 down), or if rx < 0 a line
  * from (a, b) to (c, d). */
@@ -42,10 +41,6 @@ typedef struct {
     bool joined[MAX_POINTS]; /* with the point before */
 } path_t;
 
-static double rng_between(tr_rng_t *rng, double low, double high) {
-    return low + (high - low) * tr_rng_uniform(rng);
-}
-
 static void path_add_point(path_t *path, double x, double y, bool joined) {
     if (path->points == MAX_POINTS) return;
     path->x[path->points] = (float)x;
@@ -54,10 +49,10 @@ static void path_add_point(path_t *path, double x, double y, bool joined) {
 }
 
 static void path_add_stroke(path_t *path, tr_rng_t *rng, const stroke_t *s) {
-    double move_x = rng_between(rng, -.03, .03), move_y = rng_between(rng, -.03, .03);
+    double move_x = tr_rng_between(rng, -.03, .03), move_y = tr_rng_between(rng, -.03, .03);
     if (s->rx < 0) {
         /* Lines are bent slightly in the middle. */
-        double bend = rng_between(rng, -.06, .06);
+        double bend = tr_rng_between(rng, -.06, .06);
         for (int i = 0; i <= 4; i++) {
             double t = i / 4.0, bow = 4 * t * (1 - t) * bend;
             path_add_point(path, s->a + t * (s->c - s->a) + bow * (s->d - s->b) + move_x,
@@ -65,12 +60,13 @@ static void path_add_stroke(path_t *path, tr_rng_t *rng, const stroke_t *s) {
         }
         return;
     }
-    double rx = s->rx * rng_between(rng, .85, 1.15), ry = s->ry * rng_between(rng, .9, 1.1);
-    double from = s->from + rng_between(rng, -10, 10),
-           to = s->to + (s->to - s->from >= 360 ? s->from - from : 0) + rng_between(rng, -10, 10);
+    double rx = s->rx * tr_rng_between(rng, .85, 1.15), ry = s->ry * tr_rng_between(rng, .9, 1.1);
+    double from = s->from + tr_rng_between(rng, -10, 10),
+           to =
+               s->to + (s->to - s->from >= 360 ? s->from - from : 0) + tr_rng_between(rng, -10, 10);
     int pieces = ARC_POINTS + (fabs(to - from) > 270 ? ARC_POINTS : 0);
     for (int i = 0; i <= pieces; i++) {
-        double angle = (from + (to - from) * i / pieces) * PI / 180;
+        double angle = (from + (to - from) * i / pieces) * M_PI / 180;
         path_add_point(path, s->a + rx * cos(angle) + move_x, s->b + ry * sin(angle) + move_y,
                        i > 0);
     }
@@ -78,10 +74,12 @@ static void path_add_stroke(path_t *path, tr_rng_t *rng, const stroke_t *s) {
 
 /* Rotation, slant, scale and shift about the middle; then to pixels. */
 static void path_bend(path_t *path, tr_rng_t *rng) {
-    double angle = rng_between(rng, -14, 14) * PI / 180, slant = rng_between(rng, -.25, .25);
-    double sx = rng_between(rng, .8, 1.15) * 22, sy = rng_between(rng, .85, 1.1) * 22;
-    double dx = SIDE / 2.0 + rng_between(rng, -2, 2), dy = SIDE / 2.0 + rng_between(rng, -1.5, 1.5);
-    double wave = rng_between(rng, -.04, .04), phase = rng_between(rng, 0, 2 * PI);
+    double angle = tr_rng_between(rng, -14, 14) * M_PI / 180,
+           slant = tr_rng_between(rng, -.25, .25);
+    double sx = tr_rng_between(rng, .8, 1.15) * 22, sy = tr_rng_between(rng, .85, 1.1) * 22;
+    double dx = SIDE / 2.0 + tr_rng_between(rng, -2, 2),
+           dy = SIDE / 2.0 + tr_rng_between(rng, -1.5, 1.5);
+    double wave = tr_rng_between(rng, -.04, .04), phase = tr_rng_between(rng, 0, 2 * M_PI);
     for (int i = 0; i < path->points; i++) {
         double x = path->x[i] - .5, y = path->y[i] - .5;
         x += wave * sin(5 * y + phase) - slant * y;
@@ -111,8 +109,8 @@ void tr_digit_draw(uint64_t seed, int64_t sample, int digit, uint8_t *out) {
     for (int s = 0; s < 4 && glyphs[digit][s].a > 0; s++)
         path_add_stroke(&path, &rng, &glyphs[digit][s]);
     path_bend(&path, &rng);
-    double pen = rng_between(&rng, .7, 1.7), ink = rng_between(&rng, 190, 255),
-           noise = rng_between(&rng, 0, 14);
+    double pen = tr_rng_between(&rng, .7, 1.7), ink = tr_rng_between(&rng, 190, 255),
+           noise = tr_rng_between(&rng, 0, 14);
     for (int y = 0; y < SIDE; y++)
         for (int x = 0; x < SIDE; x++) {
             double cover = pen + .5 - path_distance(&path, x + .5, y + .5),

@@ -9,7 +9,6 @@
 #define MAX_SHAPES 4
 #define CONTRAST   50 /* between a shape and the ground */
 #define NOISE      24 /* uniform, to both sides */
-#define PI         3.14159265358979323846
 
 enum { DISC = 1, BOX, TRIANGLE }; /* of a volume: ball, box */
 
@@ -35,26 +34,22 @@ tr_status_t tr_shapes_mask_shape(const tr_shape_t *x, tr_shape_t *out) {
                    MIN_SIDE, tr_shape_format(x, text));
 }
 
-static double shapes_between(tr_rng_t *rng, double low, double high) {
-    return low + (high - low) * tr_rng_uniform(rng);
-}
-
 static void drawn_choose(drawn_t *shape, tr_rng_t *rng, const tr_shape_t *mask, int kinds) {
     const int first = 3 - mask->ndim; /* an image is a volume of depth 1 */
     int64_t smallest = mask->dim[0];
     for (int d = 1; d < mask->ndim; d++) smallest = min64(smallest, mask->dim[d]);
     *shape = (drawn_t){.class = 1 + (int)tr_rng_below(rng, (uint64_t)kinds), .cos = 1};
-    shape->radius = shapes_between(rng, .14, .3) * (double)smallest;
+    shape->radius = tr_rng_between(rng, .14, .3) * (double)smallest;
     for (int d = first; d < 3; d++) {
-        shape->centre[d] = shapes_between(rng, .1, .9) * (double)mask->dim[d - first];
-        shape->extent[d] = shapes_between(rng, .5, .85) * shape->radius;
+        shape->centre[d] = tr_rng_between(rng, .1, .9) * (double)mask->dim[d - first];
+        shape->extent[d] = tr_rng_between(rng, .5, .85) * shape->radius;
     }
     if (mask->ndim == 2) {
-        const double angle = shapes_between(rng, 0, 2 * PI);
+        const double angle = tr_rng_between(rng, 0, 2 * M_PI);
         shape->cos = cos(angle);
         shape->sin = sin(angle);
     }
-    for (int c = 0; c < 3; c++) shape->shade[c] = (int)shapes_between(rng, CONTRAST, 2 * CONTRAST);
+    for (int c = 0; c < 3; c++) shape->shade[c] = (int)tr_rng_between(rng, CONTRAST, 2 * CONTRAST);
 }
 
 /* p: from the centre, (depth, height, width) */
@@ -76,7 +71,7 @@ void tr_shapes_draw(uint64_t seed, int64_t sample, int kinds, const tr_shape_t *
                   height = mask_shape->dim[mask_shape->ndim - 2],
                   width = mask_shape->dim[mask_shape->ndim - 1];
     const int count = 1 + (int)tr_rng_below(&rng, MAX_SHAPES),
-              ground = (int)shapes_between(&rng, 40, 110);
+              ground = (int)tr_rng_between(&rng, 40, 110);
     drawn_t shapes[MAX_SHAPES];
     for (int s = 0; s < count; s++) drawn_choose(&shapes[s], &rng, mask_shape, kinds);
     tr_rng_block_t noise = {{0}};

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # TEST timeout=240
 # The documentation against the program: generated pages are up to date; links, paths, commands, options and keys that
-# are named exist; the blocks of README.md, docs/data.md, docs/fields.md, docs/training.md, docs/monitoring.md and
-# docs/serving.md that are marked <!-- run --> run, one after the other in one folder.
+# are named exist; the blocks of README.md, docs/data.md, docs/fields.md, docs/training.md, docs/monitoring.md,
+# docs/large-models.md and docs/serving.md that are marked <!-- run --> run, one after the other in one folder.
 . "${TRAINER_ROOT:?is set by the runner: make test k=cli/docs}/tests/support/common.sh"
 . "$TRAINER_ROOT/tools/mpi-env"
 

@@ -9,6 +9,8 @@ ok() { # STATUS NAME: a failure shows the end of ./out and ./err
     echo "not ok $n - $2"
     for file in out err; do [ ! -e $file ] || tail -n 40 $file | sed 's/^/#   /'; done
 }
+# told RUN KEY: a number in the summary of a run
+told() { sed -n "s/^ *\"$2\": \([-0-9.e+]*\),*$/\1/p" "$1/summary.json"; }
 skip() { # NAME WHY
     n=$((n + 1))
     echo "ok $n - $1 # SKIP $2"

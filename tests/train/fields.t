@@ -36,7 +36,6 @@ ok $? "trainer data tells classes and positions without one"
 run 1 net.ini run.dir=one $exact && run 3 net.ini run.dir=three $exact && [ "$(state one)" = "$(state three)" ]
 ok $? "one rank and three train to the same bits"
 ok_records one POSITIONS
-told() { sed -n "s/^ *\"$2\": \([-0-9.e+]*\),*$/\1/p" "$1/summary.json"; }
 awk "BEGIN { exit !($(told one best_valid_iou) > 0.8 && $(told one valid_iou) > 0.8) }"
 ok $? "a U-Net finds the shapes: IoU $(told one best_valid_iou)"
 run 1 eval net.ini one --json scores.json && cp out first && run 3 eval net.ini one && cmp -s out first

@@ -41,7 +41,6 @@ scores() {
 run 1 eval net.ini net --json scores.json && scores && cp out one && run 3 eval net.ini net && cmp -s out one
 ok $? "eval scores in units of the data, by the numbers in the checkpoint"
 ok_keys eval_targets scores.json
-told() { sed -n "s/^ *\"$2\": \([-0-9.e+]*\),*$/\1/p" "$1/summary.json"; }
 mean=$(awk '$1 == "mean" { print $4 }' one) && [ -n "$mean" ] &&
     [ "$(printf "%.4f" "$(told net test_r2)")" = "$mean" ]
 ok $? "the run gives the same R2 of its test"

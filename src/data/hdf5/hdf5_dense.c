@@ -91,7 +91,8 @@ static int64_t dense_label(const h5_dense_t *d, const h5_part_t *part, const dou
 }
 
 static tr_status_t dense_fail_label(const h5_dense_t *d, const h5_part_t *part, int64_t row,
-                                    int64_t point, double value) {
+                                    int64_t point, const double *values) {
+    const double value = values[point * (d->channels_first ? 1 : d->channels)];
     char range[32] = "";
     if (d->channels > 1)
         return TR_FAIL(TR_ERR_DATA,
@@ -109,34 +110,20 @@ static tr_status_t dense_fail_label(const h5_dense_t *d, const h5_part_t *part, 
                    range, value);
 }
 
-/* Labels of `count` rows of doubles from row `first` on. */
-static tr_status_t dense_take_labels(const h5_dense_t *d, const h5_part_t *part, int64_t first,
-                                     int64_t count, const double *value, int32_t *out) {
-    const int64_t step = d->channels_first ? d->points : 1,
-                  next = d->channels_first ? 1 : d->channels;
-    for (int64_t row = 0; row < count; row++, value += d->points * d->channels)
-        for (int64_t i = 0; i < d->points; i++) {
-            bool bad;
-            const int64_t label = dense_label(d, part, value + i * next, step, &bad);
-            if (bad || (d->classes > 0 && label >= d->classes))
-                return dense_fail_label(d, part, first + row, i, value[i * next]);
-            *out++ = (int32_t)label;
-        }
-    return TR_OK;
-}
-
-/* Whether a sample has no more than labels; raises *largest. */
-static bool dense_scan_row(const h5_dense_t *d, const h5_part_t *part, const double *value,
-                           int64_t *largest) {
+/* Takes the labels of a sample to `out` (NULL: only checks them) and raises *largest. Returns the first
+ * position that has none; -1: all have. */
+static int64_t dense_take_row(const h5_dense_t *d, const h5_part_t *part, const double *value,
+                              int32_t *out, int64_t *largest) {
     const int64_t step = d->channels_first ? d->points : 1,
                   next = d->channels_first ? 1 : d->channels;
     for (int64_t i = 0; i < d->points; i++) {
         bool bad;
         const int64_t label = dense_label(d, part, value + i * next, step, &bad);
-        if (bad || (d->classes > 0 && label >= d->classes)) return false;
+        if (bad || (d->classes > 0 && label >= d->classes)) return i;
+        if (out) out[i] = (int32_t)label;
         *largest = max64(*largest, label);
     }
-    return true;
+    return -1;
 }
 
 tr_status_t tr_h5_dense_scan(h5_dense_t *d, const h5_parts_t *parts, int64_t classes,
@@ -162,11 +149,11 @@ tr_status_t tr_h5_dense_scan(h5_dense_t *d, const h5_parts_t *parts, int64_t cla
         while (row >= part->first + part->y.rows) part++;
         TR_TRY_GOTO(tr_h5_read_rows(&part->y, scratch, row - part->first, 1, raw), done);
         tr_convert(part->y.dtype, raw, y->row_elems, TR_F64, value);
-        d->are_labels = dense_scan_row(d, part, value, &largest);
+        const int64_t bad = dense_take_row(d, part, value, NULL, &largest);
+        d->are_labels = bad < 0;
         if (largest > before) largest_row = row;
-        if (!d->are_labels && (classes > 0 || d->channels == 1)) /* the error says where */
-            status =
-                dense_take_labels(d, part, row - part->first, 1, value, (int32_t *)(void *)raw);
+        if (!d->are_labels && (classes > 0 || d->channels == 1))
+            status = dense_fail_label(d, part, row - part->first, bad, value);
         if (!d->are_labels) goto done;
     }
     d->classes = classes > 0 ? classes : d->channels > 1 ? d->channels : max64(largest, 0) + 1;
@@ -204,8 +191,14 @@ tr_status_t tr_h5_dense_convert(const h5_dense_t *d, const h5_part_t *part, h5_s
     *out_bad = -1;
     if (d->are_labels) {
         tr_convert(y->dtype, s->rows, elems, TR_F64, s->converted);
-        return dense_take_labels(d, part, first, count, (const double *)(void *)s->converted,
-                                 (int32_t *)(void *)out);
+        const double *value = (const double *)(void *)s->converted;
+        int32_t *label = (int32_t *)(void *)out;
+        int64_t largest = -1;
+        for (int64_t i = 0; i < count; i++, value += y->row_elems, label += d->points) {
+            const int64_t bad = dense_take_row(d, part, value, label, &largest);
+            if (bad >= 0) return dense_fail_label(d, part, first + i, bad, value);
+        }
+        return TR_OK;
     }
     if (packed)
         (void)tr_h5_unpack(&part->y_packing, y->dtype, s->rows, elems, NULL, as, to);

@@ -472,6 +472,28 @@ static void labels_of_positions(void **state) {
     check_dense(4, pictures, 4, pictures, H5T_NATIVE_UINT8, hot, last, 0, TR_SHAPE(2, 4, 3), NULL);
 }
 
+/* Inputs of two bytes beside labels of positions: only y has NaN for what is missing. */
+static void statistics_beside_labels_of_positions(void **state) {
+    static const uint16_t halves[] = {0x3c00, 0x4000, 0x4200, 0x4400,
+                                      0x3c00, 0x4000, 0x4200, 0x4400}; /* 1, 2, 3, 4 */
+    const hsize_t pictures[] = {2, 2, 2, 1}, masks[] = {2, 2, 2};
+    const int32_t label[8] = {0, 1, 0, 1, 1, 0, 1, 0};
+    hid_t file = create(0, false), half = half_type(false);
+    put(file, "x", 4, pictures, half, half, halves, contiguous);
+    put(file, "y", 3, masks, H5T_NATIVE_INT32, H5T_NATIVE_INT32, label, contiguous);
+    H5Tclose(half), H5Fclose(file);
+    tr_dataset_t *set = open_plain();
+    tr_sample_stats_t stats = {0};
+    assert_true(set->info.is_dense && set->info.field[0].dtype == TR_F16);
+    OK(tr_dataset_sample(set, 0, 1 << 20, 4, INFINITY, &stats));
+    assert_int_equal(stats.missing, 0);
+    assert_int_equal(stats.of[0].count, 8);
+    assert_true(stats.of[0].mean == 2.5 && stats.of[0].min == 1 && stats.of[0].max == 4);
+    tr_free(&stats.of);
+    tr_dataset_close(&set);
+    unlink(path);
+}
+
 static void targets_of_positions(void **state) {
     const hsize_t pictures[] = {3, 4, 2, 1}, last[] = {3, 4, 2, 2}, first[] = {3, 2, 4, 2};
     tr_data_settings_t settings = test_settings();
@@ -1925,6 +1947,7 @@ int main(void) {
         cmocka_unit_test(test_labels_with_mistakes),
         cmocka_unit_test(labels_of_positions),
         cmocka_unit_test(targets_of_positions),
+        cmocka_unit_test(statistics_beside_labels_of_positions),
         cmocka_unit_test(test_names),
         cmocka_unit_test(links),
         cmocka_unit_test(repack_keeps_groups_links_and_types),
