@@ -104,7 +104,9 @@ mkdir reader && ln -s "$TRAINER" reader/trainer && ln -s "$root/configs" reader/
 guide="$root/README.md $root/docs/data.md $root/docs/fields.md $root/docs/training.md $root/docs/monitoring.md
 $root/docs/large-models.md"
 ! ldconfig -p | grep -q libmicrohttpd || ! command -v curl >/dev/null || guide+=" $root/docs/serving.md"
-for page in $guide; do blocks "$page"; done >reader/script
+# Its mpirun is the launcher of the tests, which ends one that hangs behind its job.
+# shellcheck disable=SC2016
+{ echo 'mpirun() { "$MPIEXEC" "$@"; }'; for page in $guide; do blocks "$page"; done; } >reader/script
 [ "$(grep -c . reader/script)" -gt 20 ] && (cd reader && bash -ex script) >out 2>&1
 status=$?
 cp out training

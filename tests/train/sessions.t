@@ -38,7 +38,7 @@ grep ".step.:$((last / 10 * 10 + 11))," run/metrics.jsonl >line
 for key in unix_time session step_ms step_ms_p95 compute data_stall comm_exposed comm_busy checkpoint; do
     value line 1 $key
 done >values
-grep wait_min run/metrics.jsonl | tail -n 1 >line # not all lines have shares of all ranks
+grep '"wait_min"' run/metrics.jsonl | tail -n 1 >line # not all lines have shares of all ranks
 for key in compute_min compute_max data_stall_min data_stall_max wait_min wait_max slowest_rank; do
     value line 1 $key
 done >>values
