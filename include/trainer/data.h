@@ -21,6 +21,12 @@ typedef enum {
 /* What y holds: labels or targets of a sample, or of each position of x. */
 typedef enum { TR_TARGETS_AUTO, TR_TARGETS_SAMPLE, TR_TARGETS_POSITION } tr_data_targets_t;
 
+/* What a sample of an HDF5 file is. */
+typedef enum {
+    TR_SAMPLE_ROW, /* of the first dimension of x and y */
+    TR_SAMPLE_FILE /* all of x and y */
+} tr_data_sample_t;
+
 typedef enum { TR_DIRECT_AUTO, TR_DIRECT_YES, TR_DIRECT_NO } tr_direct_io_t;
 
 /* The keys data.*; -1 is auto. docs/config.md describes them. */
@@ -38,6 +44,7 @@ typedef struct {
     int64_t block;
     int64_t shuffle; /* samples in the shuffle buffer of a sample stream; 0: no shuffling */
     int layout;      /* tr_data_layout_t */
+    int sample;      /* tr_data_sample_t */
     int direct_io;   /* tr_direct_io_t */
     int targets;     /* tr_data_targets_t */
     const char *ignore_label; /* label of positions without one; "none" */

@@ -79,6 +79,10 @@ static const tr_config_field_t fields[] = {
                     "Label of positions without a class, such as 255 or -1: no loss and no score "
                     "counts them. none: every position has a class.",
                     TR_RESUME_NOTE),
+        S, sample, "row", "row|file",
+        "What a sample is: a row, which is an index of the first dimension of x and y, or "
+        "a file: x and y then have no dimension of samples.",
+        TR_RESUME_NOTE),
     TR_FIELD_ENUM(
         S, direct_io, "auto", "auto|yes|no",
         "Whether to read HDF5 files with direct I/O (O_DIRECT), bypassing the page cache. auto: if "

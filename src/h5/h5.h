@@ -2,6 +2,7 @@
  * HDF5 storage. The library locates the data in a file; the data are then read with pread.
  *
  *   h5_file.c     opening, the library's lock and error messages, the list of objects in a file
+ *   h5_open.c     which files are open
  *   h5_type.c     types in words
  *   h5_array.c    type, dimensions and storage of one data set; h5_chunks.c: addresses of chunks;
  *                 h5_unallocated.c: samples never written
@@ -43,18 +44,41 @@ tr_status_t tr_h5_fail(tr_status_t code, const char *file, int line, const char 
 
 typedef struct h5_direct h5_direct_t;
 
-typedef struct {
+/* A file stays where it is in memory as long as it is open. */
+typedef struct h5_file {
     char *path;
-    hid_t id;
-    int fd;
+    hid_t id;            /* below 0: at rest */
     h5_direct_t *direct; /* not owned; NULL: all reads use the page cache */
     int direct_fd;       /* opened for `direct` */
     int64_t bytes, mtime_sec;
+    bool is_like_another; /* a file of the same kind was checked more closely */
+    bool is_sample;       /* each of its arrays is one sample: opened as one row */
+    /* of h5_open.c */
+    int fd, users;
+    struct h5_file *older, *newer;
 } h5_file_t;
 
 /* These require the lock. `key` is named in messages ("data.train"). */
 tr_status_t tr_h5_file_open(const char *key, const char *path, h5_file_t *out);
 void tr_h5_file_close(h5_file_t *file);
+/* Closes the file in the library, which takes descriptors and some 500 KB for each file. */
+void tr_h5_file_rest(h5_file_t *file);
+/* Opens a file at rest again; else does nothing. */
+tr_status_t tr_h5_file_wake(h5_file_t *file);
+
+/* -- h5_open.c --------------------------------------------------------------------------------- */
+
+/*
+ * The descriptor of a file for pread, until tr_h5_file_done. A file is opened when it is used first.
+ * Of all data sets together, the files that were used last stay open: H5_OPEN_MOST, or a quarter of
+ * the limit of descriptors if that is less. TR_ERR_IO or TR_ERR_NOINPUT if it cannot be opened,
+ * TR_ERR_DATA if it was changed in the meantime. Thread-safe.
+ */
+#define H5_OPEN_MOST 256
+tr_status_t tr_h5_file_use(h5_file_t *file, int *out_fd);
+void tr_h5_file_done(h5_file_t *file);
+/* Closes the descriptor. Nobody uses the file. */
+void tr_h5_file_forget(h5_file_t *file);
 
 typedef struct {
     char *path; /* from the root, without the leading slash */
@@ -107,9 +131,9 @@ typedef struct {
 } h5_unallocated_t;
 
 typedef struct {
-    const h5_file_t *file; /* not owned */
+    h5_file_t *file; /* not owned */
     char *name;
-    hid_t id, memory_type; /* memory_type: for H5_LIBRARY */
+    hid_t id, memory_type; /* id below 0: at rest; memory_type: for H5_LIBRARY */
     tr_dtype_t dtype;      /* of an element, in native byte order */
     bool swap;             /* stored in non-native byte order */
     h5_way_t way;
@@ -134,8 +158,11 @@ typedef struct {
 } h5_array_t;
 
 /* Requires the lock. The array is closed with tr_h5_array_close, also when this fails. */
-tr_status_t tr_h5_array_open(const h5_file_t *file, const char *name, h5_array_t *out);
+tr_status_t tr_h5_array_open(h5_file_t *file, const char *name, h5_array_t *out);
 void tr_h5_array_close(h5_array_t *array);
+/* Closes the array in the library, before its file is. It can be read as before; each read of
+ * H5_LIBRARY then opens the file. */
+void tr_h5_array_rest(h5_array_t *array);
 /* Fills array->table, or leaves it NULL if the library's answers are inconsistent. Requires the
  * lock. */
 tr_status_t tr_h5_chunk_table(h5_array_t *array);
@@ -169,7 +196,7 @@ tr_status_t tr_h5_read_rows(const h5_array_t *array, h5_scratch_t *scratch, int6
 int64_t tr_h5_rows_together(const h5_array_t *array, int64_t row, int64_t count);
 /* Asks the system to prefetch the bytes of these rows that are not in the page cache. */
 void tr_h5_expect_rows(const h5_array_t *array, int64_t first, int64_t count);
-tr_status_t tr_h5_pread(const h5_file_t *file, void *out, size_t bytes, uint64_t offset);
+tr_status_t tr_h5_pread(h5_file_t *file, void *out, size_t bytes, uint64_t offset);
 /*
  * Reads that bypass the page cache (O_DIRECT), for files larger than the cache. For such files,
  * filling the cache costs more than reading from disk, and pages are evicted before they are used

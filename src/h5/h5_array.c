@@ -69,6 +69,7 @@ static tr_status_t array_find_dims(h5_array_t *a) {
     hid_t space = H5Dget_space(a->id);
     int ndim = space < 0 ? -1 : H5Sget_simple_extent_dims(space, dim, NULL);
     if (space >= 0) H5Sclose(space);
+    if (ndim == 0 && a->file->is_sample) dim[0] = (hsize_t)(ndim = 1);
     if (ndim < 1)
         return ARRAY_FAIL(a, TR_ERR_DATA,
                           " is a scalar; expected samples along the first dimension.%s", "");
@@ -249,7 +250,35 @@ static tr_status_t array_grow_cache(h5_array_t *a) {
                       : H5_FAIL(TR_ERR_DATA, "%s: cannot reopen /%s", a->file->path, a->name);
 }
 
-tr_status_t tr_h5_array_open(const h5_file_t *file, const char *name, h5_array_t *out) {
+/* Puts a dimension of 1 before those of the array, and of its chunks. */
+static tr_status_t array_make_sample(h5_array_t *a) {
+    const int64_t elems = a->rows * a->row_elems;
+    if (elems == 0 || elems > INT32_MAX || a->ndim > TR_MAX_DIMS - 1)
+        return ARRAY_FAIL(a, TR_ERR_DATA,
+                          " cannot be one sample (data.sample = file): it has %lld values and %d "
+                          "dimensions; expected at most %d values and %d dimensions.",
+                          (long long)elems, a->ndim, INT32_MAX, TR_MAX_DIMS - 1);
+    int64_t *const of[] = {a->dim, a->chunk, a->grid};
+    for (size_t i = 0; i < TR_COUNT(of); i++) {
+        memmove(of[i] + 1, of[i], (size_t)a->ndim * sizeof *of[i]);
+        of[i][0] = 1;
+    }
+    a->whole_rows = true;
+    for (int d = 1; d <= a->ndim; d++) a->whole_rows &= a->chunk[d] == a->dim[d];
+    a->ndim++;
+    a->rows = a->chunk_rows = 1;
+    a->row_elems = elems;
+    a->row_bytes = elems * (int64_t)tr_dtype_bytes(a->dtype);
+    a->chunk_row_bytes = a->chunk_bytes;
+    a->chunks_per_row = a->chunk_count;
+    if (!a->whole_rows) tr_free(&a->verified);
+    if (a->way != H5_CHUNK_ROWS || a->row_bytes <= BAND_BYTES_MAX) return TR_OK;
+    tr_free(&a->table);
+    a->way = H5_LIBRARY;
+    return TR_OK;
+}
+
+tr_status_t tr_h5_array_open(h5_file_t *file, const char *name, h5_array_t *out) {
     h5_array_t *a = out;
     *a = (h5_array_t){.file = file, .id = -1, .memory_type = -1};
     TR_TRY(tr_strdup(name, &a->name));
@@ -266,13 +295,20 @@ tr_status_t tr_h5_array_open(const h5_file_t *file, const char *name, h5_array_t
     H5Pclose(properties);
     if (status == TR_OK && a->way == H5_LIBRARY && a->layout == H5D_CHUNKED)
         status = array_grow_cache(a);
-    return status;
+    return status == TR_OK && file->is_sample ? array_make_sample(a) : status;
+}
+
+void tr_h5_array_rest(h5_array_t *a) {
+    if (a->id > 0) H5Dclose(a->id);
+    a->id = -1;
+    if (a->way == H5_LIBRARY || a->memory_type <= 0) return;
+    H5Tclose(a->memory_type);
+    a->memory_type = -1;
 }
 
 void tr_h5_array_close(h5_array_t *a) {
-    if (a->memory_type > 0) H5Tclose(a->memory_type);
-    if (a->id > 0) H5Dclose(a->id);
-    a->id = a->memory_type = -1;
+    a->way = H5_STRAIGHT;
+    tr_h5_array_rest(a);
     tr_free(&a->table);
     tr_free(&a->verified);
     tr_free(&a->name);

@@ -3,7 +3,6 @@
 #include "writer.h"
 #include "base/file_format.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -160,8 +159,7 @@ static tr_status_t file_open_library(const char *key, const char *path, hid_t *o
 tr_status_t tr_h5_file_open(const char *key, const char *path, h5_file_t *out) {
     *out = (h5_file_t){.id = -1, .fd = -1, .direct_fd = -1};
     TR_TRY(file_examine(key, path, out));
-    out->fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (out->fd < 0)
+    if (access(path, R_OK))
         return TR_FAIL(errno == EACCES ? TR_ERR_PERMISSION : TR_ERR_IO, "%s: cannot open '%s': %s.",
                        key, path, strerror(errno));
     tr_status_t status;
@@ -174,11 +172,20 @@ failed:
 }
 
 void tr_h5_file_close(h5_file_t *file) {
-    if (file->id > 0) H5Fclose(file->id);
-    if (file->fd >= 0) close(file->fd);
+    tr_h5_file_rest(file);
+    tr_h5_file_forget(file);
     if (file->direct_fd >= 0) close(file->direct_fd);
-    file->id = file->fd = file->direct_fd = -1;
+    file->direct_fd = -1;
     tr_free(&file->path);
+}
+
+void tr_h5_file_rest(h5_file_t *file) {
+    if (file->id > 0) H5Fclose(file->id);
+    file->id = -1;
+}
+
+tr_status_t tr_h5_file_wake(h5_file_t *file) {
+    return file->id >= 0 ? TR_OK : file_open_library("data", file->path, &file->id);
 }
 
 /* -- contents ---------------------------------------------------------------------------------- */

@@ -6,24 +6,30 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-tr_status_t tr_h5_pread(const h5_file_t *file, void *out, size_t bytes, uint64_t offset) {
-    for (size_t done = 0; done < bytes;) {
+static tr_status_t array_read_failed(const h5_file_t *file, uint64_t offset, ssize_t got) {
+    if (got == 0)
+        return TR_FAIL(TR_ERR_DATA, "%s ends before byte %llu: it was truncated while it was read.",
+                       file->path, (unsigned long long)offset);
+    return TR_FAIL(TR_ERR_IO, "%s: cannot read at byte %llu: %s.", file->path,
+                   (unsigned long long)offset, strerror(errno));
+}
+
+tr_status_t tr_h5_pread(h5_file_t *file, void *out, size_t bytes, uint64_t offset) {
+    tr_status_t status = TR_OK;
+    int fd;
+    TR_TRY(tr_h5_file_use(file, &fd));
+    for (size_t done = 0; done < bytes && status == TR_OK;) {
         char *to = (char *)out + done;
         ssize_t got = file->direct ? (ssize_t)tr_h5_direct_read(file->direct, file->direct_fd, to,
                                                                 bytes - done, offset + done)
                                    : 0;
-        if (got == 0) got = pread(file->fd, to, bytes - done, (off_t)(offset + done));
+        if (got == 0) got = pread(fd, to, bytes - done, (off_t)(offset + done));
         if (got < 0 && errno == EINTR) continue;
-        if (got == 0)
-            return TR_FAIL(TR_ERR_DATA,
-                           "%s ends before byte %llu: it was truncated while it was read.",
-                           file->path, (unsigned long long)(offset + done));
-        if (got < 0)
-            return TR_FAIL(TR_ERR_IO, "%s: cannot read at byte %llu: %s.", file->path,
-                           (unsigned long long)(offset + done), strerror(errno));
-        done += (size_t)got;
+        if (got <= 0) status = array_read_failed(file, offset + done, got);
+        if (got > 0) done += (size_t)got;
     }
-    return TR_OK;
+    tr_h5_file_done(file);
+    return status;
 }
 
 void tr_h5_scratch_sizes(const h5_array_t *a, size_t *raw_bytes, size_t *chunk_row_bytes) {
@@ -141,15 +147,17 @@ static tr_status_t array_read_chunk_row(const h5_array_t *a, h5_scratch_t *scrat
     return TR_OK;
 }
 
-static tr_status_t array_read_library(const h5_array_t *a, int64_t first, int64_t count,
-                                      void *out) {
+/* Requires the lock. */
+static tr_status_t array_read_selected(const h5_array_t *a, hid_t id, int64_t first, int64_t count,
+                                       void *out) {
     hsize_t start[TR_MAX_DIMS + 1] = {(hsize_t)first}, size[TR_MAX_DIMS + 1];
     for (int d = 0; d < a->ndim; d++) size[d] = (hsize_t)(d ? a->dim[d] : count);
-    tr_h5_lock();
-    hid_t file_space = H5Dget_space(a->id), memory_space = H5Screate_simple(a->ndim, size, NULL);
-    herr_t result = H5Sselect_hyperslab(file_space, H5S_SELECT_SET, start, NULL, size, NULL);
+    hid_t file_space = H5Dget_space(id), memory_space = H5Screate_simple(a->ndim, size, NULL);
+    herr_t result = a->file->is_sample
+                        ? H5Sselect_all(file_space)
+                        : H5Sselect_hyperslab(file_space, H5S_SELECT_SET, start, NULL, size, NULL);
     if (result >= 0)
-        result = H5Dread(a->id, a->memory_type, memory_space, file_space, H5P_DEFAULT, out);
+        result = H5Dread(id, a->memory_type, memory_space, file_space, H5P_DEFAULT, out);
     tr_status_t status =
         result >= 0
             ? TR_OK
@@ -157,6 +165,18 @@ static tr_status_t array_read_library(const h5_array_t *a, int64_t first, int64_
                       a->name, (long long)first, (long long)(first + count - 1));
     if (memory_space >= 0) H5Sclose(memory_space);
     if (file_space >= 0) H5Sclose(file_space);
+    return status;
+}
+
+static tr_status_t array_read_library(const h5_array_t *a, int64_t first, int64_t count,
+                                      void *out) {
+    tr_h5_lock();
+    const bool rests = a->id < 0;
+    tr_status_t status = tr_h5_file_wake(a->file);
+    const hid_t id = rests && status == TR_OK ? H5Dopen2(a->file->id, a->name, H5P_DEFAULT) : a->id;
+    if (status == TR_OK) status = array_read_selected(a, id, first, count, out);
+    if (rests && id >= 0) H5Dclose(id);
+    if (rests) tr_h5_file_rest(a->file);
     tr_h5_unlock();
     return status;
 }
@@ -191,13 +211,19 @@ tr_status_t tr_h5_read_rows(const h5_array_t *a, h5_scratch_t *scratch, int64_t 
     return TR_OK;
 }
 
-static void h5_expect_bytes(const h5_file_t *file, uint64_t offset, uint64_t bytes) {
+static void h5_expect_bytes(h5_file_t *file, uint64_t offset, uint64_t bytes) {
     char byte;
+    int fd;
     struct iovec one = {&byte, 1};
     if (file->direct && tr_h5_direct_expect(file->direct, file->direct_fd, offset, bytes)) return;
+    if (tr_h5_file_use(file, &fd) != TR_OK) {
+        tr_error_clear(); /* the reader reports it */
+        return;
+    }
     /* Checking whether the beginning is cached is much cheaper than touching cached pages. */
-    if (preadv2(file->fd, &one, 1, (off_t)offset, RWF_NOWAIT) == 1) return;
-    posix_fadvise(file->fd, (off_t)offset, (off_t)bytes, POSIX_FADV_WILLNEED);
+    if (preadv2(fd, &one, 1, (off_t)offset, RWF_NOWAIT) != 1)
+        posix_fadvise(fd, (off_t)offset, (off_t)bytes, POSIX_FADV_WILLNEED);
+    tr_h5_file_done(file);
 }
 
 void tr_h5_expect_rows(const h5_array_t *a, int64_t first, int64_t count) {

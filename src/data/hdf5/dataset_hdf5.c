@@ -151,7 +151,7 @@ static tr_status_t hdf5_read_y(hdf5_t *self, const h5_part_t *part, h5_scratch_t
 static tr_status_t hdf5_read_as(hdf5_t *self, int64_t first, int64_t count, tr_dtype_t x_type,
                                 char *x, tr_dtype_t y_type, char *y) {
     const tr_field_t *field = self->base.info.field;
-    for (int p = 0; p < self->parts.count && count > 0; p++) {
+    for (int p = tr_h5_part_of(&self->parts, first); p < self->parts.count && count > 0; p++) {
         const h5_part_t *part = &self->parts.data[p];
         if (first >= part->first + part->x.rows) continue;
         int64_t row = first - part->first, rows = min64(count, part->x.rows - row);
@@ -196,7 +196,7 @@ static tr_status_t hdf5_fill(tr_dataset_t *dataset, const tr_floats_t *mean) {
 
 static void hdf5_expect(tr_dataset_t *dataset, int64_t first, int64_t count) {
     const hdf5_t *self = (const hdf5_t *)dataset;
-    for (int p = 0; p < self->parts.count && count > 0; p++) {
+    for (int p = tr_h5_part_of(&self->parts, first); p < self->parts.count && count > 0; p++) {
         const h5_part_t *part = &self->parts.data[p];
         if (first >= part->first + part->x.rows) continue;
         int64_t row = first - part->first, rows = min64(count, part->x.rows - row);
@@ -389,6 +389,18 @@ static tr_status_t hdf5_add_names(tr_dataset_info_t *info, const h5_part_t *part
     return TR_OK;
 }
 
+static tr_status_t hdf5_add_all_names(hdf5_t *self, bool inputs_only) {
+    for (int p = 0; p < self->parts.count; p++) {
+        h5_part_t *part = &self->parts.data[p];
+        if (!part->has_meta) continue;
+        TR_TRY(tr_h5_part_wake(part));
+        const tr_status_t status = hdf5_add_names(&self->base.info, part, inputs_only);
+        if (p > 0) tr_h5_part_rest(&self->parts, part);
+        TR_TRY(status);
+    }
+    return TR_OK;
+}
+
 /* The ids of a table and the files of images, as `import` writes them, for predictions. Requires
  * the lock. */
 static tr_status_t hdf5_read_texts(hdf5_t *self) {
@@ -397,8 +409,11 @@ static tr_status_t hdf5_read_texts(hdf5_t *self) {
     int64_t count = 0;
     for (size_t i = 0; i < TR_COUNT(usual); i++) {
         bool in_all = true;
-        for (int p = 0; p < self->parts.count && in_all; p++)
+        for (int p = 0; p < self->parts.count && in_all; p++) {
+            TR_TRY(tr_h5_part_wake(&self->parts.data[p]));
             in_all = tr_h5_has_texts(&self->parts.data[p], usual[i]);
+            if (p > 0) tr_h5_part_rest(&self->parts, &self->parts.data[p]);
+        }
         if (in_all) self->text_name[count++] = usual[i];
     }
     if (count == 0) return TR_OK;
@@ -406,9 +421,11 @@ static tr_status_t hdf5_read_texts(hdf5_t *self) {
     self->text_total = info->samples * count;
     for (int64_t c = 0; c < count; c++)
         for (int p = 0; p < self->parts.count; p++) {
-            const h5_part_t *part = &self->parts.data[p];
+            h5_part_t *part = &self->parts.data[p];
+            TR_TRY(tr_h5_part_wake(part));
             TR_TRY(tr_h5_read_texts(part, self->text_name[c], count,
                                     self->text + part->first * count + c));
+            if (p > 0) tr_h5_part_rest(&self->parts, part);
         }
     info->text_count = count;
     info->text_name = self->text_name;
@@ -429,15 +446,18 @@ static tr_status_t hdf5_set_up(hdf5_t *self, const tr_data_settings_t *settings,
     tr_status_t status = tr_h5_moments(self->parts.data, self->channels, &self->base.info);
     if (status == TR_OK) status = tr_h5_attribute_text(self->parts.data, "columns", &self->columns);
     if (status == TR_OK && inputs_only) status = hdf5_read_texts(self);
-    for (int p = 0; p < self->parts.count && status == TR_OK; p++)
-        status = hdf5_add_names(&self->base.info, &self->parts.data[p], inputs_only);
+    if (status == TR_OK) status = hdf5_add_all_names(self, inputs_only);
     tr_h5_unlock();
     TR_TRY(status);
     self->base.info.columns = self->columns;
     TR_TRY(tr_h5_parts_open_direct(&self->parts, settings, &self->direct));
     self->base.info.fingerprint = tr_h5_parts_fingerprint(&self->parts);
     hdf5_describe(self);
-    return split == TR_SPLIT_TRAIN ? hdf5_warn(self, settings) : TR_OK;
+    if (split == TR_SPLIT_TRAIN) TR_TRY(hdf5_warn(self, settings));
+    tr_h5_lock();
+    tr_h5_part_rest(&self->parts, self->parts.data);
+    tr_h5_unlock();
+    return TR_OK;
 }
 
 /* Prediction reads a file, not a split: for a file with several splits, the log says which one is

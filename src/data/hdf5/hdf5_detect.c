@@ -81,7 +81,10 @@ static tr_status_t detect_find_usual(const search_t *s, const char *scope, const
     *out = NULL;
     for (size_t i = 0; i < s->list->count; i++) {
         const h5_entry_t *entry = &s->list->data[i];
-        if (strncmp(entry->path, scope, length) || !tr_h5_has_numbers(entry) ||
+        const bool has_numbers = tr_h5_has_numbers(entry) ||
+                                 (s->wanted->is_sample && names == y_names && entry->ndim == 0 &&
+                                  (entry->type == H5T_INTEGER || entry->type == H5T_FLOAT));
+        if (strncmp(entry->path, scope, length) || !has_numbers ||
             !detect_usual(entry->path + length, names, alias))
             continue;
         if (!alias && !strcmp(entry->path + length, names[0])) {

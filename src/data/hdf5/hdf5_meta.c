@@ -7,27 +7,56 @@
 
 typedef enum { OF_INPUTS, OF_LABELS } whose_t;
 
-/* Opens an attribute of the data sets, their group or a file; negative if there is none. Attributes
- * of the labels do not describe the inputs. */
-static hid_t meta_attribute_of(const h5_part_t *part, whose_t whose, const char *name) {
+/* What may have the attributes: the data sets, their group and the files. */
+typedef struct {
     char group[258];
-    snprintf(group, sizeof group, "/%s", part->names.scope);
-    const hid_t file = part->file.id, y_file = part->y_file.path ? part->y_file.id : file;
-    const struct {
+    struct {
         hid_t file;
         const char *path;
         whose_t whose;
-    } objects[] = {{file, part->x.name, OF_INPUTS},
-                   {y_file, part->has_y ? part->y.name : "/", OF_LABELS},
-                   {file, group, OF_INPUTS},
-                   {file, "/", OF_INPUTS},
-                   {y_file, "/", OF_LABELS}};
-    for (size_t i = 0; i < TR_COUNT(objects); i++)
-        if (objects[i].whose <= whose &&
-            H5Aexists_by_name(objects[i].file, objects[i].path, name, H5P_DEFAULT) > 0)
-            return H5Aopen_by_name(objects[i].file, objects[i].path, name, H5P_DEFAULT,
+    } of[5];
+} meta_objects_t;
+
+static void meta_find_objects(const h5_part_t *part, meta_objects_t *out) {
+    const hid_t file = part->file.id, y_file = part->y_file.path ? part->y_file.id : file;
+    const meta_objects_t objects = {.of = {{file, part->x.name, OF_INPUTS},
+                                           {y_file, part->has_y ? part->y.name : "/", OF_LABELS},
+                                           {file, out->group, OF_INPUTS},
+                                           {file, "/", OF_INPUTS},
+                                           {y_file, "/", OF_LABELS}}};
+    *out = objects;
+    snprintf(out->group, sizeof out->group, "/%s", part->names.scope);
+}
+
+/* Opens an attribute; negative if there is none. Attributes of the labels do not describe the
+ * inputs. */
+static hid_t meta_attribute_of(const h5_part_t *part, whose_t whose, const char *name) {
+    meta_objects_t objects;
+    meta_find_objects(part, &objects);
+    for (size_t i = 0; i < TR_COUNT(objects.of); i++)
+        if (objects.of[i].whose <= whose &&
+            H5Aexists_by_name(objects.of[i].file, objects.of[i].path, name, H5P_DEFAULT) > 0)
+            return H5Aopen_by_name(objects.of[i].file, objects.of[i].path, name, H5P_DEFAULT,
                                    H5P_DEFAULT);
     return -1;
+}
+
+static herr_t meta_note(hid_t object, const char *name, const H5A_info_t *info, void *found) {
+    static const char *const names[] = {"mean",    "std",         "class_names",
+                                        "classes", "label_names", "feature_names"};
+    for (size_t i = 0; i < TR_COUNT(names); i++)
+        if (strcmp(name, names[i]) == 0) *(bool *)found = true;
+    return 0;
+}
+
+bool tr_h5_has_meta(const h5_part_t *part) {
+    meta_objects_t objects;
+    bool found = false;
+    meta_find_objects(part, &objects);
+    for (size_t i = 0; i < TR_COUNT(objects.of) && !found; i++)
+        H5Aiterate_by_name(objects.of[i].file, objects.of[i].path, H5_INDEX_NAME, H5_ITER_NATIVE,
+                           NULL, meta_note, &found, H5P_DEFAULT);
+    return found;
 }
 
 static int64_t meta_attribute_elems(hid_t attribute) {
@@ -90,7 +119,10 @@ static tr_status_t meta_say_unlike(const h5_parts_t *parts, int64_t channels, co
         meta_say_unfit(&parts->data[0], channels, name, elems, out);
     for (int p = 1; p < parts->count && status == TR_OK && !*out; p++) {
         tr_floats_t other = {0};
+        if (!parts->data[p].has_meta) continue;
+        TR_TRY_GOTO(tr_h5_part_wake(&parts->data[p]), done);
         status = meta_attribute_moments(&parts->data[p], channels, name, &other, &others);
+        tr_h5_part_rest(parts, &parts->data[p]);
         if (status == TR_OK && meta_are_unlike(&first, &other))
             snprintf(out, H5_SENTENCE_BYTES,
                      "%s has a different attribute '%s' than %s, %s: set data.mean and data.std to "
@@ -100,6 +132,7 @@ static tr_status_t meta_say_unlike(const h5_parts_t *parts, int64_t channels, co
                                  : "which has none, so it is ignored");
         tr_vec_free(&other);
     }
+done:
     tr_vec_free(&first);
     return status;
 }

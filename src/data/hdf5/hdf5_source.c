@@ -9,6 +9,9 @@
 #include <unistd.h>
 
 #define PIECE_BYTES_MIN (64 << 10) /* rows in smaller pieces are fetched by whole chunks */
+#define AWAKE_MOST      8          /* files that stay open in the library */
+#define DIRECT_MOST     128        /* files that are read with direct I/O */
+#define ALIKE_LEAST     8          /* files of a shape from which each may be a sample */
 
 static const char *const split_keys[] = {"data.train", "data.valid", "data.test"};
 
@@ -19,6 +22,7 @@ tr_status_t tr_h5_source_parse(const tr_data_settings_t *settings, tr_split_t sp
     *out = (h5_source_t){
         .wanted = {.key = split_keys[split], .x = settings->x, .y = settings->y, .split = split}};
     out->wanted.tokens = settings->context > 0;
+    out->wanted.is_sample = settings->sample == TR_SAMPLE_FILE;
     out->wanted.stored = settings->trained && !settings->trained->decodes;
     if (!*text && split != TR_SPLIT_TRAIN) {
         text = settings->train;
@@ -46,6 +50,7 @@ static tr_status_t source_find_y_file(h5_part_t *part, const h5_wanted_t *wanted
     h5_list_t list;
     if (!tr_h5_labels_path(part->file.path, path) || access(path, F_OK)) return TR_OK;
     TR_TRY(tr_h5_file_open(wanted->key, path, &part->y_file));
+    part->y_file.is_sample = wanted->is_sample;
     TR_TRY(tr_h5_list(&part->y_file, &list));
     tr_status_t status = tr_h5_detect_labels(&part->y_file, &list, wanted, part->names.y);
     tr_h5_list_free(&list);
@@ -88,13 +93,30 @@ static tr_status_t source_find_packing(h5_array_t *array, const h5_wanted_t *wan
     return TR_OK;
 }
 
-/* Finds x and y and opens them; *out_found as in tr_h5_detect. */
-static tr_status_t source_open_arrays(h5_part_t *part, const h5_wanted_t *wanted, bool *out_found) {
+/* Whether the file has data sets of the names of the first one, so that no search is needed. */
+static bool source_has_names(const h5_part_t *first, const h5_part_t *part,
+                             const h5_wanted_t *wanted) {
+    const char *const path[] = {first->names.x, first->names.y};
+    if (first->y_file.path || (!first->has_y && !first->names.is_tokens && !wanted->inputs_only))
+        return false;
+    for (int i = 0; i < 1 + first->has_y; i++)
+        if (H5Oexists_by_name(part->file.id, path[i], H5P_DEFAULT) <= 0) return false;
+    return true;
+}
+
+/* Finds x and y and opens them; *out_found as in tr_h5_detect. first: NULL, or another part. */
+static tr_status_t source_open_arrays(h5_part_t *part, const h5_part_t *first,
+                                      const h5_wanted_t *wanted, bool *out_found) {
     h5_list_t list;
-    TR_TRY(tr_h5_list(&part->file, &list));
-    tr_status_t status = source_find_arrays(part, &list, wanted, out_found);
-    tr_h5_list_free(&list);
-    if (status != TR_OK || !*out_found) return status;
+    if (first && source_has_names(first, part, wanted)) {
+        part->names = first->names;
+        *out_found = true;
+    } else {
+        TR_TRY(tr_h5_list(&part->file, &list));
+        tr_status_t status = source_find_arrays(part, &list, wanted, out_found);
+        tr_h5_list_free(&list);
+        if (status != TR_OK || !*out_found) return status;
+    }
     TR_TRY(tr_h5_array_open(&part->file, part->names.x, &part->x));
     TR_TRY(tr_h5_refuse_unallocated(&part->x));
     if (!part->names.is_tokens)
@@ -108,6 +130,8 @@ static tr_status_t source_open_arrays(h5_part_t *part, const h5_wanted_t *wanted
     if (part->y.rows == part->x.rows) return TR_OK;
     char remedy[512];
     tr_h5_foreign_rows(part, remedy);
+    if (!*remedy)
+        snprintf(remedy, sizeof remedy, " If each file holds one sample, set data.sample = file.");
     return TR_FAIL(TR_ERR_DATA,
                    "%s: /%s has %lld samples, but %s: /%s has %lld; the numbers must be "
                    "equal.%s",
@@ -120,7 +144,18 @@ static bool source_same_rows(const h5_array_t *a, const h5_array_t *b) {
            !memcmp(a->dim + 1, b->dim + 1, (size_t)(a->ndim - 1) * sizeof *a->dim);
 }
 
+/* "(128, 128, 4) f32" */
+static void source_say_rows(const h5_array_t *a, char text[160]) {
+    tr_shape_t shape = {.ndim = a->ndim - 1};
+    char dims[96];
+    memcpy(shape.dim, a->dim + 1, (size_t)shape.ndim * sizeof *shape.dim);
+    snprintf(text, 160, "%s %s", tr_shape_format(&shape, dims), tr_dtype_name(a->dtype));
+}
+
 static tr_status_t source_check_part(const h5_part_t *first, const h5_part_t *part) {
+    if (first->has_y && !part->has_y)
+        return TR_FAIL(TR_ERR_DATA, "%s has no labels or targets /%s, which %s has.",
+                       part->file.path, first->names.y, first->file.path);
     bool same =
         part->has_y == first->has_y && source_same_rows(&part->x, &first->x) &&
         (!part->has_y || (source_same_rows(&part->y, &first->y) &&
@@ -128,10 +163,17 @@ static tr_status_t source_check_part(const h5_part_t *first, const h5_part_t *pa
         part->names.is_tokens == first->names.is_tokens &&
         (part->names.is_tokens || tr_h5_part_travels_as(part) == tr_h5_part_travels_as(first));
     if (same) return TR_OK;
+    const bool of_y = first->has_y && part->has_y && source_same_rows(&part->x, &first->x) &&
+                      !source_same_rows(&part->y, &first->y);
+    char expected[160], found[160];
+    source_say_rows(of_y ? &first->y : &first->x, expected);
+    source_say_rows(of_y ? &part->y : &part->x, found);
     return TR_FAIL(TR_ERR_DATA,
                    "%s and %s cannot be concatenated: their samples or labels differ in shape or "
-                   "type. `trainer data` shows both.",
-                   first->file.path, part->file.path);
+                   "type: a row of /%s is %s in the first, and %s in the second. `trainer data` "
+                   "shows both.",
+                   first->file.path, part->file.path, of_y ? first->names.y : first->names.x,
+                   expected, found);
 }
 
 /* Opens one more file at the end of the list; *out_found as in tr_h5_detect. */
@@ -141,22 +183,74 @@ static tr_status_t source_add_part(const h5_source_t *source, const char *path, 
     const h5_part_t *before = parts->count > 1 ? part - 1 : NULL;
     part->first = before ? before->first + before->x.rows : 0;
     TR_TRY(tr_h5_file_open(source->wanted.key, path, &part->file));
-    TR_TRY(source_open_arrays(part, &source->wanted, out_found));
-    if (*out_found) return source_check_part(parts->data, part);
+    part->file.is_sample = source->wanted.is_sample;
+    part->file.is_like_another = before != NULL;
+    TR_TRY(source_open_arrays(part, before ? parts->data : NULL, &source->wanted, out_found));
+    if (*out_found) {
+        part->has_meta = tr_h5_has_meta(part);
+        return source_check_part(parts->data, part);
+    }
     if (before)
         return TR_FAIL(TR_ERR_DATA, "%s: '%s' has a group that '%s' lacks.", source->wanted.key,
                        before->file.path, path);
     return TR_OK;
 }
 
+/* Each file of a set may be one sample, which data.sample does not say: x has as many rows in all of
+ * them, and their other dimensions and those of y agree as those of a picture and its mask. */
+static void source_warn_samples(const h5_source_t *source, const h5_parts_t *parts) {
+    const h5_part_t *first = parts->data;
+    if (parts->count < ALIKE_LEAST || source->wanted.is_sample || !first->has_y ||
+        first->x.rows < 2 || first->y.ndim < 2 || first->x.ndim < 3 ||
+        first->y.dim[1] != first->x.dim[1])
+        return;
+    for (int p = 1; p < parts->count; p++)
+        if (parts->data[p].x.rows != first->x.rows) return;
+    if (source->wanted.split == TR_SPLIT_TRAIN)
+        TR_WARN(
+            "%s: all %d files have %lld rows, which are read as samples. If each file holds one "
+            "sample, set data.sample = file",
+            source->wanted.key, parts->count, (long long)first->x.rows);
+}
+
 static tr_status_t source_open_parts(const h5_source_t *source, char *const *path, size_t count,
                                      h5_parts_t *out) {
     bool found = true;
     TR_TRY(tr_alloc(count * sizeof *out->data, "data files", &out->data));
-    for (size_t i = 0; i < count && found; i++)
+    for (size_t i = 0; i < count && found; i++) {
         TR_TRY(source_add_part(source, path[i], out, &found));
+        if (i == AWAKE_MOST)
+            for (int p = 1; p < AWAKE_MOST; p++) tr_h5_part_rest(out, &out->data[p]);
+        if (i > 0) tr_h5_part_rest(out, &out->data[i]);
+    }
     if (!found) tr_h5_parts_close(out);
+    source_warn_samples(source, out);
     return TR_OK;
+}
+
+tr_status_t tr_h5_part_wake(h5_part_t *part) {
+    TR_TRY(tr_h5_file_wake(&part->file));
+    return part->y_file.path ? tr_h5_file_wake(&part->y_file) : TR_OK;
+}
+
+void tr_h5_part_rest(const h5_parts_t *parts, h5_part_t *part) {
+    if (parts->count <= AWAKE_MOST || part->names.is_tokens) return;
+    tr_h5_array_rest(&part->x);
+    if (part->has_y) tr_h5_array_rest(&part->y);
+    tr_h5_file_rest(&part->file);
+    if (part->y_file.path) tr_h5_file_rest(&part->y_file);
+}
+
+int tr_h5_part_of(const h5_parts_t *parts, int64_t sample) {
+    int low = 0, high = parts->count - 1;
+    while (low < high) {
+        const int middle = (low + high + 1) / 2;
+        if (parts->data[middle].first <= sample)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
 }
 
 tr_status_t tr_h5_paths(const h5_source_t *source, h5_paths_t *out) {
@@ -247,6 +341,13 @@ tr_status_t tr_h5_parts_open_direct(h5_parts_t *parts, const tr_data_settings_t 
                                     h5_direct_t **out) {
     *out = NULL;
     if (!source_wants_direct(parts, settings)) return TR_OK;
+    if (parts->count > DIRECT_MOST) {
+        TR_INFO(
+            "%d files are read through the page cache, because direct I/O keeps each file open; "
+            "it is used for at most %d",
+            parts->count, DIRECT_MOST);
+        return TR_OK;
+    }
     TR_TRY(tr_h5_direct_open(out));
     for (int p = 0; p < parts->count; p++) {
         h5_file_t *file = &parts->data[p].file;

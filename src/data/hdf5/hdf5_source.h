@@ -38,6 +38,7 @@ typedef struct {
     tr_split_t split;
     bool implied;
     bool inputs_only; /* do not search for y */
+    bool is_sample;   /* a file is one sample; y may be a scalar */
     bool stored;      /* values as stored, without the attributes of netCDF and CF */
     /* for a language model: a given x with one integer per sample is a token stream */
     bool tokens;
@@ -118,6 +119,7 @@ typedef struct {
     h5_array_t x, y;
     h5_packing_t x_packing, y_packing;
     bool has_y;
+    bool has_meta; /* attributes that hdf5_meta.c reads; else the file need not be awake for it */
     int64_t first; /* index in the data set of its first sample */
 } h5_part_t;
 
@@ -151,9 +153,15 @@ typedef struct {
 tr_status_t tr_h5_paths(const h5_source_t *source, h5_paths_t *out);
 void tr_h5_paths_free(h5_paths_t *paths);
 /* Opens all files; none, with TR_OK, if an implied split does not exist. Close the parts also after
- * an error. Open and close require the lock. */
+ * an error. Of many files, all but the first are at rest then. Open and close require the lock. */
 tr_status_t tr_h5_parts_open(const h5_source_t *source, h5_parts_t *out);
 void tr_h5_parts_close(h5_parts_t *parts);
+/* The attributes of a file can be read while it is awake. A part of few stays awake. Both require the
+ * lock. */
+tr_status_t tr_h5_part_wake(h5_part_t *part);
+void tr_h5_part_rest(const h5_parts_t *parts, h5_part_t *part);
+/* The index of the part that has a sample; that of the last one, if none has. */
+int tr_h5_part_of(const h5_parts_t *parts, int64_t sample);
 /* Makes reads of the parts bypass the page cache if data.direct_io selects it; *out is NULL if not.
  * Close it with tr_h5_direct_close before the parts. */
 tr_status_t tr_h5_parts_open_direct(h5_parts_t *parts, const tr_data_settings_t *settings,
@@ -194,6 +202,8 @@ tr_status_t tr_h5_doubtful_moments(const h5_parts_t *parts, int64_t channels,
                                    const tr_data_settings_t *settings, char out[H5_SENTENCE_BYTES]);
 /* The attribute `classes`: 0: regression; -1: not set. */
 int64_t tr_h5_attribute_classes(const h5_part_t *part);
+/* Whether there are any of the attributes that are read of each file: mean, std, names. */
+bool tr_h5_has_meta(const h5_part_t *part);
 /* The integer attribute `name` of the inputs; -1: not set. */
 int64_t tr_h5_attribute_whole(const h5_part_t *part, const char *name);
 /* The text attribute `name` of the inputs; tr_free. *out is NULL if there is none. */
