@@ -116,8 +116,10 @@ if [ -e "$BUILD/hostcuda/libtrainer_cuda.so" ]; then
 fi
 
 # The real library. It may be absent although the program was linked with it.
-gpt2() { plan "$1" "$TRAINER_ROOT/configs/gpt2_124m.ini" precision=bf16 data.format=synthetic_tokens data.train=none \
-    data.valid= data.micro_batch=8 model.n_layer=1 --warm "$2"; }
+gpt2() { # GPU FOLDER SETTING...
+    plan "$1" "$TRAINER_ROOT/configs/gpt2_124m.ini" precision=bf16 data.format=synthetic_tokens data.train=none \
+        data.valid= data.micro_batch=8 model.n_layer=1 --warm "${@:2}"
+}
 if ! gpt2 h200 real; then
     grep -q 'libcudnn' out && { ok 0 "the real cuDNN # SKIP there is none: $(tail -n 1 out)"; echo "1..$n"; exit; }
     cat out; ok 1 "the real cuDNN plans attention for h200"; echo "1..$n"; exit
@@ -130,15 +132,16 @@ gpt2 h200 real &&
     of "p['plans_made'] == 0 and p['plans_restored'] == 2" &&
     json 'a["plan_sec"] < b["plan_sec"] / 2' plan.json made.json
 ok $? "and restores it from its JSON"
-# The row of docs/gpu-plans.md with engine, kernel and workspace of attention, forward and backward
+# row GPU [DROPOUT]: the row of docs/gpu-plans.md with engine, kernel and workspace of attention, forward and backward
 row() {
-    local kernel='s/.*cudnn_generated_fort_native_sdpa_\(sm[0-9a-z_]*\)_f16_knob_.*/\1/p' at="plans-$1" way
-    [ "$1" != h200 ] || at=real
-    gpt2 "$1" "$at" || return 1
+    local title=${1^^}${2:+, dropout $2} graph="delta, ${2:+dropout, }"
+    local kernel='s/.*cudnn_generated_fort_native_sdpa_\(sm[0-9a-z_]*\)_f16_knob_.*/\1/p' at="plans-$1${2-}" way
+    [ "$at" != plans-h200 ] || at=real
+    gpt2 "$1" "$at" model.dropout="${2:-0}" || return 1
     for way in forward backward; do
-        sed -n "$kernel" "$(grep -la "causal attention.* $way " "$at"/*.plan)" | head -n 1 >$way
+        sed -n "$kernel" "$(grep -la "causal attention.*$graph$way " "$at"/*.plan)" | head -n 1 >$way
     done
-    python3 -I - "$1" "$(cat forward)" "$(cat backward)" <<'PY'
+    python3 -I - "$title" "$(cat forward)" "$(cat backward)" <<'PY'
 import json, re, sys
 p = json.load(open("plan.json"))
 def size(n):
@@ -147,11 +150,11 @@ cells = []
 for op, kernel in zip(("attention", "attention_bwd"), sys.argv[2:]):
     o = next(o for o in p["ops"] if o["op"] == op)
     cells.append(f"{re.search('[0-9]+', o['computed_by'])[0]}, {kernel}, {size(o['workspace_bytes'])}")
-print(f"| {sys.argv[1].upper()} | {' | '.join(cells)} |")
+print(f"| {sys.argv[1]} | {' | '.join(cells)} |")
 PY
 }
 if grep -qa '^cudnn 919[0-9][0-9] ' real/*.plan; then
-    for g in a100 h200 b200; do row $g; done >rows && ! grep -vFxf "$TRAINER_ROOT/docs/gpu-plans.md" rows
+    { row a100 && row h200 && row b200 && row h200 0.2; } >rows && ! grep -vFxf "$TRAINER_ROOT/docs/gpu-plans.md" rows
     ok $? "engines, kernels and workspaces of attention are those of docs/gpu-plans.md"
 else
     ok 0 "attention as in docs/gpu-plans.md # SKIP that is for cuDNN 9.19"

@@ -88,6 +88,18 @@ back_to "cuda-$1" 00000003
 gpt "cuda-$1" device=cuda "$@" && resumed && [ "$(weights "cuda-$1")" = "$whole" ]
 ok $? "gpt_tiny resumed: the same bits"
 
+# Dropout in the attention of cuDNN: a mask for all samples at a time, or of a small GPU for some. The two plans differ
+# in the number of samples alone.
+drop=(precision=bf16 model.attention=flash model.dropout=0.2 model.context=128 train.steps=3)
+executions() { cat "$1"* | grep -c '^cudnnBackendExecute '; }
+gpt cpu-drop device=cpu "${drop[@]}" && HOSTCUDA_TRACE=whole-trace gpt cuda-drop device=cuda "${drop[@]}" &&
+    near cpu-drop cuda-drop 1e-3 3
+ok $? "gpt_tiny in bf16 with dropout by cuDNN: the loss of cpu"
+HOSTCUDA_CONTEXT=0 HOSTCUDA_MEMORY=90M HOSTCUDA_TRACE=part-trace gpt cuda-parts device=cuda "${drop[@]}" &&
+    [ "$(executions part-trace)" = $((2 * $(executions whole-trace))) ] && [ "$(executions whole-trace)" -gt 0 ] &&
+    [ "$(weights cuda-parts)" = "$(weights cuda-drop)" ]
+ok $? "masks for two samples at a time: twice the calls, the same bits"
+
 # greedy FOLDER DEVICE ARGUMENTS...: the tokens that the model of FOLDER chooses after three prompts
 greedy() {
     local folder=$1 device=$2

@@ -12,7 +12,7 @@ static double plan_step_bytes(const tr_graph_t *g, tr_tensor_t t) {
 /* -- ops --------------------------------------------------------------------------------------- */
 
 static tr_status_t plan_step_describe(const tr_graph_t *g, const tr_op_t *op, tr_step_op_t *out) {
-    enum { FORWARD_BYTES = 16, BACKWARD_BYTES = 34 };
+    enum { FORWARD_BYTES = 16, BACKWARD_BYTES = 34, MASK_BYTES = 4 };
     const tr_kernel_facts_t *facts = tr_kernel_facts(op->row->kernel);
     char how[128];
     size_t scratch;
@@ -29,19 +29,24 @@ static tr_status_t plan_step_describe(const tr_graph_t *g, const tr_op_t *op, tr
     if (out->unit != TR_UNIT_ATTENTION) return TR_OK;
     TR_TRY(tr_op_describe(g, op, how, sizeof how, &scratch));
     if (strstr(how, "own kernel")) out->unit = TR_UNIT_CORES;
-    if (!strstr(how, "standard")) return TR_OK;
-    /* Attention by products (cuda_plain_attention.h): all T x T scores are computed, kept in f32,
-     * read twice by the softmax of each direction, and written in the type of the activations. */
     const bool backward = op->row->kernel == TR_K_ATTENTION_BWD;
     const tr_shape_t *qkv = tr_shape_of(g, op->in[backward ? 1 : 0]);
     const tr_attention_attr_t *attr = op->attr;
-    const double samples = (double)qkv->dim[0], steps = (double)qkv->dim[1];
-    out->unit = TR_UNIT_PRODUCT;
-    out->terms = (double)qkv->dim[2] / 3 / attr->heads;
-    out->flops *= 2;
-    out->bytes +=
-        samples * attr->heads * steps * steps * (backward ? BACKWARD_BYTES : FORWARD_BYTES);
-    out->launches = samples * (backward ? 9 : 5);
+    const double scores = (double)qkv->dim[0] * attr->heads * (double)(qkv->dim[1] * qkv->dim[1]);
+    if (strstr(how, "standard")) {
+        /* Attention by products (cuda_plain_attention.h): all T x T scores are computed, kept in
+         * f32, read twice by the softmax of each direction, and written in the type of the
+         * activations. */
+        out->unit = TR_UNIT_PRODUCT;
+        out->terms = (double)qkv->dim[2] / 3 / attr->heads;
+        out->flops *= 2;
+        out->bytes += scores * (backward ? BACKWARD_BYTES : FORWARD_BYTES);
+        out->launches = (double)qkv->dim[0] * (backward ? 9 : 5);
+    } else if (out->unit == TR_UNIT_ATTENTION && attr->p > 0) {
+        /* Fused attention reads a mask of dropout, which is written before (cuda_attention.c). */
+        out->bytes += scores * MASK_BYTES;
+        out->launches++;
+    }
     return TR_OK;
 }
 

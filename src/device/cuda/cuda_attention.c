@@ -1,7 +1,7 @@
 /*
- * Attention in bf16 and fp16 without kept probabilities: by cuDNN where there is no dropout and it
- * has an engine for the sizes and the GPU, else by cuBLASLt's products where memory allows. All
- * other by kernels of our own, which are slow.
+ * Attention in bf16 and fp16 without kept probabilities: by cuDNN where it has an engine for the
+ * sizes and the GPU, else by cuBLASLt's products where memory allows. All other by kernels of our
+ * own, which are slow.
  */
 #include "cuda_plain_attention.h"
 #include "trainer/log.h"
@@ -9,9 +9,9 @@
 #include <stdio.h>
 
 typedef struct {
-    cuda_dnn_attention_t shape;
-    cuda_dnn_plan_t *dnn;          /* NULL: `plain` */
-    cuda_plain_attention_t *plain; /* NULL: kernels of our own */
+    cuda_dnn_attention_t shape, group; /* of all samples, and of those that `dnn` has at a time */
+    cuda_dnn_plan_t *dnn;              /* NULL: `plain` */
+    cuda_plain_attention_t *plain;     /* NULL: kernels of our own */
 } attention_t;
 
 /* in?: of the kernels' calls (device/kernels.h). */
@@ -35,6 +35,35 @@ static const char *find_obstacle(const cuda_dnn_attention_t *a, bool kept) {
     return NULL;
 }
 
+/* For dropout cuDNN reads a mask: it has as many samples at a time as have theirs in MASK_GROUP and in
+ * that part of the GPU's memory; one sample may take MASK_LIMIT. */
+#define MASK_GROUP   ((size_t)1 << 28)
+#define MASK_LIMIT   ((size_t)1 << 30)
+#define MEMORY_PARTS 256
+
+static size_t mask_bytes(const cuda_dnn_attention_t *a) {
+    const size_t bytes =
+        (size_t)(a->samples * a->heads * a->steps * a->steps) * tr_dtype_bytes(a->dtype);
+    return a->drops ? (bytes + 255) / 256 * 256 : 0;
+}
+
+static tr_status_t attention_plan_dnn(tr_device_t *device, bool drops, attention_t *a,
+                                      size_t *out_scratch_bytes) {
+    cuda_dnn_attention_t *g = &a->group;
+    size_t total = 0;
+    *g = a->shape;
+    g->drops = drops;
+    TR_TRY(tr_cuda_total_memory(device, &total));
+    const size_t most = total / MEMORY_PARTS < MASK_GROUP ? total / MEMORY_PARTS : MASK_GROUP;
+    while (g->samples > 1 && (a->shape.samples % g->samples != 0 || mask_bytes(g) > most))
+        g->samples--;
+    /* cuDNN's engines for Blackwell take no mask: it would use those of an A100. */
+    if (mask_bytes(g) > MASK_LIMIT || (drops && device->capability >= 100)) return TR_OK;
+    TR_TRY(tr_cuda_dnn_attention_plan(device, g, &a->dnn));
+    if (a->dnn) *out_scratch_bytes = mask_bytes(g) + tr_cuda_dnn_workspace(a->dnn);
+    return TR_OK;
+}
+
 /* A library's way and our own, where both are possible: libraries need aligned addresses, which
  * tensors of a graph have. */
 static tr_status_t prepare_both(tr_device_t *device, const tr_kernel_call_t *call,
@@ -43,18 +72,17 @@ static tr_status_t prepare_both(tr_device_t *device, const tr_kernel_call_t *cal
     const bool drops = cuda_attention_dropout_of(call, ids).factor != 0;
     void *none = NULL;
     size_t own = 0, library = 0;
-    if (!obstacle && !drops) TR_TRY(tr_cuda_dnn_attention_plan(device, &a->shape, &a->dnn));
+    if (!obstacle) TR_TRY(attention_plan_dnn(device, drops, a, &library));
     if (!obstacle && !a->dnn)
         TR_TRY(tr_cuda_plain_attention_plan(device, &a->shape, &a->plain, &library));
     const tr_status_t status = a->shape.backward
                                    ? tr_cuda_own_attention_bwd_prepare(device, call, &none, &own)
                                    : tr_cuda_own_attention_fwd_prepare(device, call, &none, &own);
-    if (a->dnn) library = tr_cuda_dnn_workspace(a->dnn);
     if (!a->dnn && !a->plain && status == TR_OK)
         warn_slow(obstacle ? obstacle
-                  : drops  ? "the scores of one sample take more than 1 GiB, and cuDNN's attention "
-                             "is used without dropout only; set model.dropout = 0"
-                           : "cuDNN has no deterministic engine for it",
+                  : drops ? "cuDNN has no engine with dropout for it, and the scores of one sample "
+                            "take more than 1 GiB; set model.dropout = 0"
+                          : "cuDNN has no deterministic engine for it",
                   &a->shape);
     *out_scratch_bytes = library > own ? library : own;
     if ((!a->dnn && !a->plain) || status == TR_OK) return status;
@@ -112,16 +140,36 @@ CUDA_KERNEL_RELEASE(attention) {
     tr_free(&a);
 }
 
+static tr_status_t attention_run_dnn(tr_device_t *device, tr_stream_t *stream,
+                                     const tr_kernel_call_t *call,
+                                     const cuda_dnn_attention_data_t *data,
+                                     const cuda_attention_dropout_t *dropout) {
+    const attention_t *a = call->state;
+    const cuda_dnn_attention_t *g = &a->group;
+    const cuda_heads_t heads = {g->samples, 1, g->heads, g->steps, g->size, g->dtype};
+    cuda_attention_dropout_t of_group = *dropout;
+    char *workspace = (char *)call->scratch + mask_bytes(g);
+    for (int64_t i = 0; i < a->shape.samples / g->samples; i++) {
+        cuda_dnn_attention_data_t d = tr_cuda_attention_group(g, data, i);
+        if (g->drops) {
+            d.mask = call->scratch, d.factor = dropout->factor;
+            of_group.sample_id = dropout->sample_id + i * g->samples;
+            TR_TRY(tr_cuda_dropout_mask(stream, &heads, &of_group, d.mask));
+        }
+        TR_TRY(tr_cuda_dnn_attention_run(device, stream, a->dnn, g, &d, workspace));
+    }
+    return TR_OK;
+}
+
 static tr_status_t attention_run(tr_device_t *device, tr_stream_t *stream,
                                  const tr_kernel_call_t *call,
                                  const cuda_dnn_attention_data_t *data) {
     const attention_t *a = call->state;
     const cuda_attention_dropout_t dropout =
         cuda_attention_dropout_of(call, a->shape.backward ? BWD_IDS : FWD_IDS);
-    return a->dnn
-               ? tr_cuda_dnn_attention_run(device, stream, a->dnn, &a->shape, data, call->scratch)
-               : tr_cuda_plain_attention_run(device, stream, a->plain, data, &dropout,
-                                             call->scratch);
+    return a->dnn ? attention_run_dnn(device, stream, call, data, &dropout)
+                  : tr_cuda_plain_attention_run(device, stream, a->plain, data, &dropout,
+                                                call->scratch);
 }
 
 static bool attention_is_library(const attention_t *a, const cuda_dnn_attention_data_t *data) {

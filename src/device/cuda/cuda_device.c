@@ -94,6 +94,13 @@ static tr_status_t cuda_memory_info(tr_device_t *device, size_t *out_free, size_
     return TR_OK;
 }
 
+tr_status_t tr_cuda_total_memory(tr_device_t *device, size_t *out_bytes) {
+    size_t available = 0;
+    *out_bytes = device->memory_bytes;
+    if (cuda_self(device)->model) return TR_OK;
+    return cuda_memory_info(device, &available, out_bytes);
+}
+
 /* -- streams and events ------------------------------------------------------------------------ */
 
 /* "Not ready" is no error, but the runtime remembers it as one, and the check after the next launch

@@ -101,8 +101,8 @@ CUDA_KERNEL_RELEASE(head_loss) {
  * follows from the memory of the GPU, whether that is free or not: all ranks and later runs on such
  * GPUs get the same. */
 static tr_status_t head_slice_elems(tr_device_t *device, int64_t *out) {
-    size_t available = 0, total = device->memory_bytes; /* of a model of a GPU */
-    if (device->ops->memory_info) TR_TRY(device->ops->memory_info(device, &available, &total));
+    size_t total = 0;
+    TR_TRY(tr_cuda_total_memory(device, &total));
     *out = 1;
     while (*out < MAX_SLICE_ELEMS && 2 * *out <= (int64_t)(total / MEMORY_PARTS / LOGIT_BYTES))
         *out *= 2;

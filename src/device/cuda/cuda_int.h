@@ -94,6 +94,9 @@ static inline int tr_cuda_grid_limit(const tr_device_t *device) {
     return 16 * cuda_self(device)->multiprocessors;
 }
 
+/* Of the GPU or of its model, free or not. */
+tr_status_t tr_cuda_total_memory(tr_device_t *device, size_t *out_bytes);
+
 /* y[r][c] = act(y[r][c] + bias[c]) in place, y f32, bf16 or f16 (rows, columns), bias f32 or NULL.
  * */
 tr_status_t tr_cuda_bias_act(tr_device_t *device, tr_stream_t *stream, void *y, tr_dtype_t dtype,

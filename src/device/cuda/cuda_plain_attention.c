@@ -164,6 +164,7 @@ tr_status_t tr_cuda_plain_attention_run(tr_device_t *device, tr_stream_t *stream
     const cuda_dnn_attention_t *shape = &plan->shape;
     const int64_t group = plan->group, rows = group * shape->heads * shape->steps;
     const size_t one = (size_t)(rows * shape->size) * tr_dtype_bytes(shape->dtype);
+    cuda_dnn_attention_t part = *shape;
     group_t g = {.device = device,
                  .stream = stream,
                  .a = plan,
@@ -173,14 +174,13 @@ tr_status_t tr_cuda_plain_attention_run(tr_device_t *device, tr_stream_t *stream
                  .scale = (float)(1 / sqrt((double)shape->size))};
     (void)divide(plan, scratch, &g.at);
     g.q = g.at.qkv, g.k = g.q + one, g.v = g.k + one;
+    part.samples = group;
     for (int64_t i = 0; i < shape->samples / group; i++) {
-        float *lse = (float *)data->lse + i * rows;
-        char *y = (char *)data->y + (size_t)i * one, *qkv = (char *)data->qkv + 3 * (size_t)i * one;
+        const cuda_dnn_attention_data_t d = tr_cuda_attention_group(&part, data, i);
         if (dropout->sample_id) g.dropout.sample_id = dropout->sample_id + i * group;
-        TR_TRY(tr_cuda_heads_split(device, stream, &g.qkv, qkv, g.at.qkv));
-        TR_TRY(shape->backward ? group_backward(&g, (char *)data->dy + (size_t)i * one, y, lse,
-                                                (char *)data->dqkv + 3 * (size_t)i * one)
-                               : group_forward(&g, y, lse));
+        TR_TRY(tr_cuda_heads_split(device, stream, &g.qkv, d.qkv, g.at.qkv));
+        TR_TRY(shape->backward ? group_backward(&g, d.dy, d.y, d.lse, d.dqkv)
+                               : group_forward(&g, d.y, d.lse));
     }
     return TR_OK;
 }

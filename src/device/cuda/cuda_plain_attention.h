@@ -1,6 +1,7 @@
 /*
  * Private: causal attention by cuBLASLt's products and a softmax over rows of scores in memory
- * ("standard" attention), for dropout, and for GPUs that cuDNN has no fused engine for. bf16 and fp16.
+ * ("standard" attention), where cuDNN has no fused engine for the GPU or the sizes, or none with
+ * dropout. bf16 and fp16.
  *
  * It computes as many samples at a time as have their scores in 512 MiB: 6 bytes each forward, 12
  * backward. q, k, v and the results are copied so that each head is contiguous.

@@ -1,4 +1,5 @@
-/* Private: what standard attention computes between its products: cuda_plain_rows.cu. */
+/* Private: what standard attention computes between its products, and the masks of dropout in
+ * cuDNN's: cuda_plain_rows.cu. */
 #ifndef TR_DEVICE_CUDA_CUDA_PLAIN_ROWS_H
 #define TR_DEVICE_CUDA_CUDA_PLAIN_ROWS_H
 
@@ -47,6 +48,10 @@ tr_status_t tr_cuda_heads_split(tr_device_t *device, tr_stream_t *stream, const 
                                 const void *packed, void *split);
 tr_status_t tr_cuda_heads_merge(tr_device_t *device, tr_stream_t *stream, const cuda_heads_t *h,
                                 const void *split, void *packed);
+/* mask (samples, heads, steps, steps) of h->dtype: one where dropout keeps the probability, zero where
+ * it drops it and at later keys. */
+tr_status_t tr_cuda_dropout_mask(tr_stream_t *stream, const cuda_heads_t *h,
+                                 const cuda_attention_dropout_t *dropout, void *mask);
 /* shares = dropout(softmax of scale x scores over the keys up to the query), zero for later ones; lse
  * (samples, heads, steps) = log of the sum of exp. scores f32 (samples, heads, steps, steps); shares
  * h->dtype. */

@@ -43,7 +43,7 @@ void *random_values(const tr_view_t *view, uint32_t seed) {
     char *host = malloc(bytes + 1);
     for (size_t i = 0; i < bytes; i += elem) {
         seed = seed * 1664525u + 1013904223u;
-        const uint32_t bits = view->dtype == TR_BF16  ? 0x3f00u | (seed >> 16 & 0x807fu)
+        const uint64_t bits = view->dtype == TR_BF16  ? 0x3f00u | (seed >> 16 & 0x807fu)
                               : view->dtype == TR_F16 ? 0x3800u | (seed >> 16 & 0x83ffu)
                                                       : 0x3f000000u | (seed & 0x807fffffu);
         memcpy(host + i, &bits, elem);

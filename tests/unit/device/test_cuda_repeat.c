@@ -57,7 +57,8 @@ static void repeat(const char *what, tr_kernel_id_t id, tr_kernel_call_t *call) 
     for (int i = 0; i < call->n_out; i++) total += view_bytes(&call->out[i]);
     must(kernel->prepare(device, call, &call->state, &scratch));
     if (scratch) must(device->ops->alloc(device, scratch, 0, &call->scratch));
-    for (int i = 0; i < call->n_in; i++) fill(&call->in[i], (uint32_t)i + 1);
+    for (int i = 0; i < call->n_in; i++)
+        if (call->in[i].shape.ndim >= 0) fill(&call->in[i], (uint32_t)i + 1);
     for (int r = 0; r < RUNS; r++) {
         char *out = run_once(id, call, total);
         for (size_t at = 0; first && at < total; at++)
@@ -69,7 +70,8 @@ static void repeat(const char *what, tr_kernel_id_t id, tr_kernel_call_t *call) 
             free(out);
     }
     free(first);
-    for (int i = 0; i < call->n_in; i++) device->ops->free(device, call->in[i].data);
+    for (int i = 0; i < call->n_in; i++)
+        if (call->in[i].data) device->ops->free(device, call->in[i].data);
     if (scratch) device->ops->free(device, call->scratch);
     if (call->state) kernel->release(device, call->state);
 }
@@ -80,18 +82,27 @@ static tr_view_t view(tr_dtype_t dtype, tr_shape_t shape) {
 
 static void test_attention(void **state) {
     const int64_t samples = 2, heads = 4, width = heads * 64;
-    const tr_attention_attr_t attr = {.heads = (int)heads};
-    for (int t = 0; t < 2; t++) {
-        const tr_dtype_t type = t ? TR_F16 : TR_BF16;
+    const tr_view_t ids = view(TR_I64, TR_SHAPE(samples)),
+                    step = view(TR_U8, TR_SHAPE(sizeof(tr_step_t)));
+    for (int t = 0; t < 4; t++) {
+        const bool drops = t >= 2;
+        const tr_dtype_t type = t % 2 ? TR_F16 : TR_BF16;
+        const tr_attention_attr_t attr = {.heads = (int)heads, .p = drops ? 0.2f : 0};
         const tr_view_t qkv = view(type, TR_SHAPE(samples, steps, 3 * width)),
                         y = view(type, TR_SHAPE(samples, steps, width)),
                         lse = view(TR_F32, TR_SHAPE(samples, heads, steps));
-        tr_kernel_call_t forward = {
-            .attr = &attr, .n_in = 1, .n_out = 2, .in = {qkv}, .out = {y, lse}};
-        tr_kernel_call_t backward = {
-            .attr = &attr, .n_in = 4, .n_out = 1, .in = {y, qkv, y, lse}, .out = {qkv}};
-        repeat(t ? "attention_fwd f16" : "attention_fwd bf16", TR_K_ATTENTION_FWD, &forward);
-        repeat(t ? "attention_bwd f16" : "attention_bwd bf16", TR_K_ATTENTION_BWD, &backward);
+        tr_kernel_call_t forward = {.attr = &attr,
+                                    .n_in = drops ? 3 : 1,
+                                    .n_out = 2,
+                                    .in = {qkv, ids, step},
+                                    .out = {y, lse}};
+        tr_kernel_call_t backward = {.attr = &attr,
+                                     .n_in = drops ? 7 : 4,
+                                     .n_out = 1,
+                                     .in = {y, qkv, y, lse, {.shape.ndim = -1}, ids, step},
+                                     .out = {qkv}};
+        repeat(t % 2 ? "attention_fwd f16" : "attention_fwd bf16", TR_K_ATTENTION_FWD, &forward);
+        repeat(t % 2 ? "attention_bwd f16" : "attention_bwd bf16", TR_K_ATTENTION_BWD, &backward);
     }
 }
 

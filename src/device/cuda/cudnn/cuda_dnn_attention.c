@@ -1,4 +1,5 @@
-/* Flash attention by cuDNN's graphs. */
+/* Flash attention by cuDNN's graphs. Dropout is a mask in memory, where cudnn-frontend has it: before
+ * the product with v, and on the gradient of the probabilities. */
 #include "cuda_dnn_attention.h"
 #include "cuda_dnn_int.h"
 #include "base/str.h"
@@ -32,7 +33,9 @@ enum {
     UID_DV,
     UID_SCALE,
     UID_LOW,
-    UID_ONE
+    UID_MASK,
+    UID_FACTOR, /* of the probabilities that are kept: 1 / (1 - p) */
+    UID_KEEP    /* its inverse, 1 without dropout */
 };
 
 /* Dimensions and strides of a tensor (B, H, rows, columns). */
@@ -126,7 +129,24 @@ static tr_status_t scores(cuda_dnn_plan_t *p, const cuda_dnn_attention_t *a, des
                                                         .y = *out});
 }
 
-/* y = softmax(scores) v, lse = max + log sum exp(scores - max) */
+/* The mask of dropout, one or zero. */
+static tr_status_t dropout_mask(cuda_dnn_plan_t *p, const cuda_dnn_attention_t *a, desc_t *out) {
+    return tensor(p, dense(a, a->steps), tr_cuda_dnn_type(a->dtype), UID_MASK, out);
+}
+
+/* share, of which some are zero and the others multiplied with the factor, in the type of q */
+static tr_status_t share_drop(cuda_dnn_plan_t *p, const cuda_dnn_attention_t *a, desc_t share,
+                              desc_t *out) {
+    desc_t mask, kept, factor;
+    TR_TRY(dropout_mask(p, a, &mask));
+    TR_TRY(inside(p, a, a->steps, F32, &kept));
+    TR_TRY(tr_cuda_dnn_pointwise(p, CUDNN_POINTWISE_MUL, share, mask, kept));
+    TR_TRY(tr_cuda_dnn_scalar(p, UID_FACTOR, &factor));
+    TR_TRY(inside(p, a, a->steps, tr_cuda_dnn_type(a->dtype), out));
+    return tr_cuda_dnn_pointwise(p, CUDNN_POINTWISE_MUL, kept, factor, *out);
+}
+
+/* y = dropout(softmax(scores)) v, lse = max + log sum exp(scores - max) */
 static tr_status_t cuda_dnn_attention_forward(cuda_dnn_plan_t *p, const cuda_dnn_attention_t *a) {
     const cudnnDataType_t type = tr_cuda_dnn_type(a->dtype);
     desc_t q, k, v, y, lse, scale, s, max, less, e, sum, log_sum, share;
@@ -148,8 +168,9 @@ static tr_status_t cuda_dnn_attention_forward(cuda_dnn_plan_t *p, const cuda_dnn
     TR_TRY(inside(p, a, 1, F32, &log_sum));
     TR_TRY(tr_cuda_dnn_pointwise(p, CUDNN_POINTWISE_LOG, sum, NULL, log_sum));
     TR_TRY(tr_cuda_dnn_pointwise(p, CUDNN_POINTWISE_ADD, max, log_sum, lse));
-    TR_TRY(inside(p, a, a->steps, type, &share));
+    TR_TRY(inside(p, a, a->steps, a->drops ? F32 : type, &share));
     TR_TRY(tr_cuda_dnn_pointwise(p, CUDNN_POINTWISE_DIV, e, sum, share));
+    if (a->drops) TR_TRY(share_drop(p, a, share, &share));
     return tr_cuda_dnn_matmul(p, share, v, y);
 }
 
@@ -162,36 +183,53 @@ static tr_status_t transposed_product(cuda_dnn_plan_t *p, const cuda_dnn_attenti
     return tr_cuda_dnn_matmul(p, turned, g, product);
 }
 
-/* share = exp(scores - lse)    delta = sum of dy y    dscores = share (dy v^T - 1 delta) scale
- * The product with one is where cudnn-frontend has the scale of dropout. Without it cuDNN 9.19 asks
- * for three times the workspace, and on a B200 takes an engine for older GPUs. */
+/*
+ * share = exp(scores - lse)    delta = sum of dy y
+ * dscores = share (mask (dy v^T) - keep delta) factor scale
+ * Without dropout there is neither mask nor factor, but the product with keep = 1: without it cuDNN
+ * 9.19 asks for three times the workspace, and on a B200 takes an engine for older GPUs.
+ */
 static tr_status_t score_gradient(cuda_dnn_plan_t *p, const cuda_dnn_attention_t *a, desc_t share,
                                   desc_t dy, desc_t scale, desc_t *out) {
     const cudnnDataType_t type = tr_cuda_dnn_type(a->dtype);
-    desc_t v, y, both, sum, one, delta, dshare, less, times;
+    desc_t v, y, both, sum, keep, delta, dshare, less, times;
     TR_TRY(tensor(p, transposed(packed(a, 3)), type, UID_V, &v));
     TR_TRY(tensor(p, packed(a, 1), type, UID_Y, &y));
     TR_TRY(inside(p, a, a->size, F32, &both));
     TR_TRY(tr_cuda_dnn_pointwise(p, CUDNN_POINTWISE_MUL, dy, y, both));
     TR_TRY(inside(p, a, 1, F32, &sum));
     TR_TRY(reduce(p, CUDNN_REDUCE_TENSOR_ADD, both, sum));
-    TR_TRY(tr_cuda_dnn_scalar(p, UID_ONE, &one));
+    TR_TRY(tr_cuda_dnn_scalar(p, UID_KEEP, &keep));
     TR_TRY(inside(p, a, 1, F32, &delta));
-    TR_TRY(tr_cuda_dnn_pointwise(p, CUDNN_POINTWISE_MUL, sum, one, delta));
+    TR_TRY(tr_cuda_dnn_pointwise(p, CUDNN_POINTWISE_MUL, sum, keep, delta));
     TR_TRY(inside(p, a, a->steps, F32, &dshare));
     TR_TRY(tr_cuda_dnn_matmul(p, dy, v, dshare));
+    if (a->drops) {
+        const desc_t whole = dshare;
+        desc_t mask;
+        TR_TRY(dropout_mask(p, a, &mask));
+        TR_TRY(inside(p, a, a->steps, F32, &dshare));
+        TR_TRY(tr_cuda_dnn_pointwise(p, CUDNN_POINTWISE_MUL, whole, mask, dshare));
+    }
     TR_TRY(inside(p, a, a->steps, F32, &less));
     TR_TRY(tr_cuda_dnn_pointwise(p, CUDNN_POINTWISE_SUB, dshare, delta, less));
     TR_TRY(inside(p, a, a->steps, F32, &times));
     TR_TRY(tr_cuda_dnn_pointwise(p, CUDNN_POINTWISE_MUL, less, share, times));
+    if (a->drops) {
+        const desc_t whole = times;
+        desc_t factor;
+        TR_TRY(tr_cuda_dnn_scalar(p, UID_FACTOR, &factor));
+        TR_TRY(inside(p, a, a->steps, F32, &times));
+        TR_TRY(tr_cuda_dnn_pointwise(p, CUDNN_POINTWISE_MUL, whole, factor, times));
+    }
     TR_TRY(inside(p, a, a->steps, type, out));
     return tr_cuda_dnn_pointwise(p, CUDNN_POINTWISE_MUL, times, scale, *out);
 }
 
-/* dv = share^T dy    dk = dscores^T q    dq = dscores k */
+/* dv = dropout(share)^T dy    dk = dscores^T q    dq = dscores k */
 static tr_status_t cuda_dnn_attention_backward(cuda_dnn_plan_t *p, const cuda_dnn_attention_t *a) {
     const cudnnDataType_t type = tr_cuda_dnn_type(a->dtype);
-    desc_t q, k, k_turned, lse, dy, dq, dk, dv, scale, s, less, share, ds;
+    desc_t q, k, k_turned, lse, dy, dq, dk, dv, scale, s, less, share, kept, ds;
     TR_TRY(tensor(p, packed(a, 3), type, UID_Q, &q));
     TR_TRY(tensor(p, transposed(packed(a, 3)), type, UID_K, &k_turned));
     TR_TRY(tensor(p, dense(a, 1), F32, UID_LSE, &lse));
@@ -203,9 +241,11 @@ static tr_status_t cuda_dnn_attention_backward(cuda_dnn_plan_t *p, const cuda_dn
     TR_TRY(scores(p, a, q, k_turned, scale, &s));
     TR_TRY(inside(p, a, a->steps, F32, &less));
     TR_TRY(tr_cuda_dnn_pointwise(p, CUDNN_POINTWISE_SUB, s, lse, less));
-    TR_TRY(inside(p, a, a->steps, type, &share));
+    TR_TRY(inside(p, a, a->steps, a->drops ? F32 : type, &share));
     TR_TRY(tr_cuda_dnn_pointwise(p, CUDNN_POINTWISE_EXP, less, NULL, share));
-    TR_TRY(transposed_product(p, a, share, dy, dv));
+    kept = share;
+    if (a->drops) TR_TRY(share_drop(p, a, share, &kept));
+    TR_TRY(transposed_product(p, a, kept, dy, dv));
     TR_TRY(score_gradient(p, a, share, dy, scale, &ds));
     TR_TRY(transposed_product(p, a, ds, q, dk));
     TR_TRY(tensor(p, packed(a, 3), type, 0, &k));
@@ -249,23 +289,44 @@ tr_status_t tr_cuda_dnn_attention_plan(tr_device_t *device, const cuda_dnn_atten
                                              OTHER_BYTES,
                                     .build = attention_build,
                                     .self = a};
-    tr_snprintf(key, sizeof key, "causal attention, scaled delta, %s %s %lld x %lld x %lld x %lld",
-                a->backward ? "backward" : "forward", tr_dtype_name(a->dtype),
-                (long long)a->samples, (long long)a->heads, (long long)a->steps,
-                (long long)a->size);
+    tr_snprintf(
+        key, sizeof key, "causal attention, scaled delta, %s%s %s %lld x %lld x %lld x %lld",
+        a->drops ? "dropout, " : "", a->backward ? "backward" : "forward", tr_dtype_name(a->dtype),
+        (long long)a->samples, (long long)a->heads, (long long)a->steps, (long long)a->size);
     return tr_cuda_dnn_make(device, &graph, out);
+}
+
+static void *moved(void *at, size_t bytes) {
+    return at ? (char *)at + bytes : NULL;
+}
+
+cuda_dnn_attention_data_t tr_cuda_attention_group(const cuda_dnn_attention_t *group,
+                                                  const cuda_dnn_attention_data_t *all,
+                                                  int64_t index) {
+    const size_t rows = (size_t)(index * group->samples * group->heads * group->steps),
+                 bytes = rows * (size_t)group->size * tr_dtype_bytes(group->dtype);
+    return (cuda_dnn_attention_data_t){.qkv = moved(all->qkv, 3 * bytes),
+                                       .y = moved(all->y, bytes),
+                                       .lse = moved(all->lse, rows * sizeof(float)),
+                                       .dy = moved(all->dy, bytes),
+                                       .dqkv = moved(all->dqkv, 3 * bytes)};
 }
 
 tr_status_t tr_cuda_dnn_attention_run(tr_device_t *device, tr_stream_t *stream,
                                       const cuda_dnn_plan_t *plan, const cuda_dnn_attention_t *a,
                                       const cuda_dnn_attention_data_t *data, void *workspace) {
-    static const int64_t uid[] = {UID_SCALE, UID_LOW, UID_Q,  UID_K,  UID_V,  UID_Y,
-                                  UID_LSE,   UID_DY,  UID_DQ, UID_DK, UID_DV, UID_ONE};
+    static const int64_t uid[] = {UID_MASK, UID_FACTOR, UID_SCALE, UID_LOW, UID_Q,
+                                  UID_K,    UID_V,      UID_Y,     UID_LSE, UID_DY,
+                                  UID_DQ,   UID_DK,     UID_DV,    UID_KEEP};
+    const int64_t first = a->drops ? 0 : 2, end = a->backward ? 14 : 9;
     const size_t part = (size_t)(a->heads * a->size) * tr_dtype_bytes(a->dtype);
-    float scale = (float)(1 / sqrt((double)a->size)), one = 1,
+    float scale = (float)(1 / sqrt((double)a->size)), factor = data->factor,
+          keep = a->drops ? 1 / factor : 1,
           low = cudnnGetVersion() < INFINITE_CUDNN ? -FLT_MAX : -INFINITY;
     char *qkv = data->qkv, *dqkv = data->dqkv;
-    void *address[] = {&scale,    &low,     qkv,  qkv + part,  qkv + 2 * part,  data->y,
-                       data->lse, data->dy, dqkv, dqkv + part, dqkv + 2 * part, &one};
-    return tr_cuda_dnn_execute(device, stream, plan, a->backward ? 12 : 7, uid, address, workspace);
+    void *address[] = {data->mask, &factor,        &scale,          &low,      qkv,
+                       qkv + part, qkv + 2 * part, data->y,         data->lse, data->dy,
+                       dqkv,       dqkv + part,    dqkv + 2 * part, &keep};
+    return tr_cuda_dnn_execute(device, stream, plan, end - first, uid + first, address + first,
+                               workspace);
 }

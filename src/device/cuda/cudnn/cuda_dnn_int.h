@@ -19,7 +19,7 @@
 /* Addresses of tensors are multiples of this. */
 #define CUDA_DNN_ALIGNMENT 16
 
-enum { CUDA_DNN_MAX_DESCRIPTORS = 96, CUDA_DNN_MAX_OPS = 24, CUDA_DNN_MAX_OPERANDS = 16 };
+enum { CUDA_DNN_MAX_DESCRIPTORS = 128, CUDA_DNN_MAX_OPS = 32, CUDA_DNN_MAX_OPERANDS = 16 };
 
 typedef cudnnBackendDescriptor_t desc_t;
 

@@ -1,4 +1,4 @@
-/* What standard attention computes between its products. */
+/* What standard attention computes between its products, and masks of dropout. */
 #include "cuda_dropout.cuh"
 #include "cuda_rows.cuh"
 
@@ -25,9 +25,10 @@ struct causal_row_t {
     int64_t step, head, sample, at;
     int64_t keys; /* those that the query sees */
     bool wide;    /* rows are whole packs of keys */
-    __device__ __forceinline__ causal_row_t(const cuda_heads_t &h, int64_t row)
-        : step(row % h.steps), head(row / h.steps % h.heads), sample(row / h.steps / h.heads),
-          at(row * h.steps), keys(step + 1), wide(h.steps % KEYS == 0) {}
+    __device__ __forceinline__ causal_row_t(const cuda_heads_t &h, unsigned row)
+        : step(row % (unsigned)h.steps), head(row / (unsigned)h.steps % (unsigned)h.heads),
+          sample(row / (unsigned)h.steps / (unsigned)h.heads), at(row * h.steps), keys(step + 1),
+          wide(h.steps % KEYS == 0) {}
     /* The values of KEYS keys; `other` where there are none. */
     __device__ __forceinline__ void read(const float *x, int64_t key, float other,
                                          float (&v)[KEYS]) const {
@@ -101,6 +102,21 @@ static __global__ void __launch_bounds__(ROW_THREADS)
     }
 }
 
+/* The words of later keys are not drawn: cuDNN makes their probabilities zero. */
+template <typename T>
+static __global__ void __launch_bounds__(ROW_THREADS)
+    dropout_mask_kernel(cuda_heads_t h, cuda_attention_dropout_t dropout, T *mask) {
+    const causal_row_t row(h, blockIdx.x);
+    const int64_t elements = (row.head * h.steps + row.step) * h.steps;
+    for (int64_t i = threadIdx.x * KEYS; i < h.steps; i += ROW_THREADS * KEYS) {
+        float kept[KEYS] = {0};
+        if (i < row.keys) dropout_factors(dropout, row.sample, elements + i, kept);
+        for (int k = 0; k < KEYS; k++)
+            kept[k] = i + k < row.keys && kept[k] != 0.0f ? 1.0f : 0.0f;
+        row.write(mask, i, h.steps, kept);
+    }
+}
+
 template <bool MERGE>
 static tr_status_t heads_move(tr_device_t *device, tr_stream_t *stream, const cuda_heads_t *h,
                               const void *x, void *y) {
@@ -124,6 +140,14 @@ tr_status_t tr_cuda_heads_merge(tr_device_t *device, tr_stream_t *stream, const 
 
 static unsigned rows_of_heads(const cuda_heads_t *h) {
     return (unsigned)(h->samples * h->heads * h->steps);
+}
+
+tr_status_t tr_cuda_dropout_mask(tr_stream_t *stream, const cuda_heads_t *h,
+                                 const cuda_attention_dropout_t *dropout, void *mask) {
+    CUDA_BY_TYPE(h->dtype, T,
+                 CUDA_LAUNCH(dropout_mask_kernel<T>, rows_of_heads(h), ROW_THREADS, stream, *h,
+                             *dropout, (T *)mask));
+    return TR_OK;
 }
 
 tr_status_t tr_cuda_causal_softmax(tr_stream_t *stream, const cuda_heads_t *h, float scale,
