@@ -1,10 +1,9 @@
-# Sourced by tests/gpu/run and pack: the checks of correctness. They use $root, $build, $work, $deadline.
+# Sourced by tests/gpu/run and pack: the checks of correctness. They use $root, $build, $unit, $work, $deadline.
 
 # What the checks run, besides trainer
 test_programs=$(printf 'tests/unit/%s ' device/test_cuda_kernels device/test_cuda_repeat device/test_cuda_conv_stats \
     comm/test_reduce graph/test_ops_matmul graph/test_ops_norm graph/test_ops_pointwise graph/test_ops_loss \
     graph/test_ops_input graph/test_ops_update graph/test_ops_sequence graph/test_ops_head graph/test_ops_conv)
-unit=$build/tests/unit
 
 # A function ends its commands at the deadline itself: `timeout` knows programs only. Its variables are its own.
 run_limited() { # SECONDS COMMAND...
@@ -96,14 +95,14 @@ same_captured() {
     train "$config" cuda on "$@" && train "$config" cuda off capture=no "$@" &&
         same_weights on off
 }
-# CONFIG STEPS SETTING...: a run that stopped half-way and continues, and one that never stopped
-same_resumed() {
-    config=$1; steps=$2; shift 2
-    rm -rf "$work/whole" "$work/parts"
-    set -- train.steps="$steps" checkpoint.every=$((steps / 2)) "$@"
-    train "$config" cuda whole "$@" && cp -r "$work/whole" "$work/parts" && ls -d "$work"/parts/checkpoints/step-* &&
-        rm -rf "$work/parts/checkpoints/$(printf 'step-%08d' "$steps")" && train "$config" cuda parts "$@" &&
-        same_weights whole parts
+# CONFIG STEPS SETTING...: these two, and a run that stopped half-way and continues
+same_captured_and_resumed() {
+    rm -rf "$work/parts"
+    same_captured "$@" checkpoint.every=$(($2 / 2)) && cp -r "$work/on" "$work/parts" || return
+    steps=$2 config=$1
+    shift 2
+    rm -rf "$work/parts/checkpoints/$(printf 'step-%08d' "$steps")" && ls -d "$work"/parts/checkpoints/step-* &&
+        train "$config" cuda parts train.steps="$steps" checkpoint.every=$((steps / 2)) "$@" && same_weights on parts
 }
 learns() { # CONFIG ACCURACY SETTING...
     config=$1; least=$2; shift 2
@@ -117,7 +116,7 @@ same_on_two_ranks() { # CONFIG STEPS TOLERANCE SETTING...
     config=$1; steps=$2; tolerance=$3; shift 3
     rm -rf "$work/one" "$work/two"
     train "$config" cuda one train.steps="$steps" "$@" &&
-        with_ranks cuda.share=yes train "$config" cuda two train.steps="$steps" "$@" && near one two "$tolerance"
+        with_ranks 2 cuda.share=yes train "$config" cuda two train.steps="$steps" "$@" && near one two "$tolerance"
 }
 # CONFIG STEPS SETTING...: plans made as on a machine without this GPU are accepted; some have other engines than plans
 # made here, so the bits may differ
@@ -133,27 +132,28 @@ same_planned() {
 }
 
 # -- NCCL
-# with_ranks SETTINGS COMMAND...: two ranks
-with_ranks() {
-    engine=$1 ranks=2
-    shift
+with_ranks() { # RANKS SETTINGS COMMAND...
+    ranks=$1 engine=$2
+    shift 2
     "$@"
     code=$?
     engine= ranks=
     return $code
 }
-# by_nccl COMMAND...: two ranks that reduce by NCCL, each with a GPU; on one GPU from NCCL 2.30 on, which allows it if
-# asked
+# by_nccl RANKS COMMAND...: ranks that reduce by NCCL, each with a GPU; on one GPU from NCCL 2.30 on, which allows it if
+# asked. The blocks of all ranks wait for each other, so each has few.
 by_nccl() {
-    gpus=$(grep -c '^ *GPU [0-9]' "$work/info")
-    number=$(sed -n 's/^ *NCCL  *\([0-9]*\)\.\([0-9]*\)\..*/\1 \2/p' "$work/info" | awk '{ print 100 * $1 + $2 }')
+    count=$1
+    shift
+    gpus=$(grep -c '^ *GPU [0-9]' "$info")
+    number=$(sed -n 's/^ *NCCL  *\([0-9]*\)\.\([0-9]*\)\..*/\1 \2/p' "$info" | awk '{ print 100 * $1 + $2 }')
     share=
-    if [ "$gpus" -lt 2 ]; then
-        [ "${number:-0}" -ge 230 ] || { echo "two ranks on one GPU need NCCL 2.30 or later"; return 77; }
+    if [ "$gpus" -lt "$count" ]; then
+        [ "${number:-0}" -ge 230 ] || { echo "$count ranks on $gpus GPU(s) need NCCL 2.30 or later"; return 77; }
         share=cuda.share=yes
-        export NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_MAX_CTAS=8
+        export NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_MAX_CTAS=$((count > 2 ? 4 : 8))
     fi
-    with_ranks "parallel.engine=nccl $share" "$@"
+    with_ranks "$count" "parallel.engine=nccl $share" "$@"
     code=$?
     unset NCCL_MULTI_RANK_GPU_ENABLE NCCL_MAX_CTAS
     return $code
@@ -173,16 +173,52 @@ allreduce() {
 same_reproducible() { # CONFIG STEPS SETTING...
     config=$1; steps=$2; shift 2
     rm -rf "$work/one" "$work/two"
-    two=$engine
+    two=$engine many=$ranks
     train "$config" cuda two train.steps="$steps" parallel.reproducible=yes "$@" || return
     engine= ranks=
     train "$config" cuda one train.steps="$steps" parallel.reproducible=yes "$@"
     code=$?
-    engine=$two ranks=2
+    engine=$two ranks=$many
     [ $code = 0 ] && same_weights one two
+}
+# COMMAND...: NCCL takes each two ranks for a node of its own, and goes from one to the other by sockets.
+on_two_nodes() {
+    cat >"$work/on_node" <<SH
+#!/bin/sh
+export NCCL_HOSTID=node\$((\${OMPI_COMM_WORLD_RANK:-\${PMIX_RANK:-0}} / 2)) NCCL_SOCKET_IFNAME=lo
+export NCCL_DEBUG=INFO NCCL_DEBUG_FILE=$work/nccl.%p
+exec "\$@"
+SH
+    chmod +x "$work/on_node"
+    rm -f "$work"/nccl.*
+    wrapper=$work/on_node
+    "$@"
+    code=$?
+    wrapper=
+    [ $code = 0 ] || tail -n 5 "$work"/nccl.*
+    [ -z "$dry" ] && [ $code = 0 ] || return $code
+    grep -q 'via NET/Socket' "$work"/nccl.* || { echo "nothing went by sockets"; return 1; }
+}
+same_windows() { # CONFIG STEPS SETTING...: memory that NCCL has registered, and memory that it has not
+    config=$1; steps=$2; shift 2
+    rm -rf "$work/on" "$work/off"
+    train "$config" cuda on train.steps="$steps" parallel.windows=on "$@" &&
+        train "$config" cuda off train.steps="$steps" parallel.windows=off "$@" && same_weights on off
 }
 
 # -- faults
+# CONFIG SETTING...: a bit of a weight of rank 1 changes; the ranks find it at the next comparison.
+different_replicas() {
+    config=$1; shift
+    rm -rf "$work/flipped"
+    export TRAINER_FLIP_BIT=1:6
+    train "$config" cuda flipped train.steps=20 parallel.check=5 "$@" >"$work/flipped.log" 2>&1
+    code=$?
+    unset TRAINER_FLIP_BIT
+    cat "$work/flipped.log"
+    result "code $code"
+    [ $code = 75 ] && tr '\n' ' ' <"$work/flipped.log" | grep -q 'error:.*step 10 .*rank 1 '
+}
 # A rank is killed in the steps: the others end, the verdict says "again", and the restart ends in the bits of a run
 # that nobody disturbed.
 killed() { # CONFIG STEPS SETTING...
@@ -216,6 +252,36 @@ too_large() {
     cat "$work/large.log"
     result "code $code: $(sed -n 's/.*error: //p' "$work/large.log" | head -n 1)"
     [ $code != 0 ] && [ $code -lt 124 ] && [ ! -s "$work/large/metrics.jsonl" ] && grep -q 'GiB' "$work/large.log"
+}
+# A model that the CPU trained, served from the GPU, continues a text as generate does on the CPU.
+served() {
+    rm -rf "$work/texts" "$work/address"
+    # shellcheck disable=SC2086
+    text_data && train gpt_tiny cpu texts train.steps=20 $text_settings || return
+    until_deadline "$build/trainer" generate "$work/texts" --prompt 12 --tokens 24 --temperature 0 device=cpu \
+        --json "$work/generated" 2>"$work/generate.log" || { cat "$work/generate.log"; return 1; }
+    until_deadline "$build/trainer" serve "$work/texts" device=cuda --port 0 --address-file "$work/address" \
+        >"$work/serve.log" 2>&1 &
+    server=$!
+    until [ -s "$work/address" ] || ! kill -0 $server 2>/dev/null; do sleep 0.1; done
+    cat "$work/serve.log"
+    ! grep -q 'libmicrohttpd' "$work/serve.log" || return 77
+    until_deadline python3 - "$work/address" "$work/generated" <<'PY'
+import json, sys, time, urllib.request
+address = open(sys.argv[1]).read().strip()
+body = json.dumps({"prompt": "12", "max_tokens": 24, "temperature": 0}).encode()
+url = (address if "://" in address else "http://" + address).rstrip("/") + "/v1/completions"
+began = time.time()
+answer = json.load(urllib.request.urlopen(urllib.request.Request(url, body, {"Content-Type": "application/json"})))
+text, want = answer["choices"][0]["text"], json.load(open(sys.argv[2]))["texts"][0]["text"]
+print("served", repr(text), "generated", repr(want))
+print("result: %.3f s for 24 tokens" % (time.time() - began))
+sys.exit(0 if text and want.endswith(text) else 1)
+PY
+    code=$?
+    kill -TERM $server
+    wait $server || code=1
+    return $code
 }
 sanitize() { # TOOL COMMAND...
     command -v compute-sanitizer >/dev/null || { echo "no compute-sanitizer"; return 77; }

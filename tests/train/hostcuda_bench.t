@@ -51,4 +51,13 @@ fi
 "$TRAINER" bench step x.ini --devices cpu,tpu >out 2>&1
 [ $? = 78 ] && names out "'tpu'"
 ok $? "--devices with an unknown name"
+# The checks of a GPU: names tell them apart, and one of them runs here.
+run=$TRAINER_ROOT/tests/gpu/run
+"$run" --list >list && [ "$(wc -l <list)" -gt 50 ] && [ -z "$(sed 's/^ *[0-9]* s  //' list | sort | uniq -d)" ]
+ok $? "tests/gpu/run --list: each name once"
+fakes "$run" -O "$BUILD" --dry --state checks --only "difference of the replicas" >out 2>&1
+[ $? = 0 ] && grep -q '^| NCCL: 3 ranks.*| passed: code 75 |' out && grep -q '^    serve: ' out &&
+    grep -q '"check": "NCCL: 3 ranks.*"passed"' checks/run.json &&
+    grep -q '"serve: the text of generate"' checks/run.json
+ok $? "tests/gpu/run --only: one check, and the names of those that are left"
 echo "1..$n"
