@@ -116,7 +116,11 @@ static void history_append_fault(const loop_t *l, const tr_starts_fault_t *fault
 tr_status_t tr_history_fault(loop_t *l, tr_status_t status, bool has_begun) {
     tr_error_t error = *tr_error_last();
     const bool is_of_replicas = strcmp(error.fault, TR_REPLICAS_FAULT) == 0;
-    tr_starts_fault_t mine = {.session = l->start.number, .step = l->state.step}, earlier;
+    tr_starts_fault_t mine = {.session = l->start.number, .step = l->state.step};
+    struct {
+        bool is_there;
+        tr_starts_fault_t fault;
+    } earlier = {0};
     if (status != TR_ERR_RETRY || !l->run_dir || !(error.node[0] || is_of_replicas)) return status;
     memcpy(mine.name, error.fault, sizeof mine.name);
     memcpy(mine.node, error.node, sizeof mine.node);
@@ -131,11 +135,17 @@ tr_status_t tr_history_fault(loop_t *l, tr_status_t status, bool has_begun) {
      * differ, the fault may be of any step before. */
     mine.at_any_step = is_of_replicas;
     const bool is_of_step = has_begun && (strncmp(mine.name, "cuda", 4) == 0 || is_of_replicas);
-    if (is_of_step && tr_starts_had_fault(l->run_dir, &mine, &earlier)) {
+    if (is_of_step && (!is_of_replicas || tr_loop_is_root(l)))
+        earlier.is_there = tr_starts_had_fault(l->run_dir, &mine, &earlier.fault);
+    /* All ranks have this error: they end with the code that follows from what rank 0 reads. */
+    if (is_of_replicas && tr_world_broadcast(l->world, &earlier, sizeof earlier, 0) != TR_OK)
+        tr_error_clear();
+    if (earlier.is_there) {
         error.code = TR_FAIL(TR_ERR_INTERNAL, "%s. %s%s had %s at step %lld in session %lld%s%s",
-                             error.message, earlier.node[0] ? "Node " : "The run", earlier.node,
-                             earlier.name, (long long)earlier.step, (long long)earlier.session,
-                             earlier.node[0] && mine.node[0]
+                             error.message, earlier.fault.node[0] ? "Node " : "The run",
+                             earlier.fault.node, earlier.fault.name, (long long)earlier.fault.step,
+                             (long long)earlier.fault.session,
+                             earlier.fault.node[0] && mine.node[0]
                                  ? ", so that this is no fault of one node: report it as a bug"
                                  : ", and which node is at fault is unknown: test the memory of "
                                    "the nodes, and report it as a bug if that is sound",
@@ -147,6 +157,7 @@ tr_status_t tr_history_fault(loop_t *l, tr_status_t status, bool has_begun) {
         error.node[0] = '\0';
     }
     tr_error_set(&error);
-    tr_verdict_write((int)error.code, error.message, error.node);
+    if (!is_of_replicas || tr_loop_is_root(l))
+        tr_verdict_write((int)error.code, error.message, error.node);
     return error.code;
 }

@@ -15,7 +15,8 @@ void tr_history_end(loop_t *l, tr_status_t status);
 /* After the error `status`: if it is a fault of this node, writes its line and the verdict. Returns
  * `status`, or TR_ERR_INTERNAL for the error of CUDA that another node had at the same step: the
  * program may cause it. has_begun: the error is of a step, not of the start. Any rank, not
- * collective. */
+ * collective; but where replicas differ, which is the error of all ranks, rank 0 reads the earlier
+ * faults and writes for all, collective. */
 tr_status_t tr_history_fault(loop_t *l, tr_status_t status, bool has_begun);
 
 #endif

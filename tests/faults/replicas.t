@@ -10,7 +10,7 @@ ok $? "an uninterrupted run"
 # flipped RANK:STEP RANKS CODE ARGUMENTS...: a bit flips before the first comparison from that step on; one error
 flipped() {
     begin=$(now)
-    FAULT="TRAINER_FLIP_BIT=$1" start "$2" net.ini $exact "${@:4}"
+    FAULT="TRAINER_FLIP_BIT=$1 ${hidden-}" start "$2" net.ini $exact "${@:4}"
     ended
     [ "$rc" = "$3" ] && [ "$(grep -c 'trainer: error' out)" = 1 ]
 }
@@ -24,9 +24,22 @@ ok $? "2 ranks: code 75 before a checkpoint of it, and no node, because there is
 cp -r two again
 restarted two 3
 ok $? "restarted: the same bits"
-flipped 1:15 2 70 run.dir=again device=strict checkpoint.every=1ms && names again/verdict 'no 70 & session 1' &&
-    ! has_saved again '0000001[5-9]'
-ok $? "again, in checkpoints by time, of which rank 0 alone knows, on an asynchronous device: code 70"
+# Notes the code of each rank, also where the launcher ends it.
+cat >coded <<SH
+#!/bin/sh
+trap : TERM
+"$TRAINER" "\$@"
+code=\$?
+echo \$code >>codes
+exit \$code
+SH
+chmod +x coded
+hidden="FAIL_CALL=open FAIL_ON=sessions.jsonl FAIL_AT=0 FAIL_HOW=ENOENT FAIL_RANK=1" # as on a slow file system
+TRAINER=./coded flipped 1:15 2 70 run.dir=again device=strict checkpoint.every=1ms &&
+    names again/verdict 'no 70 & session 1' && ! has_saved again '0000001[5-9]' && grep -q '^70$' codes &&
+    ! grep -q '^75$' codes
+ok $? "again, in checkpoints by time, of which rank 0 alone knows, on an asynchronous device: 70, and 75 of no rank"
+hidden=
 
 flipped 2:15 3 75 run.dir=three checkpoint.every=0 parallel.check=7 && differ 21 2 && grep -q "$node" three/verdict &&
     grep -q '"fault":"different replicas","node":"[^"]' three/sessions.jsonl
