@@ -260,8 +260,9 @@ served() {
     text_data && train gpt_tiny cpu texts train.steps=20 $text_settings || return
     until_deadline "$build/trainer" generate "$work/texts" --prompt 12 --tokens 24 --temperature 0 device=cpu \
         --json "$work/generated" 2>"$work/generate.log" || { cat "$work/generate.log"; return 1; }
-    until_deadline "$build/trainer" serve "$work/texts" device=cuda --port 0 --address-file "$work/address" \
-        >"$work/serve.log" 2>&1 &
+    # Not until_deadline: $! is to be a process that passes TERM on.
+    timeout -k 5 $((deadline - $(date +%s))) "$build/trainer" serve "$work/texts" device=cuda --port 0 \
+        --address-file "$work/address" >"$work/serve.log" 2>&1 &
     server=$!
     until [ -s "$work/address" ] || ! kill -0 $server 2>/dev/null; do sleep 0.1; done
     cat "$work/serve.log"
