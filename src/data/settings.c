@@ -71,14 +71,14 @@ static const tr_config_field_t fields[] = {
         S, targets, "auto", "auto|sample|position",
         "What y holds. sample: a label, or numbers, of each sample. position: a label, or numbers, "
         "of each position of x, as in segmentation: (N, S...) or (N, S..., K) beside x (N, S..., "
-        "C) "
-        "with one to three dimensions S. auto: position, if y has these dimensions, and at least "
-        "three with N; else sample.",
+        "C) with one to three dimensions S. auto: position, if y has these dimensions, and at "
+        "least three with N; else sample.",
         TR_RESUME_NOTE),
     TR_FIELD_STRING(S, ignore_label, "none",
                     "Label of positions without a class, such as 255 or -1: no loss and no score "
                     "counts them. none: every position has a class.",
                     TR_RESUME_NOTE),
+    TR_FIELD_ENUM(
         S, sample, "row", "row|file",
         "What a sample is: a row, which is an index of the first dimension of x and y, or "
         "a file: x and y then have no dimension of samples.",

@@ -229,21 +229,18 @@ static tr_status_t chunks_check_bounds(h5_array_t *a) {
 }
 
 tr_status_t tr_h5_chunk_table(h5_array_t *a) {
+    hsize_t block = 0;
+    hid_t made = H5Fget_create_plist(a->file->id);
+    H5Pget_userblock(made, &block);
+    H5Pclose(made);
     TR_TRY(tr_alloc((size_t)max64(a->chunk_count, 1) * sizeof *a->table, "chunk table", &a->table));
     for (int64_t i = 0; i < a->chunk_count; i++) a->table[i].address = H5_NOWHERE;
     bool good = H5Dget_storage_size(a->id) == 0 || chunks_walk(a);
-    const bool is_checked = a->file->is_like_another && chunks_user_block(a) == 0;
     if (good) {
         TR_TRY(chunks_check_bounds(a));
-        if (!is_checked) TR_TRY(chunks_check(a, &good));
+        if (!a->file->is_like_another || block) TR_TRY(chunks_check(a, &good));
     }
-    hsize_t block = 0;
-    if (!good) { /* some versions omit the user block */
-        hid_t made = H5Fget_create_plist(a->file->id);
-        H5Pget_userblock(made, &block);
-        H5Pclose(made);
-    }
-    if (block) {
+    if (!good && block) { /* some versions omit the user block */
         for (int64_t i = 0; i < a->chunk_count; i++)
             if (a->table[i].address != H5_NOWHERE) a->table[i].address += block;
         TR_TRY(chunks_check_bounds(a));
