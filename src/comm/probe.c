@@ -121,14 +121,17 @@ static tr_status_t probe_rest(const tr_probe_t *p) {
 }
 
 /* Writes the times of `runs` collectives on this rank to p->sec. peer: instead of them, a copy of
- * this memory of another rank, which has just written it. */
+ * this memory of another rank. As in a training step, every rank has just written its data: what
+ * other cores read is not in their caches. */
 static tr_status_t probe_time_runs(tr_probe_t *p, tr_collective_kind_t kind, int64_t bytes,
                                    const void *peer, int runs) {
-    TR_TRY(tr_world_barrier(p->world));
+    const tr_device_ops_t *ops = p->device->ops;
     for (int i = 0; i < runs; i++) {
         TR_TRY(probe_rest(p));
-        if (peer) memset(p->data, i, (size_t)bytes);
-        if (peer) TR_TRY(tr_world_barrier(p->world));
+        /* zeros stay finite, however often they are summed */
+        TR_TRY(ops->zero(p->device, p->stream, p->data, (size_t)bytes));
+        TR_TRY(ops->stream_sync(p->device, p->stream));
+        TR_TRY(tr_world_barrier(p->world));
         const double begin_sec = tr_clock_sec();
         if (peer)
             memcpy(p->host, peer, (size_t)bytes);
@@ -158,8 +161,6 @@ tr_status_t tr_probe_collective(tr_probe_t *p, tr_collective_kind_t kind, int64_
                                 tr_probe_times_t *out) {
     const int64_t count = bytes / (int64_t)sizeof(float);
     TR_TRY(probe_run_and_check(p, kind, count));
-    /* zeros stay finite, however often they are summed */
-    TR_TRY(p->device->ops->zero(p->device, p->stream, p->data, (size_t)bytes));
     TR_TRY(probe_time(p, kind, bytes, NULL, out));
     return probe_run_and_check(p, kind, count);
 }
