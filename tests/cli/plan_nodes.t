@@ -36,6 +36,11 @@ json 'len(a["buckets"]) > 1 and a["buckets"][-1]["after_op"] <= len(a["ops"]) - 
 ok $? "and each bucket with its bytes and its place among the ops, on one rank too"
 json 'all(o["sec"] <= o["sec_median"] <= o["sec_p95"] for o in a["ops"])' p.json
 ok $? "and the best, the median and the 95th percentile of each op"
+json 'a["product_gflops"] > 0 and a["copy_gbs"] > 0 and a["update_floor_sec"] > 0 and
+       all(abs(o["floor_sec"] - max(o["flops"] / a["product_gflops"], o["bytes"] / a["copy_gbs"]) / 1e9)
+           <= 1e-6 * o["floor_sec"] for o in a["ops"])' p.json &&
+    [ "$(grep -c '[0-9] x  ' out)" -gt 5 ]
+ok $? "and its floor by the rates of a product and of a copy"
 
 call 0 plan net.ini --nodes 1,2,4..16 --network net2.json --profile p.json --json weak.json &&
     json '[r["nodes"] for r in a["rows"]] == [1, 2, 4, 8, 16] and a["kind"] == "prediction" and a["mode"] == "weak" and

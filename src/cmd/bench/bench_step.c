@@ -1,5 +1,6 @@
 /* Times a training step, its programs and its ops. */
 #include "bench_step.h"
+#include "bench_matmul.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/stats.h"
@@ -8,6 +9,31 @@
 #include <math.h>
 
 enum { MOST_REPEATS = 20 };
+
+/* As all ranks do at once. What an immediate device calls its peak is that of multiply-adds. */
+static tr_status_t bench_step_measure_rates(bench_step_t *b) {
+    enum { N = 1024 }; /* enough for all threads, and in their caches */
+    tr_device_t *device = b->trial.s->device;
+    const tr_dtype_t dtype = tr_precision_dtype((tr_precision_t)b->trial.s->main.precision);
+    bench_product_t product;
+    if (!device->ops->measure_peak) return TR_OK;
+    TR_TRY(device->ops->measure_peak(device, TR_F32, &b->peak_flops, &b->copy_bytes));
+    if (!device->immediate)
+        return device->ops->measure_peak(device, dtype, &b->product_flops, NULL);
+    TR_TRY(bench_time_product(device, dtype, N, &product));
+    b->product_flops = 2.0 * N * N * N / product.product_sec;
+    return TR_OK;
+}
+
+static void bench_step_set_floors(const bench_step_t *b, int program, bench_op_t *op) {
+    const tr_graph_t *g = b->trial.s->g;
+    for (int i = 0; i < tr_program_op_count(g, program) && b->product_flops > 0; i++) {
+        const tr_op_t *of = tr_program_op(g, program, i);
+        if (of->kind == TR_OP_KERNEL)
+            op[i].floor_sec =
+                fmax(tr_op_flops(g, of) / b->product_flops, tr_op_bytes(g, of) / b->copy_bytes);
+    }
+}
 
 /* A step ends when its outcome is known: on an asynchronous device after the first micro-batch of
  * the next step is enqueued, as in training. */
@@ -73,8 +99,7 @@ tr_status_t bench_step_measure(bench_step_t *b, tr_world_t *world, const char *p
     if (device->ops->memory_info && !device->immediate)
         TR_TRY(device->ops->memory_info(device, &free_before, &total));
     TR_TRY(tr_trial_start(&b->trial));
-    if (device->ops->measure_peak)
-        TR_TRY(device->ops->measure_peak(device, TR_F32, &b->peak_flops, &b->peak_bytes));
+    TR_TRY(bench_step_measure_rates(b));
     TR_TRY(bench_step_time_steps(b));
     b->planned_bytes = tr_graph_memory(b->trial.s->g).total;
     if (free_before && device->ops->memory_info(device, &free_after, &total) == TR_OK &&
@@ -91,8 +116,12 @@ tr_status_t bench_step_time_parts(bench_step_t *b) {
     b->idle = fmax(0, 1 - b->programs_sec / b->median_sec);
     TR_TRY(bench_time_ops(s->g, s->last, repeats, &b->op));
     TR_TRY(bench_time_ops(s->g, s->update, repeats, &update));
-    for (int i = 0; i < tr_program_op_count(s->g, s->update); i++)
+    bench_step_set_floors(b, s->last, b->op);
+    bench_step_set_floors(b, s->update, update);
+    for (int i = 0; i < tr_program_op_count(s->g, s->update); i++) {
         b->update_sec += update[i].best_sec;
+        b->update_floor_sec += update[i].floor_sec;
+    }
     for (int i = 0; i < tr_program_op_count(s->g, s->last); i++)
         b->flops += tr_op_flops(s->g, tr_program_op(s->g, s->last, i)) * (double)s->slots;
     tr_free(&update);

@@ -9,12 +9,13 @@
 /* {.steps = N} initially: the steps that are timed. */
 typedef struct {
     tr_trial_t trial;
-    double median_sec, best_sec, exposed, busy, peak_flops, peak_bytes;
+    double median_sec, best_sec, exposed, busy, peak_flops;
+    double product_flops, copy_bytes; /* per second, of one rank: what floors are computed from */
     int64_t steps, warm;
     double *step_sec;    /* [steps] */
     double *compute_sec; /* [steps] step times less exposed communication, ascending */
     bench_op_t *op;      /* [ops of last] */
-    double update_sec;
+    double update_sec, update_floor_sec;
     double flops;                      /* of one step on all ranks */
     double programs_sec;               /* of one step; NAN on an immediate device */
     double idle;                       /* share of a step; NAN likewise */

@@ -19,7 +19,7 @@ tr_status_t bench_time_ops(tr_graph_t *g, int program, int repeats, bench_op_t *
     for (int i = 0; i < n; i++) {
         for (int k = 0; k < repeats; k++) of_op[k] = sec[(size_t)k * (size_t)n + (size_t)i];
         tr_sort(of_op, repeats);
-        (*out)[i] = (bench_op_t){of_op[0], of_op[repeats / 2], of_op[(repeats - 1) * 95 / 100]};
+        (*out)[i] = (bench_op_t){of_op[0], of_op[repeats / 2], of_op[(repeats - 1) * 95 / 100], 0};
     }
 done:
     tr_free(&sec);
@@ -38,11 +38,11 @@ static void bench_add_ops(json_t *to, const tr_session_t *s, const bench_op_t *t
                                    (json_int_t)(op->collective.count *
                                                 (int64_t)tr_dtype_bytes(op->collective.type))));
         if (op->kind != TR_OP_KERNEL) continue;
-        json_array_append_new(ops,
-                              json_pack("{s:s, s:s, s:f, s:f, s:f, s:f, s:f}", "op", op->row->name,
-                                        "layer", op->label, "sec", times[i].best_sec, "sec_median",
-                                        times[i].median_sec, "sec_p95", times[i].p95_sec, "flops",
-                                        tr_op_flops(s->g, op), "bytes", tr_op_bytes(s->g, op)));
+        json_array_append_new(
+            ops, json_pack("{s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:f}", "op", op->row->name, "layer",
+                           op->label, "sec", times[i].best_sec, "sec_median", times[i].median_sec,
+                           "sec_p95", times[i].p95_sec, "flops", tr_op_flops(s->g, op), "bytes",
+                           tr_op_bytes(s->g, op), "floor_sec", times[i].floor_sec));
     }
     json_object_set_new(to, "ops", ops);
     json_object_set_new(to, "buckets", buckets);

@@ -27,6 +27,7 @@ typedef struct {
 
 typedef struct {
     double sec, share, flops_rate, bytes_rate; /* of a step; of all ops; per second */
+    double floor_sec, of_floor;                /* of a step */
     const char *op, *layer;
 } step_op_row_t;
 
@@ -38,6 +39,9 @@ static const tr_table_column_t columns[] = {
               .missing = "", .width = 9),
     TR_COLUMN(step_op_row_t, NULL, "GB/s", REAL, bytes_rate, .format = "%.1f", .scale = 1e-9,
               .missing = "", .width = 8),
+    TR_COLUMN(step_op_row_t, NULL, "floor ms", REAL, floor_sec, .format = "%.3f", .scale = 1e3,
+              .zero_is_missing = true, .missing = "", .width = 9),
+    TR_COLUMN(step_op_row_t, NULL, "of floor", REAL, of_floor, .format = "%.2f x", .missing = ""),
     TR_COLUMN(step_op_row_t, NULL, "op", STRING, op, .is_left = true, .missing = "", .width = 18),
     TR_COLUMN(step_op_row_t, NULL, "layer", STRING, layer, .is_left = true, .missing = ""),
 };
@@ -45,7 +49,11 @@ static const tr_table_t table = TR_TABLE(columns, step_op_row_t);
 
 static tr_status_t bench_step_print_ops(const bench_step_t *b) {
     TR_VEC(step_op_row_t) rows = {0};
-    step_op_row_t sum = {.sec = b->update_sec, .flops_rate = NAN, .bytes_rate = NAN}, update = sum;
+    step_op_row_t sum = {.sec = b->update_sec,
+                         .floor_sec = b->update_floor_sec,
+                         .flops_rate = NAN,
+                         .bytes_rate = NAN},
+                  update = sum;
     const tr_session_t *s = b->trial.s;
     const double slots = (double)s->slot_count;
     tr_status_t status = TR_OK;
@@ -54,17 +62,28 @@ static tr_status_t bench_step_print_ops(const bench_step_t *b) {
         const tr_op_t *op = tr_program_op(s->g, s->last, i);
         const double sec = b->op[i].best_sec;
         sum.sec += sec * slots;
+        sum.floor_sec += b->op[i].floor_sec * slots;
         if (op->kind != TR_OP_KERNEL || sec <= 0) continue;
         const step_op_row_t row = {.sec = sec * slots,
                                    .flops_rate = tr_op_flops(s->g, op) / sec,
                                    .bytes_rate = tr_op_bytes(s->g, op) / sec,
+                                   .floor_sec = b->op[i].floor_sec * slots,
                                    .op = op->row->name,
                                    .layer = op->label};
         TR_TRY_GOTO(tr_vec_push(&rows, row), done);
     }
     TR_TRY_GOTO(tr_vec_push(&rows, update), done);
     TR_TRY_GOTO(tr_vec_push(&rows, sum), done);
-    for (size_t i = 0; i < rows.count; i++) rows.data[i].share = rows.data[i].sec / sum.sec;
+    for (size_t i = 0; i < rows.count; i++) {
+        rows.data[i].share = rows.data[i].sec / sum.sec;
+        rows.data[i].of_floor =
+            rows.data[i].floor_sec > 0 ? rows.data[i].sec / rows.data[i].floor_sec : NAN;
+    }
+    if (b->product_flops > 0)
+        printf(
+            "floor     %.3f ms: of each op the larger of its FLOPs at %.1f GFLOP/s and its bytes "
+            "at %.1f GB/s, the rates of a large product and of a large copy on each rank\n",
+            sum.floor_sec * 1e3, b->product_flops / 1e9, b->copy_bytes / 1e9);
     printf("\n");
     cmd_table_print(&table, rows.data, rows.count);
 done:
@@ -118,6 +137,9 @@ static tr_status_t bench_step_json(const bench_step_t *b, json_t **out) {
         "comm_exposed", tr_json_measured(b->exposed), "comm_busy", tr_json_measured(b->busy),
         "update_sec", b->update_sec, "device", s->device->description, "device_name",
         s->device->ops->name, "version", cmd_version);
+    json_object_set_new(o, "product_gflops", json_real(b->product_flops / 1e9));
+    json_object_set_new(o, "copy_gbs", json_real(b->copy_bytes / 1e9));
+    json_object_set_new(o, "update_floor_sec", json_real(b->update_floor_sec));
     json_object_set_new(o, "parameters", json_integer((json_int_t)s->parameters));
     json_object_set_new(o, "programs_sec", tr_json_measured(b->programs_sec));
     json_object_set_new(o, "idle_share", tr_json_measured(b->idle));
@@ -202,8 +224,11 @@ const cmd_command_t bench_step = {
         "Times the training step and each of its ops.\n"
         "It runs alone or under mpirun, on data that is already in memory. It prints the median "
         "and the best step time, samples/s, GFLOP/s, and the GFLOP/s of multiply-adds alone, "
-        "measured in the same run. Convolutions count as direct sums: with Winograd's algorithm, "
-        "their rate may be higher. Steps follow each other as in training: nothing waits between "
+        "measured in the same run. The floor of an op is the time of its FLOPs at the measured "
+        "rate of a large product, or of its bytes at that of a large copy, whichever is longer. "
+        "Convolutions count as direct sums: with Winograd's algorithm, they may be faster, and "
+        "so may be ops whose data is in a cache. Steps follow each other as in training: nothing "
+        "waits between "
         "them. On a GPU it also prints how long the device is idle in a step, and the memory that "
         "was taken beside the memory that was planned.",
     CMD_ARGUMENTS(bench_step_options_t),
