@@ -12,55 +12,51 @@
 enum { REFRESH_SEC = 5, MOST_RANKS = 32, LATE_SEC = 30 };
 #define LEAST_CORES_WAIT 0.2 /* fewer cores are waited for by chance */
 
-static void live_fact(tr_str_t *out, const char *name, const char *value) {
-    tr_str_append(out, "<div>");
-    tr_html_element(out, "dt", name);
-    tr_html_element(out, "dd", value);
-    tr_str_append(out, "</div>\n");
-}
-
-static void live_number(tr_str_t *out, const char *name, const char *format, double value) {
-    char text[64];
-    if (!isfinite(value)) return;
-    tr_snprintf(text, sizeof text, format, value);
-    live_fact(out, name, text);
-}
-
 static void live_duration(tr_str_t *out, const char *name, double sec) {
     char text[32];
-    if (isfinite(sec)) live_fact(out, name, tr_format_duration(sec, text));
+    if (isfinite(sec)) tr_html_fact(out, name, tr_format_duration(sec, text));
 }
 
 static void live_facts(const tr_live_t *live, const tr_newest_t *n, tr_str_t *out) {
-    const tr_rows_t *valid = &live->record->validation;
+    const tr_rows_t *valid = &live->record->validation, *lines = &live->record->training;
     char text[192];
     tr_str_append(out, "<dl>\n");
-    live_number(out, "epoch", "%.2f", n->epoch);
-    live_number(out, "training loss", "%.5g", n->loss);
-    live_number(out, "validation loss", "%.5g",
-                tr_rows_number(valid, valid->count - 1, "valid_loss"));
+    tr_html_fact_number(out, "epoch", "%.2f", n->epoch);
+    tr_html_fact_number(out, "training loss", "%.5g", n->loss);
+    tr_html_fact_number(out, "validation loss", "%.5g",
+                        tr_rows_number(valid, valid->count - 1, "valid_loss"));
+    tr_html_fact_number(out, "validation perplexity", "%.4g",
+                        tr_rows_number(valid, valid->count - 1, "valid_perplexity"));
+    tr_html_fact_number(out, "validation R\xc2\xb2", "%.4f",
+                        tr_rows_number(valid, valid->count - 1, "valid_r2"));
     if (isfinite(n->best_loss)) {
         tr_snprintf(text, sizeof text, "%.5g, step %lld", n->best_loss, (long long)n->best_step);
-        live_fact(out, "best validation", text);
+        tr_html_fact(out, "best validation", text);
     }
-    live_number(out, "samples/s", n->samples_per_sec < 100 ? "%.3g" : "%.0f", n->samples_per_sec);
-    live_number(out, "data stall", "%.1f %%", 100 * n->data_stall);
+    tr_html_fact_number(out, "learning rate", "%.3g",
+                        tr_rows_number(lines, lines->count - 1, "lr"));
+    tr_html_fact_number(out, "samples/s", n->samples_per_sec < 100 ? "%.3g" : "%.0f",
+                        n->samples_per_sec);
+    tr_html_fact_number(out, "tokens/s", "%.0f",
+                        tr_rows_number(lines, lines->count - 1, "tokens_per_sec"));
+    tr_page_step_times(live->record, out);
+    tr_html_fact_number(out, "data stall", "%.1f %%", 100 * n->data_stall);
     if (live->record->ranks > 1)
-        live_number(out, "exposed communication", "%.1f %%", 100 * n->comm_exposed);
-    live_number(out, "GPU utilisation", "%.0f %%", 100 * n->gpu_util);
+        tr_html_fact_number(out, "exposed communication", "%.1f %%", 100 * n->comm_exposed);
+    tr_html_fact_number(out, "GPU utilisation", "%.0f %%", 100 * n->gpu_util);
     if (n->cpu_wait >= LEAST_CORES_WAIT)
-        live_number(out, "cores that others use, of a rank", "%.1f", n->cpu_wait);
+        tr_html_fact_number(out, "cores per rank that other programs use", "%.1f", n->cpu_wait);
     if (n->slow_rank >= 0) {
         tr_snprintf(text, sizeof text, "%d on %s (%.0f %%)", n->slow_rank,
                     n->slow_host ? n->slow_host : "?", 100 * n->slow_share);
-        live_fact(out, "others wait for rank", text);
+        tr_html_fact(out, "slowest rank (others wait)", text);
     }
     live_duration(out, "time left", n->eta_sec);
     live_duration(out, "last line", fmax(0, tr_clock_unix_sec() - n->unix_sec));
     const size_t starts = json_array_size(live->record->sessions);
-    if (starts > 1) live_number(out, "starts", "%.0f", (double)starts);
-    if (live->job[0]) live_fact(out, "job", live->job);
-    if (live->lost > 0) live_number(out, "lines lost", "%.0f", (double)live->lost);
+    if (starts > 1) tr_html_fact_number(out, "starts", "%.0f", (double)starts);
+    if (live->job[0]) tr_html_fact(out, "job", live->job);
+    if (live->lost > 0) tr_html_fact_number(out, "lines lost", "%.0f", (double)live->lost);
     tr_str_append(out, "</dl>\n");
 }
 
@@ -80,7 +76,7 @@ static void live_ranks(const tr_live_t *live, tr_str_t *out) {
     for (int i = 0; i < live->rank_count; i++) order[i] = &live->ranks[i];
     qsort(order, (size_t)live->rank_count, sizeof *order, rank_compare);
     tr_html_element(out, "h3", "Ranks of this start, slowest first");
-    tr_html_table(out, "rank|host|compute|data stall|waiting for other ranks");
+    tr_html_table(out, "rank|<host|compute|data stall|waiting for other ranks");
     for (int i = 0; i < live->rank_count && i < MOST_RANKS; i++) {
         const tr_rank_times_t *t = order[i];
         const double sum = t->compute_sec + t->data_sec + t->wait_sec;
@@ -105,12 +101,7 @@ void tr_live_page(const tr_live_t *live, tr_str_t *out) {
     if (is_late)
         tr_snprintf(state, sizeof state, "no progress for %s",
                     tr_format_duration(live->silent_sec, duration));
-    tr_page_head(r->name, REFRESH_SEC, out);
-    tr_str_append(out, "<h1>");
-    tr_html_text(out, r->name);
-    tr_str_append(out, is_late ? " <span class=\"state bad\">" : " <span class=\"state\">");
-    tr_html_text(out, state);
-    tr_str_append(out, "</span></h1>\n");
+    tr_page_head(tr_page_title(r), state, is_late, REFRESH_SEC, out);
     if (n.steps > 0)
         tr_str_printf(out,
                       "<div class=\"bar\"><div style=\"width: %.2f%%\"></div></div>\n"

@@ -5,12 +5,15 @@
 #include "report/page/page.h"
 
 static const char text_form[] =
-    "<p><textarea id=\"prompt\" rows=\"5\" cols=\"90\"></textarea></p>\n"
-    "<p>tokens <input id=\"max_tokens\" type=\"number\" min=\"1\" value=\"100\"> "
-    "temperature <input id=\"temperature\" type=\"number\" min=\"0\" step=\"0.1\" value=\"0.8\"> "
-    "seed <input id=\"seed\" type=\"number\" min=\"0\"> "
-    "<button id=\"go\">Continue</button> <button id=\"halt\">Stop</button></p>\n"
-    "<pre id=\"out\" style=\"white-space: pre-wrap; max-width: 60em\"></pre>\n"
+    "<label>Prompt<textarea id=\"prompt\" rows=\"5\" placeholder=\"The text that the model "
+    "continues\"></textarea></label>\n"
+    "<p class=\"form\"><label>Tokens<input id=\"max_tokens\" type=\"number\" min=\"1\" "
+    "value=\"100\"></label> "
+    "<label>Temperature<input id=\"temperature\" type=\"number\" min=\"0\" step=\"0.1\" "
+    "value=\"0.8\"></label> "
+    "<label>Seed<input id=\"seed\" type=\"number\" min=\"0\" placeholder=\"drawn\"></label> "
+    "<button id=\"go\">Continue</button> <button id=\"halt\" class=\"quiet\">Stop</button></p>\n"
+    "<pre id=\"out\" class=\"words\"></pre>\n"
     "<p class=\"note\" id=\"note\"></p>\n"
     "<script>\n"
     "const $ = id => document.getElementById(id);\n"
@@ -51,10 +54,10 @@ static const char text_form[] =
     "</script>\n";
 
 static const char predict_form[] =
-    "<p>A sample, or a list of samples, as nested lists:</p>\n"
-    "<p><textarea id=\"inputs\" rows=\"8\" cols=\"90\"></textarea></p>\n"
-    "<p><button id=\"go\">Predict</button></p>\n"
-    "<pre id=\"out\" style=\"white-space: pre-wrap\"></pre>\n"
+    "<label>A sample, or a list of samples, as nested lists<textarea id=\"inputs\" "
+    "rows=\"8\"></textarea></label>\n"
+    "<p class=\"form\"><button id=\"go\">Predict</button></p>\n"
+    "<pre id=\"out\" class=\"words\"></pre>\n"
     "<script>\n"
     "const $ = id => document.getElementById(id);\n"
     "$('go').onclick = async () => {\n"
@@ -66,32 +69,19 @@ static const char predict_form[] =
     "};\n"
     "</script>\n";
 
-static void page_fact(tr_str_t *out, const char *name, const char *value) {
-    tr_str_append(out, "<div>");
-    tr_html_element(out, "dt", name);
-    tr_html_element(out, "dd", value);
-    tr_str_append(out, "</div>\n");
-}
-
-static void page_number(tr_str_t *out, const char *name, int64_t value) {
-    char text[32];
-    tr_snprintf(text, sizeof text, "%lld", (long long)value);
-    page_fact(out, name, text);
-}
-
 void tr_api_page(const tr_api_model_t *m, tr_str_t *out) {
     char shape[96];
-    tr_page_head(m->name, 0, out);
-    tr_html_element(out, "h1", m->name);
+    tr_page_head(m->name, NULL, false, 0, out);
     tr_str_append(out, "<dl>\n");
-    page_fact(out, "device", m->device->description);
+    tr_html_fact(out, "device", m->device->description);
     if (m->engine) {
-        page_number(out, "context", m->texts->context);
-        page_number(out, "slots", m->engine->slots);
+        tr_html_fact_number(out, "context (tokens)", "%.0f", (double)m->texts->context);
+        tr_html_fact_number(out, "slots (texts at a time)", "%.0f", (double)m->engine->slots);
     } else {
         const tr_predictor_info_t *info = tr_predictor_info(m->predict->predictor);
-        page_fact(out, "shape of a sample", tr_shape_format(&info->shape, shape));
-        page_number(out, info->classes > 0 ? "classes" : "targets", info->outputs);
+        tr_html_fact(out, "shape of a sample", tr_shape_format(&info->shape, shape));
+        tr_html_fact_number(out, info->classes > 0 ? "classes" : "targets", "%.0f",
+                            (double)info->outputs);
     }
     tr_str_append(out, "</dl>\n");
     tr_str_append(out, m->engine ? text_form : predict_form);

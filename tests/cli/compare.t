@@ -78,8 +78,10 @@ ok $? "not a run, no run, a run as --out"
     grep -q '<tr class="best">' page/index.html
 ok $? "the page needs nothing from elsewhere"
 cp page/index.html out
-[ "$(grep -c '</svg>' out)" = 2 ] && [ "$(grep -c '>lr 3e-4<' out)" = 2 ]
-ok $? "its plots: validations and training, with the keys that differ"
+[ "$(grep -c "class='frame'" out)" = 2 ] && grep -q '>Loss, validation<' out && grep -q '>Loss, training<' out &&
+    [ "$(grep -o "swatch p-run[0-9].*high-[123]\|swatch p-run[0-9].*low-[123]" out |
+        sed -E 's/.*(p-run.).*>(high|low).*/\1 \2/' | paste -sd' ')" = 'p-run1 high p-run2 low' ]
+ok $? "its plots: validations and training; the rows of the table are their legend"
 "$TRAINER" report runs --out report >out 2>&1 && cp report/index.html out && grep -q '<h2>Comparison' out &&
     ! grep -q '<h2>low-1' out && grep -q '>optimizer.lr\|>lr<' out
 ok $? "a report on runs of one number of ranks leads with the comparison"
@@ -97,7 +99,7 @@ mkdir plain && cp -r other/smooth runs/high-1 plain && sed -i 's/"valid_accuracy
     sed -i '/"valid_accuracy"/d' plain/*/summary.json && compare plain
 [ $? = 0 ] && names out model.label_smoothing && ! grep -q '^\*' out && compare plain --by valid_loss
 [ $? = 65 ] && "$TRAINER" report plain --out p >out 2>&1 &&
-    grep -q 'model.label_smoothing' p/index.html
+    grep -q 'model.label_smoothing' p/index.html && ! grep -q 'swatch p-\|have colours' p/index.html
 ok $? "without accuracy: no rank, in a report neither"
 train other/limit data.limit=200 optimizer.lr=0.01 && rm -r other/smooth && compare other runs/high-1
 [ $? = 0 ] && names out "data.limit & 200 & valid_accuracy"

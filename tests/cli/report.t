@@ -286,6 +286,45 @@ ok $? "a hostile name"
 PATH=/nonexistent "$TRAINER" report run --out drawn >out 2>&1
 [ $? = 0 ] && [ "$("grep" -c '</svg>' drawn/index.html)" = 3 ] && "grep" -q '>validation<' drawn/index.html
 ok $? "three plots of a run"
+# The losses of gpt span more than a decade, 0.01 to 0.3; those of reg do not.
+mkdir gpt reg
+{
+    for step in 10 20 30; do
+        line $step 10 100 0 0 0 ",\"lr\":0.00$step,\"tokens_per_sec\":6400,\"perplexity\":$step"
+    done
+    echo '{"step":30,"valid_loss":0.01,"valid_perplexity":7.25}'
+} >gpt/metrics.jsonl
+grep -v valid gpt/metrics.jsonl | sed 's/,"tokens_per_sec.*/}/' >reg/metrics.jsonl # has lr
+printf '{"step":%d,"valid_loss":0.1,"valid_r2":%s}\n' 20 0.25 30 0.875 >>reg/metrics.jsonl
+echo '{"status":"done","ranks":1,"batch_size":4,"valid_perplexity":7.25,"tokens_per_sec":6400}' >gpt/summary.json
+echo '{"status":"done","ranks":1,"batch_size":4,"valid_r2":0.875,"test_r2":0.8125}' >reg/summary.json
+echo 'done' | tee gpt/verdict >reg/verdict
+printf '[run]\nname = my <first>\n' >reg/config.ini
+titles() { grep -o "class='title'>[^<]*" "$1/index.html" | sed 's/.*>//' | paste -sd'|'; }
+fact() { grep -A 1 "<dt>$2</dt>" "$1/index.html" | sed -n 's/<dd>\(.*\)<.dd>/\1/p'; }
+report gpt --out g && report reg --out r && titles g >out && titles r >>out
+[ "$(titles g)" = 'Loss|Perplexity|Throughput|Step time by part, rank 0|Learning rate' ] &&
+    [ "$(titles r)" = "Loss|R²|Throughput|Step time by part, rank 0|Learning rate" ] &&
+    grep -q '>tokens/s</text>' g/index.html && ! grep -q '>samples/s</text>' g/index.html &&
+    grep -q '>samples/s</text>' r/index.html && grep -q '>0.02</text>' g/index.html &&
+    ! grep -q '>0.02</text>' r/index.html
+ok $? "the plots of a language model and of a regression"
+[ "$(fact g 'validation perplexity') $(fact g tokens/s)" = '7.25 6400' ] &&
+    [ "$(fact r 'validation R²') $(fact r 'test R² of the last')" = '0.8750 0.8125' ] &&
+    [ "$(fact one 'step time, median') $(fact one 'step time, 95th percentile')" = '11.00 ms 22.00 ms' ]
+ok $? "perplexity, R2 and percentiles among the facts"
+grep -q '<title>my &#60;first&#62;</title>' r/index.html &&
+    grep -q '<h1>run <span class="state">done</span></h1>' one/index.html &&
+    ! grep -q '>replay<\|>predicted<' one/index.html && grep -q '>replay</span>' r/report/index.html &&
+    grep -q 'class="kind p-predicted"' w/report/index.html
+ok $? "a page is named as its run; the words of sweeps are on their pages"
+# means N: the page's tables of means, which have no percentile
+for page in one w/report; do
+    sed -n '/Mean time of a step/,/<.table>/p' $page/index.html | grep -q '>compute<' || echo "$page: no means"
+    sed -n '/Mean time of a step/,/<.table>/p' $page/index.html | grep 'percentile'
+done >out
+[ ! -s out ]
+ok $? "no table has means and percentiles"
 for folder in w/report s/predicted; do
     cp $folder/index.html out
     [ "$(grep -c '</svg>' out)" = 4 ]

@@ -1,6 +1,7 @@
 /* Writes comparisons as text, HTML, CSV and JSON. */
 #include "comparison_table.h"
 #include "report/page/html.h"
+#include "report/page/svg.h"
 #include "base/json_text.h"
 #include "base/table.h"
 
@@ -258,7 +259,7 @@ void tr_comparison_print(const tr_comparison_t *c, int columns, tr_str_t *out) {
 
 /* -- page -------------------------------------------------------------------------------------- */
 
-void tr_comparison_html(const tr_comparison_t *c, tr_str_t *out) {
+void tr_comparison_html(const tr_comparison_t *c, bool has_curves, tr_str_t *out) {
     const table_t t = table_of(c);
     tr_str_t text = {0};
     comparison_explain(c, &text);
@@ -273,20 +274,14 @@ void tr_comparison_html(const tr_comparison_t *c, tr_str_t *out) {
         tr_str_append(out, is_best ? "<tr class=\"best\">" : "<tr>");
         for (int i = 0; i < t.count; i++) {
             cell_write(&t, i, g, &text);
-            tr_html_element(out, t.column[i].is_left ? "td class=\"text\"" : "td",
-                            text.text ? text.text : "");
+            tr_str_append(out, t.column[i].is_left ? "<td class=\"text\">" : "<td>");
+            if (has_curves && i == 0 && g < TR_RUN_ROLES)
+                tr_svg_swatch((tr_svg_role_t)(TR_SHOWS_RUN_1 + g), out);
+            tr_html_text(out, text.text ? text.text : "");
+            tr_str_append(out, "</td>\n");
             tr_str_free(&text);
         }
         tr_str_append(out, "</tr>\n");
     }
     tr_str_append(out, "</table>\n");
-}
-
-void tr_comparison_label(const tr_comparison_t *c, size_t group, tr_str_t *out) {
-    const tr_entry_t *first = &c->entries.data[c->groups.data[group].runs.data[0]];
-    if (c->keys.count == 0) tr_str_append(out, first->record->name);
-    for (size_t k = 0; k < c->keys.count && k < 4; k++) {
-        tr_str_printf(out, "%s%s ", k > 0 ? ", " : "", tr_comparison_short(c, c->keys.data[k]));
-        tr_comparison_value(c, first, c->keys.data[k], out);
-    }
 }

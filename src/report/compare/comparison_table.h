@@ -6,10 +6,9 @@
 
 /* One line for each group, in at most `columns` (0: no limit), then notes and failures. */
 void tr_comparison_print(const tr_comparison_t *comparison, int columns, tr_str_t *out);
-/* The same as elements of a page. */
-void tr_comparison_html(const tr_comparison_t *comparison, tr_str_t *out);
-/* "lr 3e-4, batch_size 64"; the name of the run if no key differs. */
-void tr_comparison_label(const tr_comparison_t *comparison, size_t group, tr_str_t *out);
+/* The same as elements of a page. has_curves: each row names the colour of its curves, which are of the
+ * roles TR_SHOWS_RUN_1, ... in this order. */
+void tr_comparison_html(const tr_comparison_t *comparison, bool has_curves, tr_str_t *out);
 /* One row for each group, and one for each run. */
 void tr_comparison_csv(const tr_comparison_t *comparison, tr_str_t *out);
 /* New reference; NULL: no memory. */

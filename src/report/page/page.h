@@ -3,7 +3,7 @@
 #define TR_REPORT_PAGE_H
 
 #include "report/compare/comparison.h"
-#include "svg.h"
+#include "plot.h"
 #include "report/scaling/sweep.h"
 
 /* Points of a curve, by step. */
@@ -17,9 +17,10 @@ typedef struct {
  * curve, also after an error. TR_ERR_MEMORY. */
 tr_status_t tr_page_curve(const tr_rows_t *lines, const char *key, tr_curve_t *out);
 void tr_page_curve_free(tr_curve_t *curve);
-/* Logarithmic for curves whose largest number is more than `factor` times the least: they could not
- * be seen otherwise. */
-tr_svg_scale_t tr_page_scale(const tr_svg_series_t *series, size_t count, double factor);
+/* Logarithmic for curves that span more than a decade. */
+tr_svg_scale_t tr_page_scale(const tr_svg_series_t *series, size_t count);
+/* The plot of one run that draws a number, and the title of its curve; NULL: none does. */
+const tr_plot_t *tr_page_plot_of(const char *key, const char **out_title);
 
 /* The content of a report. Borrowed. */
 typedef struct {
@@ -33,10 +34,19 @@ typedef struct {
 /* Appends the page. Fails only with TR_ERR_MEMORY. */
 tr_status_t tr_page_write(const tr_study_t *study, tr_str_t *out);
 
-/* The head of a page. refresh_sec: it is loaded again after this time; 0: never. */
-void tr_page_head(const char *title, int refresh_sec, tr_str_t *out);
-/* Parts of the page. tr_page_run: the section of one run, with its plots, below its title. */
+/* The head of a page and its first heading, with the state of a run; NULL: none. refresh_sec: it is
+ * loaded again after this time; 0: never. */
+void tr_page_head(const char *title, const char *state, bool is_bad, int refresh_sec,
+                  tr_str_t *out);
+/* run.name, else the name of the folder. Borrowed. */
+const char *tr_page_title(const tr_record_t *record);
+/* Appends the word "measured", "replay" or "predicted" in its colour. */
+void tr_page_kind(tr_kind_t kind, tr_str_t *out);
+/* Parts of the page. tr_page_run: the section of one run, with its plots, below its title.
+ * tr_page_results: its scores and its speed; tr_page_step_times: facts of a list, of its steps. */
 void tr_page_run(const tr_record_t *record, tr_str_t *out);
+void tr_page_results(const tr_record_t *record, tr_str_t *out);
+void tr_page_step_times(const tr_record_t *record, tr_str_t *out);
 /* Asks for the numbers that the plots show. */
 void tr_page_ask(tr_asked_t *asked);
 void tr_page_plots(const tr_record_t *record, tr_str_t *out);

@@ -5,22 +5,17 @@
 
 #include <stdlib.h>
 
-/* More groups than these are grey: nobody tells more colours apart. */
-enum { COLOURS = 10 };
-
 /* What a plot draws. Owned. */
 typedef struct {
     TR_VEC(tr_svg_series_t) series;
     TR_VEC(tr_curve_t) curves;
-    TR_VEC(tr_str_t) titles;
 } compare_plot_t;
 
-/* Another colour for each group, and other dashes than those of the group with the same colour. */
+/* The table is the legend. More groups than there are colours are grey. */
 static tr_svg_series_t group_series(size_t g, const tr_curve_t *curve) {
-    const bool has_colour = g < COLOURS;
-    return (tr_svg_series_t){.role = has_colour ? (tr_svg_role_t)(TR_SHOWS_RUN_1 + g % TR_RUN_ROLES)
-                                                : TR_SHOWS_OTHER,
-                             .variant = has_colour ? (int)(g / TR_RUN_ROLES) : 0,
+    const bool has_colour = g < TR_RUN_ROLES;
+    return (tr_svg_series_t){.role =
+                                 has_colour ? (tr_svg_role_t)(TR_SHOWS_RUN_1 + g) : TR_SHOWS_OTHER,
                              .kind = has_colour ? TR_SVG_LINE : TR_SVG_THIN,
                              .x = curve->x,
                              .y = curve->y,
@@ -85,13 +80,9 @@ static tr_status_t compare_add_group(const tr_comparison_t *c, size_t g, const c
     TR_TRY_GOTO(
         compare_mean(counted.data, counted.count, &plot->curves.data[plot->curves.count - 1]),
         done);
-    TR_TRY_GOTO(tr_vec_push(&plot->titles, (tr_str_t){0}), done);
-    tr_str_t *title = &plot->titles.data[plot->titles.count - 1];
-    tr_comparison_label(c, g, title);
-    TR_TRY_GOTO(title->status, done);
-    tr_svg_series_t line = group_series(g, &plot->curves.data[plot->curves.count - 1]);
-    if (g < COLOURS) line.title = title->text;
-    TR_TRY_GOTO(tr_vec_push(&plot->series, line), done);
+    TR_TRY_GOTO(
+        tr_vec_push(&plot->series, group_series(g, &plot->curves.data[plot->curves.count - 1])),
+        done);
 done:
     tr_vec_free(&counted);
     return status;
@@ -100,19 +91,26 @@ done:
 static tr_status_t compare_draw(const tr_comparison_t *c, const char *key, bool is_valid,
                                 tr_str_t *out) {
     compare_plot_t plot = {0};
-    tr_svg_chart_t chart = {
-        .title = is_valid ? "Validation" : "Training", .x_label = "step", .y_label = key};
+    const char *curve = is_valid ? "validation" : "training";
+    const tr_plot_t *known = tr_page_plot_of(key, &curve);
+    tr_svg_chart_t chart =
+        known ? known->chart : (tr_svg_chart_t){.title = key, .x_label = "step", .y_label = key};
+    char title[128];
     tr_status_t status = TR_OK;
     for (size_t g = 0; g < c->groups.count; g++)
         TR_TRY_GOTO(compare_add_group(c, g, key, is_valid, &plot), done);
-    chart.y_scale = tr_page_scale(plot.series.data, plot.series.count, 10);
+    for (size_t i = 0; i < plot.curves.count; i++)
+        for (size_t k = 0; known && known->scale != 0 && k < plot.curves.data[i].count; k++)
+            plot.curves.data[i].y[k] *= known->scale;
+    tr_snprintf(title, sizeof title, *curve ? "%s, %s" : "%s", chart.title, curve);
+    chart.title = title;
+    if (!known || chart.y_scale == TR_SVG_LOG)
+        chart.y_scale = tr_page_scale(plot.series.data, plot.series.count);
     tr_svg_draw(&chart, plot.series.data, plot.series.count, out);
 done:
     for (size_t i = 0; i < plot.curves.count; i++) tr_page_curve_free(&plot.curves.data[i]);
-    for (size_t i = 0; i < plot.titles.count; i++) tr_str_free(&plot.titles.data[i]);
     tr_vec_free(&plot.series);
     tr_vec_free(&plot.curves);
-    tr_vec_free(&plot.titles);
     return status;
 }
 
@@ -120,16 +118,20 @@ void tr_page_compare(const tr_study_t *study, tr_str_t *out) {
     const tr_comparison_t *c = study->comparison;
     const bool by_valid = c->is_ranked && tr_comparison_is_valid(c, c->figure[0]);
     tr_status_t status = TR_OK;
-    tr_html_element(out, "h2", "Comparison");
-    tr_comparison_html(c, out);
-    tr_str_append(out, "<div class=\"plots\">\n");
+    tr_str_t drawn = {0};
     if (by_valid || c->has_losses)
-        status = compare_draw(c, by_valid ? c->figure[0] : "valid_loss", true, out);
-    if (c->has_losses && status == TR_OK) status = compare_draw(c, "loss", false, out);
+        status = compare_draw(c, by_valid ? c->figure[0] : "valid_loss", true, &drawn);
+    if (c->has_losses && status == TR_OK) status = compare_draw(c, "loss", false, &drawn);
+    if (status == TR_OK) status = drawn.status;
     if (status != TR_OK) out->status = status;
-    tr_str_append(out, "</div>\n");
-    if (c->groups.count > COLOURS)
-        tr_str_printf(out, "<p class=\"note\">The best %d have colours.</p>\n", COLOURS);
+    tr_html_element(out, "h2", "Comparison");
+    tr_comparison_html(c, drawn.length > 0, out);
+    if (drawn.length > 0) {
+        if (c->groups.count > TR_RUN_ROLES)
+            tr_str_printf(out, "<p class=\"note\">The best %d have colours.</p>\n", TR_RUN_ROLES);
+        tr_str_printf(out, "<div class=\"plots\">\n%s</div>\n", drawn.text);
+    }
+    tr_str_free(&drawn);
     if (study->sweeps->count > 0)
         tr_str_append(out, "<p class=\"note\"><code>trainer compare RUNS... --out DIR</code> makes "
                            "this comparison alone, and prints it; <code>trainer report RUN --out "

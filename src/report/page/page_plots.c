@@ -45,29 +45,45 @@ void tr_page_curve_free(tr_curve_t *curve) {
     tr_free(&curve->high);
 }
 
-tr_svg_scale_t tr_page_scale(const tr_svg_series_t *series, size_t count, double factor) {
+tr_svg_scale_t tr_page_scale(const tr_svg_series_t *series, size_t count) {
     double least = INFINITY, most = 0;
     for (size_t s = 0; s < count; s++)
         for (size_t i = 0; i < series[s].count; i++) {
             least = fmin(least, series[s].y[i]);
             most = fmax(most, series[s].y[i]);
         }
-    return least > 0 && most > factor * least ? TR_SVG_LOG : TR_SVG_LINEAR;
+    return least > 0 && most > 10 * least ? TR_SVG_LOG : TR_SVG_LINEAR;
 }
 
 /* -- the plots of numbers over the step -------------------------------------------------------- */
 
+/* A logarithmic axis becomes linear unless the curves span more than a decade. Of plots with one title
+ * the first that has points is drawn. */
 #define STEP .x_label = "step"
 static const tr_plot_t plots[] = {
-    {.chart = {.title = "Loss", STEP, .y_label = "loss"},
+    {.chart = {.title = "Loss", STEP, .y_label = "loss", .y_scale = TR_SVG_LOG},
      .curves = {{"loss", "training", TR_SHOWS_TRAIN},
                 {"valid_loss", "validation", TR_SHOWS_VALID}}},
+    {.chart = {.title = "Perplexity", STEP, .y_label = "perplexity", .y_scale = TR_SVG_LOG},
+     .curves = {{"perplexity", "training", TR_SHOWS_TRAIN},
+                {"valid_perplexity", "validation", TR_SHOWS_VALID}}},
     {.chart = {.title = "Accuracy", STEP, .y_label = "accuracy (%)"},
      .scale = 100,
      .curves = {{"accuracy", "training", TR_SHOWS_TRAIN},
                 {"valid_accuracy", "validation", TR_SHOWS_VALID}}},
+    {.chart = {.title = "Mean IoU", STEP, .y_label = "IoU (%)"},
+     .scale = 100,
+     .curves = {{"valid_iou", "validation", TR_SHOWS_VALID}}},
+    {.chart = {.title = "R\xc2\xb2", STEP, .y_label = "R\xc2\xb2"},
+     .curves = {{"valid_r2", "validation", TR_SHOWS_VALID}}},
+    {.chart = {.title = "Throughput", STEP, .y_label = "tokens/s", .from_zero = true},
+     .curves = {{"tokens_per_sec", "", TR_SHOWS_MEASURED}}},
     {.chart = {.title = "Throughput", STEP, .y_label = "samples/s", .from_zero = true},
-     .curves = {{"samples_per_sec", "throughput", TR_SHOWS_MEASURED}}},
+     .curves = {{"samples_per_sec", "", TR_SHOWS_MEASURED}}},
+    {.chart = {.title = "Learning rate", STEP, .y_label = "learning rate", .from_zero = true},
+     .curves = {{"lr", "", TR_SHOWS_SCHEDULE}}},
+    {.chart = {.title = "Gradient norm", STEP, .y_label = "norm", .y_scale = TR_SVG_LOG},
+     .curves = {{"grad_norm", "", TR_SHOWS_TRAIN}}},
     {.chart = {.title = "GPU utilisation",
                STEP,
                .y_label = "utilisation (%)",
@@ -76,16 +92,16 @@ static const tr_plot_t plots[] = {
      .scale = 100,
      .curves = {{"gpu_util", "mean of the GPUs", TR_SHOWS_GPU}}},
     {.chart = {.title = "GPU temperature", STEP, .y_label = "temperature (\xc2\xb0\x43)"},
-     .curves = {{"gpu_temp", "GPU", TR_SHOWS_GPU}}},
+     .curves = {{"gpu_temp", "mean of the GPUs", TR_SHOWS_GPU}}},
     {.chart = {.title = "GPU power", STEP, .y_label = "power (W)", .from_zero = true},
-     .curves = {{"gpu_power_watts", "GPU", TR_SHOWS_GPU}}},
-    {.chart = {.title = "Cores of a rank", STEP, .y_label = "cores", .from_zero = true},
+     .curves = {{"gpu_power_watts", "mean of the GPUs", TR_SHOWS_GPU}}},
+    {.chart = {.title = "CPU cores per rank", STEP, .y_label = "cores", .from_zero = true},
      .curves = {{"cpu_util", "in use", TR_SHOWS_HOST},
-                {"cpu_wait", "waited for: others use them", TR_SHOWS_OTHER}}},
-    {.chart = {.title = "Memory", STEP, .y_label = "memory (GiB)", .from_zero = true},
+                {"cpu_wait", "used by other programs", TR_SHOWS_OTHER}}},
+    {.chart = {.title = "Memory per rank", STEP, .y_label = "memory (GiB)", .from_zero = true},
      .scale = 0x1p-30,
      .curves = {{"gpu_mem_bytes", "GPU", TR_SHOWS_GPU},
-                {"rss_bytes", "host, of a rank", TR_SHOWS_HOST}}},
+                {"rss_bytes", "host (resident set)", TR_SHOWS_HOST}}},
 };
 
 static bool curve_is_validation(const tr_plot_curve_t *curve) {
@@ -106,15 +122,18 @@ static void plots_append(const tr_record_t *r, const tr_plot_t *plot, tr_str_t *
             continue;
         for (size_t k = 0; k < d->count; k++)
             d->y[k] *= scale, d->low[k] *= scale, d->high[k] *= scale;
-        series[drawn++] = (tr_svg_series_t){
-            .title = c->title, .role = c->role, .x = d->x, .y = d->y, .count = d->count};
+        series[drawn++] = (tr_svg_series_t){.title = *c->title ? c->title : NULL,
+                                            .role = c->role,
+                                            .x = d->x,
+                                            .y = d->y,
+                                            .count = d->count};
         series[drawn] = series[drawn - 1];
         series[drawn].title = NULL;
         series[drawn].kind = TR_SVG_BAND;
         series[drawn].low = d->low, series[drawn].high = d->high;
         if (d->lines > 1) drawn++;
     }
-    if (!chart.from_zero) chart.y_scale = tr_page_scale(series, drawn, 100);
+    if (chart.y_scale == TR_SVG_LOG) chart.y_scale = tr_page_scale(series, drawn);
     tr_svg_draw(&chart, series, drawn, out);
     for (size_t i = 0; i < TR_PLOT_CURVES; i++) tr_page_curve_free(&data[i]);
 }
@@ -139,7 +158,7 @@ static double parts_at(const tr_curve_t *curve, double step) {
 
 static void parts_append(const tr_record_t *r, tr_str_t *out) {
     const tr_svg_chart_t chart = {
-        .title = "Parts of a step", STEP, .y_label = "share of the time (%)", .y_max = 100};
+        .title = "Step time by part, rank 0", STEP, .y_label = "share (%)", .y_max = 100};
     tr_svg_series_t series[PARTS];
     tr_curve_t data[PARTS] = {{0}};
     double *shares = NULL;
@@ -171,6 +190,16 @@ done:
     for (int k = 0; k < PARTS; k++) tr_page_curve_free(&data[k]);
 }
 
+const tr_plot_t *tr_page_plot_of(const char *key, const char **out_title) {
+    for (size_t i = 0; i < TR_COUNT(plots); i++)
+        for (size_t k = 0; k < TR_PLOT_CURVES && plots[i].curves[k].y; k++)
+            if (strcmp(plots[i].curves[k].y, key) == 0) {
+                *out_title = plots[i].curves[k].title;
+                return &plots[i];
+            }
+    return NULL;
+}
+
 void tr_page_ask(tr_asked_t *asked) {
     for (size_t i = 0; i < TR_COUNT(plots); i++)
         for (size_t k = 0; k < TR_PLOT_CURVES && plots[i].curves[k].y; k++)
@@ -179,10 +208,11 @@ void tr_page_ask(tr_asked_t *asked) {
 }
 
 void tr_page_plots(const tr_record_t *r, tr_str_t *out) {
-    tr_str_append(out, "<div class=\"plots\">\n");
+    const char *last = ""; /* the title of the last plot that was drawn */
     for (size_t i = 0; i < TR_COUNT(plots); i++) {
-        plots_append(r, &plots[i], out);
-        if (i == 2) parts_append(r, out); /* beside the throughput */
+        const size_t before = out->length;
+        if (strcmp(plots[i].chart.title, last) != 0) plots_append(r, &plots[i], out);
+        if (out->length > before) last = plots[i].chart.title;
+        if (strcmp(plots[i].curves[0].y, "samples_per_sec") == 0) parts_append(r, out);
     }
-    tr_str_append(out, "</div>\n");
 }

@@ -6,6 +6,43 @@
 #include <math.h>
 #include <string.h>
 
+/* -- facts ------------------------------------------------------------------------------------- */
+
+void tr_page_step_times(const tr_record_t *r, tr_str_t *out) {
+    tr_html_fact_number(out, "step time, median", "%.2f ms", r->times.step);
+    tr_html_fact_number(out, "step time, 95th percentile", "%.2f ms", r->times.p95);
+}
+
+void tr_page_results(const tr_record_t *r, tr_str_t *out) {
+    static const struct {
+        const char *key, *name, *format;
+        double scale;
+    } results[] = {{"steps", "steps", "%.0f", 1},
+                   {"epochs", "epochs", "%.4g", 1},
+                   {"loss", "training loss", "%.4g", 1},
+                   {"valid_loss", "validation loss", "%.4g", 1},
+                   {"valid_perplexity", "validation perplexity", "%.4g", 1},
+                   {"valid_accuracy", "validation accuracy", "%.2f %%", 100},
+                   {"valid_iou", "validation IoU", "%.2f %%", 100},
+                   {"valid_r2", "validation R\xc2\xb2", "%.4f", 1},
+                   {"best_test_loss", "test loss of the best", "%.4g", 1},
+                   {"best_test_accuracy", "test accuracy of the best", "%.2f %%", 100},
+                   {"best_test_iou", "test IoU of the best", "%.2f %%", 100},
+                   {"best_test_r2", "test R\xc2\xb2 of the best", "%.4f", 1},
+                   {"test_loss", "test loss of the last", "%.4g", 1},
+                   {"test_accuracy", "test accuracy of the last", "%.2f %%", 100},
+                   {"test_iou", "test IoU of the last", "%.2f %%", 100},
+                   {"test_r2", "test R\xc2\xb2 of the last", "%.4f", 1},
+                   {"tokens_per_sec", "tokens/s", "%.0f", 1}};
+    tr_str_append(out, "<dl>\n");
+    for (size_t i = 0; i < TR_COUNT(results); i++)
+        tr_html_fact_number(out, results[i].name, results[i].format,
+                            results[i].scale * tr_json_number(r->summary, results[i].key));
+    tr_html_fact_number(out, "samples/s", "%.0f", r->times.samples_per_sec);
+    tr_page_step_times(r, out);
+    tr_str_append(out, "</dl>\n");
+}
+
 /* -- tables ------------------------------------------------------------------------------------ */
 
 static void run_append_facts(const tr_record_t *r, tr_str_t *out) {
@@ -19,14 +56,9 @@ static void run_append_facts(const tr_record_t *r, tr_str_t *out) {
                                            {"precision", "precision"},
                                            {"batch_size", "batch"},
                                            {"micro_batch", "micro-batch"},
-                                           {"steps", "steps"},
-                                           {"loss", "train loss"},
-                                           {"valid_loss", "validation loss"},
-                                           {"valid_accuracy", "validation accuracy"},
-                                           {"best_test_loss", "test loss of the best"},
-                                           {"best_test_accuracy", "test accuracy of the best"},
-                                           {"test_loss", "test loss of the last"},
-                                           {"test_accuracy", "test accuracy of the last"},
+                                           {"optimizer", "optimizer"},
+                                           {"learning_rate", "learning rate"},
+                                           {"seed", "seed"},
                                            {"commit", "trainer"}};
     tr_html_element(out, "h3", "Run");
     tr_str_append(out, "<table>\n");
@@ -36,56 +68,51 @@ static void run_append_facts(const tr_record_t *r, tr_str_t *out) {
         tr_str_append(out, "<tr>");
         tr_html_element(out, "td", facts[i][1]);
         if (json_is_string(value))
-            tr_html_element(out, "td class=\"text\"", json_string_value(value));
-        else if (json_is_integer(value))
-            tr_str_printf(out, "<td class=\"text\">%lld</td>",
-                          (long long)json_integer_value(value));
+            tr_html_element(out, "td class=\"long\"", json_string_value(value));
         else
-            tr_str_printf(out, "<td class=\"text\">%.6g</td>", json_number_value(value));
+            tr_str_printf(out, "<td class=\"text\">%.12g</td>", json_number_value(value));
         tr_str_append(out, "</tr>\n");
     }
     tr_str_append(out, "</table>\n");
 }
 
+/* Mean times of a step: on rank 0, and of several ranks those with the least and the most. */
 static void run_append_times(const tr_record_t *r, tr_str_t *out) {
     const tr_step_times_t *t = &r->times;
-    tr_html_element(out, "h3", "Time of a step on rank 0 (ms)");
-    tr_html_table(out, "kind|median|95th percentile|compute|exposed communication|data "
-                       "stall|checkpoint|samples/s");
-    tr_str_printf(out, "<tr><td><span class=\"%s\">%s</span></td>", tr_kind_name(r->kind),
-                  tr_kind_name(r->kind));
-    const double values[] = {t->step,         t->p95,        t->compute,
-                             t->comm_exposed, t->data_stall, t->checkpoint};
-    for (size_t i = 0; i < TR_COUNT(values); i++) tr_html_number(out, values[i], 2);
-    tr_html_number(out, t->samples_per_sec, 0);
-    tr_str_append(out, "</tr></table>\n");
-}
-
-static void run_append_ranks(const tr_record_t *r, tr_str_t *out) {
     const tr_spread_t *s = &r->spread;
-    if (!isfinite(s->wait_min)) return;
+    const bool has_ranks = isfinite(s->wait_min);
     const struct {
         const char *name;
-        double least, most;
-    } rows[] = {{"compute", s->compute_min, s->compute_max},
-                {"data stall", s->data_stall_min, s->data_stall_max},
-                {"waiting for other ranks", s->wait_min, s->wait_max}};
-    tr_html_element(out, "h3", "Ranks (ms per step)");
-    tr_html_table(out, "|least of all ranks|most");
+        double on_rank_0, least, most;
+    } rows[] = {{"compute", t->compute, s->compute_min, s->compute_max},
+                {"exposed communication", t->comm_exposed, s->wait_min, s->wait_max},
+                {"data stall", t->data_stall, s->data_stall_min, s->data_stall_max},
+                {"checkpoint", t->checkpoint, NAN, NAN}};
+    double whole = 0;
+    if (!isfinite(t->compute)) return;
+    tr_str_append(out, "<div>");
+    tr_html_element(out, "h3", "Mean time of a step (ms)");
+    tr_html_table(out, has_ranks ? "|rank 0|rank with the least|rank with the most" : "|rank 0");
     for (size_t i = 0; i < TR_COUNT(rows); i++) {
         tr_str_append(out, "<tr>");
         tr_html_element(out, "td", rows[i].name);
-        tr_html_number(out, rows[i].least, 2);
-        tr_html_number(out, rows[i].most, 2);
+        tr_html_number(out, rows[i].on_rank_0, 2);
+        if (has_ranks) tr_html_number(out, rows[i].least, 2);
+        if (has_ranks) tr_html_number(out, rows[i].most, 2);
         tr_str_append(out, "</tr>\n");
+        if (isfinite(rows[i].on_rank_0)) whole += rows[i].on_rank_0;
     }
-    tr_str_append(out, "</table>\n");
-    if (r->slowest.rank < 0) return;
-    tr_str_printf(out, "<p>The slowest rank waits least for the others. That was rank %d on ",
-                  r->slowest.rank);
-    tr_html_text(out, r->slowest.host);
-    tr_str_printf(out, " in %d of %d line%s of metrics.jsonl.</p>\n", r->slowest.lines,
-                  r->slowest.of_lines, r->slowest.of_lines == 1 ? "" : "s");
+    tr_str_append(out, "<tr class=\"best\"><td>whole step</td>");
+    tr_html_number(out, whole, 2);
+    tr_str_append(out, has_ranks ? "<td></td><td></td></tr></table>\n" : "</tr></table>\n");
+    if (has_ranks && r->slowest.rank >= 0) {
+        tr_str_printf(out, "<p>The slowest rank waits least for the others. That was rank %d on ",
+                      r->slowest.rank);
+        tr_html_text(out, r->slowest.host);
+        tr_str_printf(out, " in %d of %d line%s of metrics.jsonl.</p>\n", r->slowest.lines,
+                      r->slowest.of_lines, r->slowest.of_lines == 1 ? "" : "s");
+    }
+    tr_str_append(out, "</div>\n");
 }
 
 static void run_append_profile_op(const json_t *op, tr_str_t *out) {
@@ -123,7 +150,8 @@ static void run_append_profile(const tr_record_t *r, tr_str_t *out) {
         const char *text = json_string_value(json_object_get(entry, "text"));
         if (text) tr_html_element(out, "p class=\"words\"", text);
     }
-    tr_html_table(out, "op|layer|phase|ms per step|calls|of the step|GFLOP/s|GB/s|times its floor");
+    tr_html_table(out,
+                  "<op|<layer|<phase|ms per step|calls|of the step|GFLOP/s|GB/s|times its floor");
     json_array_foreach(ops, i, entry) {
         if (i < TOP_OPS) run_append_profile_op(entry, out);
     }
@@ -173,7 +201,7 @@ static void run_append_sessions(const tr_record_t *r, tr_str_t *out) {
         tr_html_element(out, "p", "This run recorded no sessions.");
         return;
     }
-    tr_html_table(out, "session|set up (UTC)|job|ranks|first step|last step|verdict|code|length "
+    tr_html_table(out, "session|<set up (UTC)|<job|ranks|first step|last step|<verdict|code|length "
                        "(s)|until first step (s)|checkpoint stall (s)|lost before (s)");
     for (size_t i = 0; i < count; i++) run_append_session(r, i, out);
     tr_str_append(out, "</table>\n");
@@ -189,9 +217,10 @@ void tr_page_run(const tr_record_t *r, tr_str_t *out) {
     tr_losses_explain_run(r, &words);
     if (words.text) tr_html_element(out, "p class=\"words\"", words.text);
     tr_str_free(&words);
+    tr_str_append(out, "<div class=\"plots\">\n");
     tr_page_plots(r, out);
     run_append_times(r, out);
-    run_append_ranks(r, out);
+    tr_str_append(out, "</div>\n");
     run_append_profile(r, out);
     run_append_sessions(r, out);
     run_append_facts(r, out);

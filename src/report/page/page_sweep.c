@@ -2,7 +2,6 @@
 #include "html.h"
 #include "report/scaling/losses.h"
 #include "page.h"
-#include "plot.h"
 
 #include <math.h>
 
@@ -66,7 +65,7 @@ static const tr_plot_t plots[] = {
      .x = "ranks",
      .curves = {{"samples_per_sec", .is_joined = true},
                 {"ideal_rate", "ideal", TR_SHOWS_IDEAL, TR_SVG_RULE}}},
-    {.chart = {.title = "Parts of a step on rank 0",
+    {.chart = {.title = "Step time by part, rank 0",
                .x_label = "ranks",
                .y_label = "time per step (ms)",
                .x_scale = TR_SVG_CATEGORIES},
@@ -157,8 +156,9 @@ static void append_band(tr_str_t *out, const tr_predicted_t *band, double scale,
 }
 
 static void point_append_kind(const tr_point_t *p, tr_str_t *out) {
-    tr_str_printf(out, "<tr><td><span class=\"%s\">%s</span></td>", tr_kind_name(p->kind),
-                  tr_kind_name(p->kind));
+    tr_str_append(out, "<tr><td>");
+    tr_page_kind(p->kind, out);
+    tr_str_append(out, "</td>");
     tr_html_count(out, p->nodes);
     tr_html_count(out, p->ranks);
 }
@@ -168,10 +168,10 @@ static void sweep_append_points(const tr_sweep_t *sweep, tr_str_t *out) {
     for (size_t i = 0; i < sweep->points.count; i++)
         predicted = predicted || isfinite(sweep->points.data[i].predicted_step.expected);
     tr_html_table(out, predicted ? "kind|nodes|ranks|batch|micro-batch|runs|step, median "
-                                   "(ms)|spread|samples/s|efficiency|speedup|predicted "
-                                   "step (ms)|predicted efficiency"
+                                   "(ms)|spread|95th percentile (ms)|samples/s|efficiency|speedup|"
+                                   "predicted step (ms)|predicted efficiency"
                                  : "kind|nodes|ranks|batch|micro-batch|runs|step, median "
-                                   "(ms)|spread|samples/s|efficiency|speedup");
+                                   "(ms)|spread|95th percentile (ms)|samples/s|efficiency|speedup");
     for (size_t i = 0; i < sweep->points.count; i++) {
         const tr_point_t *p = &sweep->points.data[i];
         point_append_kind(p, out);
@@ -183,6 +183,7 @@ static void sweep_append_points(const tr_sweep_t *sweep, tr_str_t *out) {
             tr_str_printf(out, "<td>%.2f to %.2f</td>", p->step_min, p->step_max);
         else
             tr_str_append(out, "<td>-</td>");
+        tr_html_number(out, p->times.p95, 2);
         tr_html_number(out, p->times.samples_per_sec, 0);
         tr_html_percent(out, p->efficiency);
         tr_html_number(out, p->speedup, 2);
@@ -197,10 +198,8 @@ static void sweep_append_points(const tr_sweep_t *sweep, tr_str_t *out) {
 
 static void sweep_append_split(const tr_sweep_t *sweep, tr_str_t *out) {
     if (!tr_sweep_reference(sweep)) return;
-    tr_html_element(out, "h3", "Time of a step on rank 0: means, and the 95th percentile (ms)");
-    tr_html_table(
-        out,
-        "kind|nodes|ranks|compute|exposed communication|data stall|checkpoint|95th percentile");
+    tr_html_element(out, "h3", "Mean time of a step on rank 0 (ms)");
+    tr_html_table(out, "kind|nodes|ranks|compute|exposed communication|data stall|checkpoint");
     for (size_t i = 0; i < sweep->points.count; i++) {
         const tr_step_times_t *t = &sweep->points.data[i].times;
         if (sweep->points.data[i].runs.count == 0) continue;
@@ -209,7 +208,6 @@ static void sweep_append_split(const tr_sweep_t *sweep, tr_str_t *out) {
         tr_html_number(out, t->comm_exposed, 2);
         tr_html_number(out, t->data_stall, 2);
         tr_html_number(out, t->checkpoint, 2);
-        tr_html_number(out, t->p95, 2);
         tr_str_append(out, "</tr>\n");
     }
     tr_str_append(out, "</table>\n");
@@ -244,9 +242,9 @@ static void sweep_append_losses(const tr_sweep_t *sweep, tr_str_t *out) {
 
 void tr_page_sweep(const tr_sweep_t *sweep, tr_str_t *out) {
     tr_str_t words = {0};
-    tr_str_printf(out, "<h2>%s scaling <span class=\"%s\">%s</span></h2>\n",
-                  sweep->mode == TR_MODE_WEAK ? "Weak" : "Strong", tr_kind_name(sweep->kind),
-                  tr_kind_name(sweep->kind));
+    tr_str_printf(out, "<h2>%s scaling ", sweep->mode == TR_MODE_WEAK ? "Weak" : "Strong");
+    tr_page_kind(sweep->kind, out);
+    tr_str_append(out, "</h2>\n");
     sweep_append_definition(sweep, out);
     tr_losses_explain(sweep, &words);
     if (words.text) tr_html_element(out, "p class=\"words\"", words.text);

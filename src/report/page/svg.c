@@ -6,7 +6,7 @@
 
 /* Pixels. A chart is as high as its title and its legend need. */
 enum { WIDTH = 480, PLOT = 200, RIGHT = 16, BOTTOM = 42, LINE = 17, MARGIN = 8 };
-enum { SHORT = 20, BAR_MOST = 56, LETTER = 7 };
+enum { SHORT = 20, BAR_MOST = 56, LETTER = 7, TICK_ROW = 13, TICK_ROWS = 3 };
 
 typedef struct {
     const tr_svg_series_t *series;
@@ -156,10 +156,35 @@ static int svg_axis_width(const tr_svg_axis_t *y) {
     return most;
 }
 
-/* Ticks of x whose texts would overlap are left out. */
+/* The middle of the text of a tick of x, and its row, where it does not overlap the texts before it, whose
+ * ends are `end`. Sizes have several rows. Returns whether there is room. */
+static bool svg_place_tick(const svg_t *svg, double value, double end[TICK_ROWS], double *center,
+                           int *row) {
+    char text[32];
+    const double half = svg_text_width(tr_svg_axis_text(&svg->x, value, text)) / 2.0;
+    const int rows = svg->x.scale == TR_SVG_SIZES ? TICK_ROWS : 1;
+    *center = fmin(tr_svg_axis_at(&svg->x, value), WIDTH - 2 - half);
+    for (*row = 0; *row < rows; ++*row)
+        if (*center - half >= end[*row]) {
+            end[*row] = *center + half + LETTER;
+            return true;
+        }
+    return false;
+}
+
+/* Pixels that the rows of ticks below the first one take. */
+static int svg_more_rows(const svg_t *svg) {
+    double end[TICK_ROWS] = {0}, center;
+    int most = 0, row;
+    for (double v = tr_svg_axis_next(&svg->x, NAN); !isnan(v); v = tr_svg_axis_next(&svg->x, v))
+        if (svg_place_tick(svg, v, end, &center, &row) && row > most) most = row;
+    return most * TICK_ROW;
+}
+
 static void svg_draw_axes(const svg_t *svg, const tr_svg_chart_t *chart) {
     const double left = svg->x.from, right = svg->x.to, bottom = svg->y.from, top = svg->y.to;
-    double end = 0;
+    double end[TICK_ROWS] = {0}, center;
+    int row;
     char text[32];
     for (double v = tr_svg_axis_next(&svg->y, NAN); !isnan(v); v = tr_svg_axis_next(&svg->y, v)) {
         const double at = tr_svg_axis_at(&svg->y, v);
@@ -168,17 +193,16 @@ static void svg_draw_axes(const svg_t *svg, const tr_svg_chart_t *chart) {
                  tr_svg_axis_text(&svg->y, v, text));
     }
     for (double v = tr_svg_axis_next(&svg->x, NAN); !isnan(v); v = tr_svg_axis_next(&svg->x, v)) {
-        const char *tick = tr_svg_axis_text(&svg->x, v, text);
-        const double at = tr_svg_axis_at(&svg->x, v), half = svg_text_width(tick) / 2.0,
-                     center = fmin(at, WIDTH - 2 - half);
-        if (center - half < end) continue;
-        end = center + half + LETTER;
-        tr_str_printf(svg->out, "<path class='grid' d='M%.1f %.1fV%.1f'/>", at, bottom, top);
-        svg_text(svg->out, center, bottom + 16, " text-anchor='middle'", tick);
+        if (!svg_place_tick(svg, v, end, &center, &row)) continue;
+        tr_str_printf(svg->out, "<path class='grid' d='M%.1f %.1fV%.1f'/>",
+                      tr_svg_axis_at(&svg->x, v), bottom, top);
+        svg_text(svg->out, center, bottom + 16 + row * TICK_ROW, " text-anchor='middle'",
+                 tr_svg_axis_text(&svg->x, v, text));
     }
     tr_str_printf(svg->out, "<path class='frame' d='M%.1f %.1fV%.1fH%.1f'/>\n", left, top, bottom,
                   right);
-    svg_text(svg->out, (left + right) / 2, bottom + 34, " text-anchor='middle'", chart->x_label);
+    svg_text(svg->out, (left + right) / 2, bottom + 34 + svg_more_rows(svg),
+             " text-anchor='middle'", chart->x_label);
     tr_str_printf(svg->out, "<g transform='translate(14 %.1f) rotate(-90)'>", (top + bottom) / 2);
     svg_text(svg->out, 0, 0, " text-anchor='middle'", chart->y_label);
     tr_str_append(svg->out, "</g>\n");
@@ -325,6 +349,13 @@ static void svg_draw_swatch(const svg_t *svg, size_t i, int x, int y) {
     tr_str_append(svg->out, "</g>");
 }
 
+void tr_svg_swatch(tr_svg_role_t role, tr_str_t *out) {
+    tr_str_printf(out,
+                  "<svg class='plot swatch p-%s' width='22' height='10' aria-hidden='true'>"
+                  "<path class='line'%s d='M0 5h22'/></svg>",
+                  role_class[role], dashes[role_variant[role]]);
+}
+
 /* Draws the legend, in as many lines as it needs. Returns the pixel below it. */
 static int svg_draw_legend(const svg_t *svg, int top) {
     int at = MARGIN;
@@ -395,7 +426,7 @@ void tr_svg_add(tr_svg_t *file, const tr_svg_chart_t *chart, const tr_svg_series
     svg_draw_kinds(&svg, TR_SVG_THIN, TR_SVG_THIN);
     svg_draw_kinds(&svg, TR_SVG_LINE, TR_SVG_RULE);
     tr_str_append(out, "</g>\n");
-    file->height += top + PLOT + BOTTOM;
+    file->height += top + PLOT + BOTTOM + svg_more_rows(&svg);
 }
 
 void tr_svg_write(const tr_svg_t *svg, bool is_file, tr_str_t *out) {

@@ -68,6 +68,8 @@ void tr_svg_write(const tr_svg_t *svg, bool is_file, tr_str_t *out);
 /* Appends one chart as a part of a page. */
 void tr_svg_draw(const tr_svg_chart_t *chart, const tr_svg_series_t *series, size_t count,
                  tr_str_t *out);
+/* Appends a piece of a line of this role, for a legend outside of charts. */
+void tr_svg_swatch(tr_svg_role_t role, tr_str_t *out);
 /* Appends the style sheet of all charts. */
 void tr_svg_style(tr_str_t *out);
 

@@ -71,9 +71,9 @@ typedef struct {
  * same name. */
 bool tr_is_run(const char *path);
 /* Which lines are kept, and which of their numbers: of training "step" and these keys, of validations
- * "step", "valid_loss", "valid_accuracy", "valid_r2" and the flags "best" and "begins_anew"; of both
- * `by`. Unless all lines are kept, also all that tr_record_digest needs. Texts are borrowed for as
- * long as the record lives. */
+ * "step", "valid_loss", "valid_accuracy", "valid_r2", "valid_iou", "valid_perplexity" and the flags
+ * "best" and "begins_anew"; of both `by`. Unless all lines are kept, also all that tr_record_digest
+ * needs. Texts are borrowed for as long as the record lives. */
 enum { TR_ASKED = 24, TR_SPREAD_LINES = 500, TR_NEWEST_LINES = 50 };
 typedef struct {
     tr_lines_t lines;

@@ -15,6 +15,7 @@
 static const tr_key_t validation_keys[] = {
     {"step", TR_VALUE_NUMBER},           {"valid_loss", TR_VALUE_NUMBER},
     {"valid_accuracy", TR_VALUE_NUMBER}, {"valid_r2", TR_VALUE_NUMBER},
+    {"valid_iou", TR_VALUE_NUMBER},      {"valid_perplexity", TR_VALUE_NUMBER},
     {"begins_anew", TR_VALUE_FLAG},      {"best", TR_VALUE_FLAG},
 };
 

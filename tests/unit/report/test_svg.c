@@ -82,6 +82,15 @@ static void axes_are_marked(void **state) {
     assert_null(strstr(drawn, ">32</text>"));
     assert_non_null(strstr(drawn, ">8</text>"));     /* y */
     assert_int_equal(count_of(drawn, "<circle"), 4); /* one of them in the legend */
+    double sizes[16]; /* near each other: every one is marked, in several rows */
+    for (int i = 0; i < 16; i++) sizes[i] = 1000 + 200 * i;
+    draw(&chart, &LINE(sizes, sizes, 16), 1);
+    for (int i = 0; i < 16; i++) {
+        char tick[32];
+        snprintf(tick, sizeof tick, ">%d</text>", 1000 + 200 * i);
+        assert_non_null(strstr(drawn, tick));
+    }
+    draw(&chart, &LINE(x, y, 4), 1);
     assert_true(fabs(attribute("<circle", 2, "cx='") - attribute("<circle", 1, "cx='") -
                      (attribute("<circle", 3, "cx='") - attribute("<circle", 2, "cx='"))) < 0.15);
     chart.y_scale = TR_SVG_LOG;
@@ -195,6 +204,31 @@ static double contrast(const char *a, const char *b) {
     return p > q ? p / q : q / p;
 }
 
+/* By CIE 1976, of colours in L*a*b*: about 2 can just be seen side by side. */
+static double difference(const char *a, const char *b) {
+    double lab[2][3];
+    for (int c = 0; c < 2; c++) {
+        static const double to_xyz[3][3] = {{0.4124 / 0.9505, 0.3576 / 0.9505, 0.1805 / 0.9505},
+                                            {0.2126, 0.7152, 0.0722},
+                                            {0.0193 / 1.089, 0.1192 / 1.089, 0.9505 / 1.089}};
+        double rgb[3], f[3];
+        for (int i = 0; i < 3; i++) {
+            const char part[] = {(c ? b : a)[1 + 2 * i], (c ? b : a)[2 + 2 * i], '\0'};
+            const double v = (double)strtol(part, NULL, 16) / 255;
+            rgb[i] = v <= 0.04045 ? v / 12.92 : pow((v + 0.055) / 1.055, 2.4);
+        }
+        for (int i = 0; i < 3; i++) {
+            const double v = to_xyz[i][0] * rgb[0] + to_xyz[i][1] * rgb[1] + to_xyz[i][2] * rgb[2];
+            f[i] = v > 0.008856 ? cbrt(v) : 7.787 * v + 16.0 / 116;
+        }
+        lab[c][0] = 116 * f[1] - 16;
+        lab[c][1] = 500 * (f[0] - f[1]);
+        lab[c][2] = 200 * (f[1] - f[2]);
+    }
+    return sqrt(pow(lab[0][0] - lab[1][0], 2) + pow(lab[0][1] - lab[1][1], 2) +
+                pow(lab[0][2] - lab[1][2], 2));
+}
+
 static void colours_can_be_seen_and_told_apart(void **state) {
     (void)state;
     static const struct {
@@ -215,9 +249,24 @@ static void colours_can_be_seen_and_told_apart(void **state) {
         assert_non_null(strstr(strstr(style.text, "prefers-color-scheme: dark"), rule));
     }
     tr_str_free(&style);
-    for (int i = TR_SHOWS_RUN_1; i <= TR_SHOWS_RUN_8; i++)
-        for (int k = TR_SHOWS_RUN_1; k < i; k++)
-            assert_string_not_equal(role[i].light, role[k].light);
+    /* What one page shows: runs that are compared, a run, a sweep. */
+    static const int page[][12] = {
+        {TR_SHOWS_RUN_1, TR_SHOWS_RUN_2, TR_SHOWS_RUN_3, TR_SHOWS_RUN_4, TR_SHOWS_RUN_5,
+         TR_SHOWS_RUN_6, TR_SHOWS_RUN_7, TR_SHOWS_RUN_8, -1},
+        {TR_SHOWS_TRAIN, TR_SHOWS_VALID, TR_SHOWS_SCHEDULE, TR_SHOWS_MEASURED, TR_SHOWS_COMPUTE,
+         TR_SHOWS_COMMUNICATION, TR_SHOWS_DATA, TR_SHOWS_CHECKPOINT, TR_SHOWS_GPU, TR_SHOWS_HOST,
+         TR_SHOWS_OTHER, -1},
+        {TR_SHOWS_MEASURED, TR_SHOWS_REPLAY, TR_SHOWS_PREDICTED, TR_SHOWS_IDEAL, TR_SHOWS_COMPUTE,
+         TR_SHOWS_COMMUNICATION, TR_SHOWS_DATA, TR_SHOWS_CHECKPOINT, -1}};
+    for (size_t p = 0; p < sizeof page / sizeof page[0]; p++)
+        for (int i = 0; page[p][i] >= 0; i++)
+            for (int k = 0; k < i; k++) {
+                const int a = page[p][i], b = page[p][k];
+                const double light = difference(role[a].light, role[b].light),
+                             dark = difference(role[a].dark, role[b].dark);
+                if (light < 20 || dark < 20)
+                    fail_msg("%s and %s: %.1f, %.1f", role[a].name, role[b].name, light, dark);
+            }
     const double x[] = {1, 2};
     tr_svg_series_t two[] = {LINE(x, x, 2), LINE(x, x, 2)};
     for (int i = 0; i < 2; i++) two[i].role = (tr_svg_role_t)(TR_SHOWS_RUN_1 + i);
