@@ -9,6 +9,7 @@
 #   make info            what was found, where, in which version
 #   make lint            floors and names                                       make format        what you changed, by clang-format
 #   make reference       the pages of docs/ that the program itself writes: config, layers, commands, records, elsewhere
+#   make docs            the pages as a site in build/site (cmark-gfm or pandoc)      make docs-images  docs/img anew (chromium)
 #   make install         PREFIX (default /usr/local), LIBDIR, DESTDIR                   make uninstall
 #   make labs            the lab pages of docs/labs, with points                make dist         a tarball of the last commit
 #   make configure NAME=VALUE ...   keeps settings in config.mk; an empty value forgets one
@@ -148,7 +149,7 @@ stack_usage := -fstack-usage
 # A file that changes only when its content does: what depends on it is rebuilt when flags, version or the list of sources change.
 keep     = @$(shell mkdir -p $(@D))$(file >$@.new,$(1))cmp -s $@.new $@ && rm -f $@.new || mv -f $@.new $@
 
-.PHONY: all help demo dist labs test test-all fuzz test-programs bench deps info lint reference install uninstall configure format clean distclean kernel-resources FORCE
+.PHONY: all help demo dist docs docs-images labs test test-all fuzz test-programs bench deps info lint reference install uninstall configure format clean distclean kernel-resources FORCE
 ifeq ($(missing),)
 all: $(O)/trainer $(cuda_lib) $(cuda_stub)
 test-programs: $(O)/libfail.so $(O)/libsecond.so $(replay_x) $(if $(k),$(foreach x,$(unit_x),$(if $(findstring $(k),$(x)),$(x))),$(unit_x))
@@ -273,6 +274,8 @@ endef
 
 reference: all
 	@tools/make-reference $(O)/trainer docs
+docs: ; @tools/make-site $(O)/site
+docs-images: all $(replay_x) ; @MPIEXEC='$(MPIEXEC)' tools/make-images $(O) docs/img
 lint: ; @tools/check-layers $$(test -f $(O)/libtrainer.a && echo $(O))
 # What differs from the last commit, or f="FILES".
 format:

@@ -42,6 +42,33 @@ done >>out
 [ ! -s out ]
 ok $? "every relative link leads somewhere"
 
+# The site of make docs, by a stand-in for cmark-gfm: no link of it is dead. Without a converter it says what to install.
+mkdir bin bare
+cat >bin/cmark-gfm <<'END'
+#!/bin/sh
+for page; do :; done
+sed -E -e '/^```/,/^```/d' -e 's,^#+ (.*),<h2>\1</h2>,' -e 's,!\[([^]]*)\]\(([^)]*)\),<img src="\2">,g' \
+    -e 's,\[([^]]*)\]\(([^)]*)\),<a href="\2">\1</a>,g' "$page"
+END
+chmod +x bin/cmark-gfm
+cat >links.py <<'END'
+import glob, os, re
+pages = {os.path.normpath(f): open(f).read() for f in glob.glob("site/**/*.html", recursive=True)}
+assert len(pages) > 40, len(pages)
+for name, text in pages.items():
+    for link in re.findall(r'(?:href|src)="([^":]+)"', text):
+        file, _, anchor = link.partition("#")
+        file = os.path.normpath(os.path.join(os.path.dirname(name), file)) if file else name
+        if not os.path.exists(file) or file.endswith(".md") or anchor and f'id="{anchor}"' not in pages[file]:
+            print(f"{name}: {link} leads nowhere")
+END
+PATH=$PWD/bin:$PATH "$root/tools/make-site" site >made/site && python3 -I links.py >out 2>&1 && [ ! -s out ]
+ok $? "the site of make docs has the pages, and its links lead somewhere"
+for tool in bash mkdir dirname; do ln -s "$(command -v $tool)" bare; done
+PATH=$PWD/bare "$root/tools/make-site" none >out 2>&1
+[ $? = 1 ] && names out 'cmark-gfm or pandoc & apt-get install cmark-gfm'
+ok $? "make docs without a converter says what to install"
+
 # Paths: what looks like one of ours, in backticks; `a/b_*.c` may be a pattern.
 folders='src|include|configs|tools|tests|docs|examples|data|slurm'
 for page in $pages; do
@@ -58,11 +85,12 @@ ok $? "every path that is named exists"
 "$TRAINER" help keys | sed -n 's/^  \([a-z][a-z0-9_.]*\)  .*/\1/p' >keys
 sections=$(sed -n 's/\..*//p' keys | sort -u | tr '\n' '|' | sed 's/|$//')
 guides="README.md CONTRIBUTING.md data/README.md docs/embedding.md docs/data.md docs/fields.md docs/training.md
-docs/monitoring.md docs/serving.md docs/large-models.md"
+docs/monitoring.md docs/serving.md docs/large-models.md docs/run-folder.md docs/memory.md docs/netcdf.md docs/laptop.md
+docs/accuracy.md docs/index.md"
 for page in $guides docs/ARCHITECTURE.md; do
     named=$(grep -oE "(^|[^a-z0-9_./])($sections)\.[a-z_]+" "$root/$page")
     for key in $(grep -oE "($sections)\.[a-z_]+" <<<"$named" | sort -u); do
-        case $key in *.safetensors | *.txt | *.json) continue ;; esac
+        case $key in *.safetensors | *.txt | *.json | *.md) continue ;; esac
         grep -qxF -- "$key" keys || echo "$page: there is no key $key"
     done
 done >out

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # TEST timeout=60
-# docs/prediction.md and docs/training.md show what `trainer plan` prints: the figures that do not depend on the
+# docs/prediction.md and docs/memory.md show what `trainer plan` prints: the figures that do not depend on the
 # processor.
 . "${TRAINER_ROOT:?is set by the runner: make test k=cli/plan_docs}/tests/support/common.sh"
 
@@ -22,12 +22,12 @@ grep '^fp32  .*GiB .*GiB$' docs/prediction.md | awk 'NR == 1 { print $2 }' >"$wo
 [ -s "$work/is" ] && cmp -s "$work/is" "$work/says"
 ok $? "docs/prediction.md: the largest model in fp32"
 "$TRAINER" plan configs/oom_lab.ini --fixes --memory 80GiB | grep '^parallel.zero=1 on' | tr -s ' ' >"$work/is"
-grep '^parallel.zero=1 on' docs/training.md | tr -s ' ' >"$work/says"
+grep '^parallel.zero=1 on' docs/memory.md | tr -s ' ' >"$work/says"
 [ "$(wc -l <"$work/is")" = 3 ] && [ "$(cut -d' ' -f1-5 "$work/is")" = "$(cut -d' ' -f1-5 "$work/says")" ]
-ok $? "docs/training.md: the remedies of the lab's model"
+ok $? "docs/memory.md: the remedies of the lab's model"
 for words in 'data.micro_batch=1 *[0-9.]* GiB' \
     'model.recompute=block *[0-9.]* GiB' 'optimizer.type=sgd [^ ]* [^ ]* *[0-9.]* GiB'; do
-    grep -o "^$words" docs/training.md
+    grep -o "^$words" docs/memory.md
 done | awk '{ print $1, int($(NF - 1) / 10) }' >"$work/says"
 "$TRAINER" plan configs/oom_lab.ini --fixes --memory 80GiB >"$work/fixes"
 while read -r key tens; do
