@@ -47,4 +47,19 @@ name=$(sed -n 's/^Source: //p' "$root/packaging/debian/control")
 } | sort -u >names
 [ "$(cat names)" = "$name" ]
 ok $? "packages and images have one name"
+
+# One address and one maintainer: those of packaging/project.
+of_project() { sed -n "s/^$1 = //p" "$root/packaging/project"; }
+url=$(of_project url) maintainer=$(of_project maintainer)
+(
+    cd "$root" || exit
+    for file in README.md docs/cloud.md CITATION.cff "$spack" "$recipe" packaging/debian/{control,copyright}; do
+        grep -qF "$url" "$file" || echo "$file: no $url"
+        grep -oE "https://[^ \"']*/trainer(\.git)?\b" "$file" | sed 's/\.git$//' | grep -vxF "$url" | sed "s,^,$file: ,"
+        case $file in packaging/debian/*) grep -qE "^(Maintainer|Upstream-Contact): $maintainer$" "$file" ||
+            echo "$file: not the maintainer" ;; esac
+    done
+) >out
+[ -n "$url" ] && [ -n "$maintainer" ] && [ ! -s out ]
+ok $? "README, CITATION.cff and the packages name the project as packaging/project does"
 echo "1..$n"
