@@ -48,6 +48,7 @@ typedef struct {
     int direct_io;   /* tr_direct_io_t */
     int targets;     /* tr_data_targets_t */
     const char *ignore_label; /* label of positions without one; "none" */
+    const char *mask;         /* name in the file: positions that count; "": all */
     /*
      * Mean and std of the inputs, in units of the file's values: one number or one per channel;
      * "compute": from the training data; "auto": the attributes of the data set, if any.

@@ -78,6 +78,11 @@ static const tr_config_field_t fields[] = {
                     "Label of positions without a class, such as 255 or -1: no loss and no score "
                     "counts them. none: every position has a class.",
                     TR_RESUME_NOTE),
+    TR_FIELD_STRING(S, mask, "",
+                    "Name of a data set beside y that says which positions count: integers of the "
+                    "dimensions of x without its channels. No loss and no score counts positions "
+                    "where it is 0. Empty: all positions count.",
+                    TR_RESUME_NOTE),
     TR_FIELD_ENUM(
         S, sample, "row", "row|file",
         "What a sample is: a row, which is an index of the first dimension of x and y, or "

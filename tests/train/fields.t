@@ -59,11 +59,16 @@ ok $? "a run that goes on ends with the same bits"
 run 1 eval net.ini one device=strict && cmp -s out first
 ok $? "the strict device scores the same"
 
+# A mask leaves out what data.ignore_label leaves out.
+run 2 net.ini run.dir=masked $exact data.mask=mask data.ignore_label=none && [ "$(state masked)" = "$(state one)" ]
+ok $? "data.mask: the same bits"
+
 for loss in $(cases dice_ce dice); do
     run 2 net.ini run.dir=$loss model.loss=$loss && awk "BEGIN { exit !($(told $loss best_valid_iou) > 0.7) }"
     ok $? "$loss: IoU $(told $loss best_valid_iou)"
 done
-run 2 net.ini run.dir=balanced model.class_weights=balanced train.steps=2 &&
+run 2 net.ini run.dir=balanced model.class_weights=balanced train.steps=2 data.valid_fraction=0 \
+    data.valid=f.h5:test &&
     json "[w < 0.6 for w in a['data']['class_weights']] == [True, False, False]" \
         balanced/checkpoints/latest/state.json
 ok $? "balanced weights of classes"
@@ -95,6 +100,10 @@ refused 78 "256 & 255 & data.ignore_label" data.ignore_label=none
 ok $? "a label that may mean none"
 refused 65 "f.h5 & /train/y & 2 & 0 to 1 & data.classes" data.classes=2
 ok $? "a label out of range"
+refused 65 "/train/small & data.mask & (12, 10) & (24, 20, 1)" data.mask=small
+ok $? "a mask of another size"
+refused 66 "nothing & data.mask & train/y" data.mask=nothing
+ok $? "a mask that is not there"
 refused 78 "(24, 20, 4) & (24, 20, 3) & 3 classes" data.classes=3 model.layers="conv 4 1"
 ok $? "a wrong number of outputs"
 refused 78 "model.loss = mse & 3 classes & data.classes = 0" model.loss=mse

@@ -4,6 +4,7 @@
  *   {train,test}/y      u8 (N, 24, 20): 0 background, 1 rectangle, 2 disc; 255 in the first row
  *   {train,test}/z      f32 (N, 24, 20, 2): 3 + 2 x, 5 - x, in part NaN
  *   {train,test}/small  u8 (N, 12, 10)
+ *   {train,test}/mask   u8 (N, 24, 20): 0 in the first row
  * make_fields scores FILE PREDICTIONS: of test/y, accuracy and IoU of each class
  * make_fields errors FILE PREDICTIONS: of test/z, RMSE and MAE of each channel
  */
@@ -26,7 +27,7 @@
 
 enum { H = 24, W = 20, POINTS = H * W, MOST = 96, CLASSES = 3 };
 static float x[POINTS], z[2 * POINTS];
-static uint8_t y[POINTS], small[POINTS / 4];
+static uint8_t y[POINTS], small[POINTS / 4], mask[POINTS];
 static uint32_t seed = 1;
 
 static int below(int n) {
@@ -45,6 +46,7 @@ static void draw(void) {
         x[i] = (float)(y[i] == 1) - (float)(y[i] == 2) + (float)(below(1000) - 500) / 2000;
         z[2 * i] = below(7) ? 3 + 2 * x[i] : NAN;
         z[2 * i + 1] = below(5) ? 5 - x[i] : NAN;
+        mask[i] = r > 0;
         if (r == 0) y[i] = 255;
     }
     for (int i = 0; i < POINTS / 4; i++) small[i] = y[i / (W / 2) * 2 * W + i % (W / 2) * 2] & 3;
@@ -64,9 +66,10 @@ static void make(const char *path) {
         } arrays[] = {{"x", TR_F32, TR_SHAPE(H, W, 1), x},
                       {"y", TR_U8, TR_SHAPE(H, W), y},
                       {"z", TR_F32, TR_SHAPE(H, W, 2), z},
-                      {"small", TR_U8, TR_SHAPE(H / 2, W / 2), small}};
-        int id[4];
-        for (int a = 0; a < 4; a++) {
+                      {"small", TR_U8, TR_SHAPE(H / 2, W / 2), small},
+                      {"mask", TR_U8, TR_SHAPE(H, W), mask}};
+        int id[5];
+        for (int a = 0; a < 5; a++) {
             char name[32];
             snprintf(name, sizeof name, "%s/%s", groups[g], arrays[a].name);
             MUST(tr_writer_array(writer, name, arrays[a].dtype, samples[g], &arrays[a].shape,
@@ -74,7 +77,7 @@ static void make(const char *path) {
         }
         for (int i = 0; i < samples[g]; i++) {
             draw();
-            for (int a = 0; a < 4; a++) MUST(tr_writer_append(writer, id[a], 1, arrays[a].data));
+            for (int a = 0; a < 5; a++) MUST(tr_writer_append(writer, id[a], 1, arrays[a].data));
         }
     }
     MUST(tr_writer_commit(writer));

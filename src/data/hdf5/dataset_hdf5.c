@@ -37,8 +37,12 @@ static tr_status_t hdf5_create_pool(hdf5_t *self, int count) {
     for (int p = 0; p < self->parts.count; p++) {
         const h5_part_t *part = &self->parts.data[p];
         rows = (size_t)max64((int64_t)rows, self->rows_at_once * part->x.row_bytes);
-        if (part->has_y)
-            rows = (size_t)max64((int64_t)rows, max64(part->y.row_bytes, CONVERT_BYTES));
+        if (!part->has_y) continue;
+        const int64_t most =
+            max64(1, CONVERT_BYTES / part->y.row_bytes); /* that are read together */
+        rows = (size_t)max64((int64_t)rows, most * part->y.row_bytes);
+        if (part->has_mask)
+            rows = (size_t)max64((int64_t)rows, most * (part->y.row_bytes + part->mask.row_bytes));
     }
     if (self->converted && self->channels_first)
         converted = (size_t)(self->rows_at_once * hdf5_elems_of(&self->base.info.field[0])) *
@@ -127,14 +131,14 @@ static tr_status_t hdf5_read_y(hdf5_t *self, const h5_part_t *part, h5_scratch_t
     for (int64_t row = first; row < first + count;) {
         int64_t rows = min64(max64(1, CONVERT_BYTES / y->row_bytes), first + count - row);
         int64_t bad;
-        TR_TRY(tr_h5_read_rows(y, s, row, rows, s->rows));
         if (self->dense.is_on) {
-            TR_TRY(tr_h5_dense_convert(&self->dense, part, s, row, rows, as, out, &bad));
+            TR_TRY(tr_h5_dense_read(&self->dense, part, s, row, rows, as, out, &bad));
             TR_TRY(hdf5_check_finite(part, y, row, bad));
             out += rows * hdf5_elems_of(&self->base.info.field[1]) * (int64_t)tr_dtype_bytes(as);
             row += rows;
             continue;
         }
+        TR_TRY(tr_h5_read_rows(y, s, row, rows, s->rows));
         if (hdf5_is_packed(&part->y_packing)) /* a missing value is NaN */
             (void)tr_h5_unpack(&part->y_packing, y->dtype, s->rows, rows * y->row_elems, NULL, as,
                                out);

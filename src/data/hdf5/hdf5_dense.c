@@ -42,6 +42,29 @@ static tr_status_t dense_read_ignored(const char *text, h5_dense_t *d) {
                    text);
 }
 
+/* The mask has one value for each position of x. */
+static tr_status_t dense_check_mask(const h5_part_t *part, const tr_field_t *x, bool is_on) {
+    const h5_array_t *mask = &part->mask;
+    const int spatial = x->shape.ndim - 1;
+    char of_x[96], of_mask[96];
+    tr_shape_t found = {.ndim = mask->ndim - 1};
+    if (!part->has_mask) return TR_OK;
+    if (!is_on)
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "data.mask = %s would have no effect: it is for labels or targets of each "
+                       "position, and y has other ones (data.targets). Remove it",
+                       part->names.mask);
+    if (found.ndim == spatial && dense_same(mask->dim + 1, x->shape.dim, spatial)) return TR_OK;
+    memcpy(found.dim, mask->dim + 1, (size_t)found.ndim * sizeof *found.dim);
+    return TR_FAIL(
+        TR_ERR_DATA,
+        "%s: a sample of /%s (data.mask) has shape %s, and one of /%s has shape %s: "
+        "the mask must have the dimensions of x without its channels. Correct the file or "
+        "data.mask.",
+        mask->file->path, mask->name, tr_shape_format(&found, of_mask), part->names.x,
+        tr_shape_format(&x->shape, of_x));
+}
+
 tr_status_t tr_h5_dense_find(const h5_parts_t *parts, const tr_data_settings_t *settings,
                              const tr_field_t *x, bool x_channels_first, h5_dense_t *out) {
     const h5_part_t *part = parts->data;
@@ -49,13 +72,17 @@ tr_status_t tr_h5_dense_find(const h5_parts_t *parts, const tr_data_settings_t *
     char of_x[96], of_y[96];
     *out = (h5_dense_t){.channels = 1, .points = 1};
     if (!part->has_y) return TR_OK;
-    if (settings->targets == TR_TARGETS_SAMPLE)
+    if (settings->targets == TR_TARGETS_SAMPLE) {
+        TR_TRY(dense_check_mask(part, x, false));
         return dense_read_ignored(settings->ignore_label, out);
+    }
     for (int d = 0; d < x->shape.ndim - 1; d++) out->points *= x->shape.dim[d];
     const bool fits = dense_fits(y, x, x_channels_first, out);
     out->is_on = fits && (y->ndim > 2 || settings->targets == TR_TARGETS_POSITION);
-    if (fits || settings->targets == TR_TARGETS_AUTO)
+    if (fits || settings->targets == TR_TARGETS_AUTO) {
+        TR_TRY(dense_check_mask(part, x, out->is_on));
         return dense_read_ignored(settings->ignore_label, out);
+    }
     tr_shape_t found = {.ndim = y->ndim - 1};
     memcpy(found.dim, y->dim + 1, (size_t)found.ndim * sizeof *found.dim);
     return TR_FAIL(TR_ERR_DATA,
@@ -110,15 +137,23 @@ static tr_status_t dense_fail_label(const h5_dense_t *d, const h5_part_t *part, 
                    range, value);
 }
 
-/* Takes the labels of a sample to `out` (NULL: only checks them) and raises *largest. Returns the first
- * position that has none; -1: all have. */
+/* Whether a position of a row of the mask counts; without a mask (NULL) all do. */
+static bool dense_counts(const h5_part_t *part, const char *mask, int64_t point) {
+    static const char zero[8];
+    const size_t bytes = mask ? tr_dtype_bytes(part->mask.dtype) : 0;
+    return !mask || memcmp(mask + (size_t)point * bytes, zero, bytes) != 0;
+}
+
+/* Takes the labels of a sample to `out` (NULL: only checks them) and raises *largest. mask: as for
+ * dense_counts. Returns the first position that has none; -1: all have. */
 static int64_t dense_take_row(const h5_dense_t *d, const h5_part_t *part, const double *value,
-                              int32_t *out, int64_t *largest) {
+                              const char *mask, int32_t *out, int64_t *largest) {
     const int64_t step = d->channels_first ? d->points : 1,
                   next = d->channels_first ? 1 : d->channels;
     for (int64_t i = 0; i < d->points; i++) {
-        bool bad;
-        const int64_t label = dense_label(d, part, value + i * next, step, &bad);
+        bool bad = false;
+        const int64_t label =
+            dense_counts(part, mask, i) ? dense_label(d, part, value + i * next, step, &bad) : -1;
         if (bad || (d->classes > 0 && label >= d->classes)) return i;
         if (out) out[i] = (int32_t)label;
         *largest = max64(*largest, label);
@@ -136,7 +171,7 @@ tr_status_t tr_h5_dense_scan(h5_dense_t *d, const h5_parts_t *parts, int64_t cla
                   pieces = rows == info->samples ? rows : min64(rows, SCAN_PIECES),
                   each = rows / pieces;
     int64_t largest = -1, largest_row = 0;
-    char *raw = NULL;
+    char *raw = NULL, *mask = NULL;
     double *value = NULL;
     tr_status_t status = TR_OK;
     info->classes = 0;
@@ -144,12 +179,16 @@ tr_status_t tr_h5_dense_scan(h5_dense_t *d, const h5_parts_t *parts, int64_t cla
     if (classes == 0 || (classes < 0 && !are_whole)) return TR_OK;
     TR_TRY_GOTO(tr_alloc((size_t)y->row_elems * sizeof(int64_t), "labels", &raw), done);
     TR_TRY_GOTO(tr_alloc((size_t)y->row_elems * sizeof *value, "labels", &value), done);
+    if (part->has_mask)
+        TR_TRY_GOTO(tr_alloc((size_t)d->points * sizeof(int64_t), "a mask", &mask), done);
     for (int64_t i = 0; i < pieces * each; i++) {
         const int64_t row = info->samples * (i / each) / pieces + i % each, before = largest;
         while (row >= part->first + part->y.rows) part++;
         TR_TRY_GOTO(tr_h5_read_rows(&part->y, scratch, row - part->first, 1, raw), done);
         tr_convert(part->y.dtype, raw, y->row_elems, TR_F64, value);
-        const int64_t bad = dense_take_row(d, part, value, NULL, &largest);
+        if (mask)
+            TR_TRY_GOTO(tr_h5_read_rows(&part->mask, scratch, row - part->first, 1, mask), done);
+        const int64_t bad = dense_take_row(d, part, value, mask, NULL, &largest);
         d->are_labels = bad < 0;
         if (largest > before) largest_row = row;
         if (!d->are_labels && (classes > 0 || d->channels == 1))
@@ -165,6 +204,7 @@ tr_status_t tr_h5_dense_scan(h5_dense_t *d, const h5_parts_t *parts, int64_t cla
     if (classes < 0 && d->channels == 1) info->label_note = notes->note;
 done:
     tr_free(&raw);
+    tr_free(&mask);
     tr_free(&value);
     return status;
 }
@@ -180,22 +220,38 @@ static int64_t dense_find_infinite(tr_dtype_t as, const char *values, int64_t co
     return -1;
 }
 
-tr_status_t tr_h5_dense_convert(const h5_dense_t *d, const h5_part_t *part, h5_scratch_t *s,
-                                int64_t first, int64_t count, tr_dtype_t as, char *out,
-                                int64_t *out_bad) {
+/* Targets of a row that the mask does not count become NaN. */
+static void dense_hide(const h5_dense_t *d, const h5_part_t *part, const char *mask, tr_dtype_t as,
+                       char *out) {
+    for (int64_t i = 0; i < d->points * d->channels; i++) {
+        if (dense_counts(part, mask, i / d->channels)) continue;
+        if (as == TR_F64)
+            ((double *)(void *)out)[i] = NAN;
+        else
+            ((float *)(void *)out)[i] = NAN;
+    }
+}
+
+tr_status_t tr_h5_dense_read(const h5_dense_t *d, const h5_part_t *part, h5_scratch_t *s,
+                             int64_t first, int64_t count, tr_dtype_t as, char *out,
+                             int64_t *out_bad) {
     const h5_array_t *y = &part->y;
+    char *mask = part->has_mask ? s->rows + count * y->row_bytes : NULL;
     const int64_t elems = count * y->row_elems,
                   row_bytes = y->row_elems * (int64_t)tr_dtype_bytes(as);
     const bool packed = part->y_packing.scales || part->y_packing.has_holes;
     char *to = d->channels_first ? s->converted : out;
     *out_bad = -1;
+    TR_TRY(tr_h5_read_rows(y, s, first, count, s->rows));
+    if (mask) TR_TRY(tr_h5_read_rows(&part->mask, s, first, count, mask));
     if (d->are_labels) {
         tr_convert(y->dtype, s->rows, elems, TR_F64, s->converted);
         const double *value = (const double *)(void *)s->converted;
         int32_t *label = (int32_t *)(void *)out;
         int64_t largest = -1;
         for (int64_t i = 0; i < count; i++, value += y->row_elems, label += d->points) {
-            const int64_t bad = dense_take_row(d, part, value, label, &largest);
+            const char *counted = mask ? mask + i * part->mask.row_bytes : NULL;
+            const int64_t bad = dense_take_row(d, part, value, counted, label, &largest);
             if (bad >= 0) return dense_fail_label(d, part, first + i, bad, value);
         }
         return TR_OK;
@@ -207,6 +263,8 @@ tr_status_t tr_h5_dense_convert(const h5_dense_t *d, const h5_part_t *part, h5_s
     for (int64_t i = 0; d->channels_first && i < count; i++)
         tr_channels_last(to + i * row_bytes, d->channels, d->points, tr_dtype_bytes(as),
                          out + i * row_bytes);
+    for (int64_t i = 0; mask && i < count; i++)
+        dense_hide(d, part, mask + i * part->mask.row_bytes, as, out + i * row_bytes);
     *out_bad = dense_find_infinite(as, out, elems);
     return TR_OK;
 }

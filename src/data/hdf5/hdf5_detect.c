@@ -174,6 +174,8 @@ static tr_status_t detect_look_in(const search_t *s, const char *scope, const ch
     snprintf(out->x, sizeof out->x, "%s", x->path);
     snprintf(out->y, sizeof out->y, "%s", y ? y->path : "");
     snprintf(out->scope, sizeof out->scope, "%s", scope);
+    const h5_entry_t *mask = y && *w->mask ? detect_find_given(s, scope, w->mask, true) : NULL;
+    snprintf(out->mask, sizeof out->mask, "%s", mask ? mask->path : "");
     return TR_OK;
 }
 
@@ -303,15 +305,25 @@ bool tr_h5_labels_are_text(const h5_names_t *names, char out[512]) {
 }
 
 tr_status_t tr_h5_detect_labels(const h5_file_t *file, const h5_list_t *list,
-                                const h5_wanted_t *wanted, char out_y[256]) {
+                                const h5_wanted_t *wanted, h5_names_t *names) {
     search_t s = {file, list, wanted};
-    const h5_entry_t *y = NULL;
+    const h5_entry_t *y = NULL,
+                     *mask = *wanted->mask ? detect_find_given(&s, "", wanted->mask, true) : NULL;
     if (*wanted->y)
         y = detect_find_given(&s, "", wanted->y, true);
     else
         TR_TRY(detect_find_usual(&s, "", NULL, y_names, "data.y", &y));
-    snprintf(out_y, 256, "%s", y ? y->path : "");
+    snprintf(names->y, sizeof names->y, "%s", y ? y->path : "");
+    snprintf(names->mask, sizeof names->mask, "%s", mask ? mask->path : "");
     return TR_OK;
+}
+
+tr_status_t tr_h5_fail_mask(const h5_file_t *file, const h5_list_t *list,
+                            const h5_wanted_t *wanted) {
+    const search_t s = {file, list, wanted};
+    char what[320];
+    snprintf(what, sizeof what, "no data set '%.200s' (data.mask) beside the labels", wanted->mask);
+    return detect_fail_with_list(&s, TR_ERR_NOINPUT, what);
 }
 
 tr_status_t tr_h5_fail_labels(const h5_file_t *file, const h5_list_t *list,

@@ -21,6 +21,7 @@ static tr_status_t hdf5_pool_allocate(h5_pool_t *self, const h5_parts_t *parts, 
     for (int p = 0; p < parts->count; p++) {
         tr_h5_scratch_sizes(&parts->data[p].x, &raw, &chunk_row);
         if (parts->data[p].has_y) tr_h5_scratch_sizes(&parts->data[p].y, &raw, &chunk_row);
+        if (parts->data[p].has_mask) tr_h5_scratch_sizes(&parts->data[p].mask, &raw, &chunk_row);
     }
     TR_TRY(
         tr_alloc((size_t)self->count * sizeof *self->scratch, "reading buffers", &self->scratch));

@@ -21,6 +21,7 @@ tr_status_t tr_h5_source_parse(const tr_data_settings_t *settings, tr_split_t sp
     const char *texts[] = {settings->train, settings->valid, settings->test}, *text = texts[split];
     *out = (h5_source_t){
         .wanted = {.key = split_keys[split], .x = settings->x, .y = settings->y, .split = split}};
+    out->wanted.mask = settings->mask ? settings->mask : "";
     out->wanted.tokens = settings->context > 0;
     out->wanted.is_sample = settings->sample == TR_SAMPLE_FILE;
     out->wanted.stored = settings->trained && !settings->trained->decodes;
@@ -52,7 +53,9 @@ static tr_status_t source_find_y_file(h5_part_t *part, const h5_wanted_t *wanted
     TR_TRY(tr_h5_file_open(wanted->key, path, &part->y_file));
     part->y_file.is_sample = wanted->is_sample;
     TR_TRY(tr_h5_list(&part->y_file, &list));
-    tr_status_t status = tr_h5_detect_labels(&part->y_file, &list, wanted, part->names.y);
+    tr_status_t status = tr_h5_detect_labels(&part->y_file, &list, wanted, &part->names);
+    if (status == TR_OK && part->names.y[0] && *wanted->mask && !part->names.mask[0])
+        status = tr_h5_fail_mask(&part->y_file, &list, wanted);
     tr_h5_list_free(&list);
     return status;
 }
@@ -61,6 +64,8 @@ static tr_status_t source_find_y_file(h5_part_t *part, const h5_wanted_t *wanted
 static tr_status_t source_find_arrays(h5_part_t *part, const h5_list_t *list,
                                       const h5_wanted_t *wanted, bool *out_found) {
     TR_TRY(tr_h5_detect(&part->file, list, wanted, &part->names, out_found));
+    if (*out_found && part->names.y[0] && *wanted->mask && !part->names.mask[0])
+        return tr_h5_fail_mask(&part->file, list, wanted);
     if (!*out_found || part->names.y[0] || part->names.is_tokens || wanted->inputs_only)
         return TR_OK;
     TR_TRY(source_find_y_file(part, wanted));
@@ -96,12 +101,29 @@ static tr_status_t source_find_packing(h5_array_t *array, const h5_wanted_t *wan
 /* Whether the file has data sets of the names of the first one, so that no search is needed. */
 static bool source_has_names(const h5_part_t *first, const h5_part_t *part,
                              const h5_wanted_t *wanted) {
-    const char *const path[] = {first->names.x, first->names.y};
+    const char *const path[] = {first->names.x, first->names.y, first->names.mask};
     if (first->y_file.path || (!first->has_y && !first->names.is_tokens && !wanted->inputs_only))
         return false;
-    for (int i = 0; i < 1 + first->has_y; i++)
+    for (int i = 0; i < 1 + first->has_y + first->has_mask; i++)
         if (H5Oexists_by_name(part->file.id, path[i], H5P_DEFAULT) <= 0) return false;
     return true;
+}
+
+/* The mask, beside y. */
+static tr_status_t source_open_mask(h5_part_t *part) {
+    h5_array_t *mask = &part->mask;
+    part->has_mask = true;
+    TR_TRY(tr_h5_array_open(part->y.file, part->names.mask, mask));
+    TR_TRY(tr_h5_refuse_unallocated(mask));
+    if (tr_dtype_is_float(mask->dtype))
+        return TR_FAIL(TR_ERR_DATA, "%s: /%s (data.mask) has the type %s: expected integers.",
+                       mask->file->path, mask->name, tr_dtype_name(mask->dtype));
+    if (mask->rows == part->x.rows) return TR_OK;
+    return TR_FAIL(TR_ERR_DATA,
+                   "%s: /%s has %lld samples, but /%s (data.mask) has %lld; the numbers must be "
+                   "equal.",
+                   mask->file->path, part->names.y, (long long)part->y.rows, mask->name,
+                   (long long)mask->rows);
 }
 
 /* Finds x and y and opens them; *out_found as in tr_h5_detect. first: NULL, or another part. */
@@ -127,7 +149,7 @@ static tr_status_t source_open_arrays(h5_part_t *part, const h5_part_t *first,
         tr_h5_array_open(part->y_file.path ? &part->y_file : &part->file, part->names.y, &part->y));
     TR_TRY(tr_h5_refuse_unallocated(&part->y));
     TR_TRY(source_find_packing(&part->y, wanted, part->first == 0, &part->y_packing));
-    if (part->y.rows == part->x.rows) return TR_OK;
+    if (part->y.rows == part->x.rows) return part->names.mask[0] ? source_open_mask(part) : TR_OK;
     char remedy[512];
     tr_h5_foreign_rows(part, remedy);
     if (!*remedy)
@@ -158,6 +180,7 @@ static tr_status_t source_check_part(const h5_part_t *first, const h5_part_t *pa
                        part->file.path, first->names.y, first->file.path);
     bool same =
         part->has_y == first->has_y && source_same_rows(&part->x, &first->x) &&
+        (!first->has_mask || source_same_rows(&part->mask, &first->mask)) &&
         (!part->has_y || (source_same_rows(&part->y, &first->y) &&
                           part->y_packing.scales == first->y_packing.scales)) &&
         part->names.is_tokens == first->names.is_tokens &&
@@ -237,6 +260,7 @@ void tr_h5_part_rest(const h5_parts_t *parts, h5_part_t *part) {
     if (parts->count <= AWAKE_MOST || part->names.is_tokens) return;
     tr_h5_array_rest(&part->x);
     if (part->has_y) tr_h5_array_rest(&part->y);
+    if (part->has_mask) tr_h5_array_rest(&part->mask);
     tr_h5_file_rest(&part->file);
     if (part->y_file.path) tr_h5_file_rest(&part->y_file);
 }
@@ -282,6 +306,7 @@ tr_status_t tr_h5_parts_open(const h5_source_t *source, h5_parts_t *out) {
 
 void tr_h5_parts_close(h5_parts_t *parts) {
     for (int p = 0; p < parts->count; p++) {
+        tr_h5_array_close(&parts->data[p].mask);
         tr_h5_array_close(&parts->data[p].y);
         tr_h5_array_close(&parts->data[p].x);
         if (parts->data[p].y_file.path) tr_h5_file_close(&parts->data[p].y_file);
@@ -304,6 +329,7 @@ uint64_t tr_h5_parts_fingerprint(const h5_parts_t *parts) {
         hash = source_mix(hash, tr_hash_name(tr_file_name(part->file.path)));
         hash =
             source_mix(source_mix(hash, tr_hash_name(part->names.x)), tr_hash_name(part->names.y));
+        if (part->has_mask) hash = source_mix(hash, tr_hash_name(part->names.mask));
         hash = source_mix(source_mix(hash, (uint64_t)part->file.bytes),
                           (uint64_t)part->file.mtime_sec);
         hash = source_mix(source_mix(hash, (uint64_t)part->y_file.bytes),

@@ -26,6 +26,7 @@ enum { H5_SENTENCE_BYTES = 2 * 4096 + 512 };
 typedef struct {
     /* paths in the file; y "" if there is none; scope "" for the root */
     char x[256], y[256], scope[256];
+    char mask[256]; /* of data.mask; "": none */
     /* if there is no y: the entry that is named like labels but contains text; "": none */
     char text_y[256];
     bool is_tokens; /* x is a token stream, which has no y */
@@ -34,7 +35,7 @@ typedef struct {
 /* What to search for. `implied`: the file was given for training, so the names must contain the
  * split, and *out_found false is not an error. */
 typedef struct {
-    const char *key, *group, *x, *y;
+    const char *key, *group, *x, *y, *mask;
     tr_split_t split;
     bool implied;
     bool inputs_only; /* do not search for y */
@@ -53,13 +54,16 @@ bool tr_h5_has_numbers(const h5_entry_t *entry);
  * remedy. */
 bool tr_h5_labels_are_text(const h5_names_t *names, char out[512]);
 
-/* Finds the labels in a separate file of labels, by the usual names or data.y; "" in out_y: none.
- * */
+/* Finds the labels in a separate file of labels, by the usual names or data.y, and data.mask; "": none.
+ */
 tr_status_t tr_h5_detect_labels(const h5_file_t *file, const h5_list_t *list,
-                                const h5_wanted_t *wanted, char out_y[256]);
+                                const h5_wanted_t *wanted, h5_names_t *names);
 /* Records the error that data.y does not exist. */
 tr_status_t tr_h5_fail_labels(const h5_file_t *file, const h5_list_t *list,
                               const h5_wanted_t *wanted, const h5_names_t *names);
+/* The same of data.mask. */
+tr_status_t tr_h5_fail_mask(const h5_file_t *file, const h5_list_t *list,
+                            const h5_wanted_t *wanted);
 
 /* -- hdf5_foreign.c ---------------------------------------------------------------------------- */
 
@@ -116,9 +120,9 @@ typedef struct {
     h5_file_t file;
     h5_file_t y_file; /* separate file of labels; path NULL if there is none */
     h5_names_t names;
-    h5_array_t x, y;
+    h5_array_t x, y, mask;
     h5_packing_t x_packing, y_packing;
-    bool has_y;
+    bool has_y, has_mask;
     bool has_meta; /* attributes that hdf5_meta.c reads; else the file need not be awake for it */
     int64_t first; /* index in the data set of its first sample */
 } h5_part_t;
@@ -249,12 +253,12 @@ tr_status_t tr_h5_dense_find(const h5_parts_t *parts, const tr_data_settings_t *
 tr_status_t tr_h5_dense_scan(h5_dense_t *dense, const h5_parts_t *parts, int64_t classes,
                              h5_scratch_t *scratch, h5_label_notes_t *notes,
                              tr_dataset_info_t *info);
-/* Rows in scratch->rows, from row `first` of the part on, as labels (i32, `as` does not count) or as
- * numbers, NaN where they are missing. scratch->converted has a double for each value. *out_bad: the
- * first number that is infinite; -1: none. */
-tr_status_t tr_h5_dense_convert(const h5_dense_t *dense, const h5_part_t *part,
-                                h5_scratch_t *scratch, int64_t first, int64_t count, tr_dtype_t as,
-                                char *out, int64_t *out_bad);
+/* Reads rows [first, first + count) of the part as labels (i32, `as` does not count) or as numbers, NaN
+ * where they are missing. scratch->rows has room for their y and then their mask, scratch->converted
+ * for a double of each value. *out_bad: the first number that is infinite; -1: none. */
+tr_status_t tr_h5_dense_read(const h5_dense_t *dense, const h5_part_t *part, h5_scratch_t *scratch,
+                             int64_t first, int64_t count, tr_dtype_t as, char *out,
+                             int64_t *out_bad);
 
 /* -- hdf5_cost.c ------------------------------------------------------------------------------- */
 

@@ -517,6 +517,21 @@ static void targets_of_positions(void **state) {
     assert_int_equal(set->ops->read(set, 0, 3, (void *[]){NULL, moved}), TR_ERR_DATA);
     assert_error_names("/y & 1 & element 5");
     tr_dataset_close(&set);
+    /* A mask hides both values of position 10, and of no other one. */
+    int16_t mask[24];
+    for (int i = 0; i < 24; i++) mask[i] = i == 10 ? 0 : 256;
+    settings.mask = "counted";
+    file = create(0, false);
+    put(file, "x", 4, pictures, H5T_STD_U8LE, H5T_NATIVE_UINT8, NULL, contiguous);
+    put(file, "y", 4, last, H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, values, contiguous);
+    put(file, "counted", 3, (hsize_t[]){3, 4, 2}, H5T_STD_I16LE, H5T_NATIVE_INT16, mask,
+        contiguous);
+    H5Fclose(file);
+    set = open_with(settings, TR_SPLIT_TRAIN);
+    OK(set->ops->read(set, 0, 3, (void *[]){NULL, moved}));
+    for (int i = 0; i < 48; i++)
+        assert_true(i / 2 == 10 || isnan(values[i]) ? isnan(moved[i]) : moved[i] == values[i]);
+    tr_dataset_close(&set);
     unlink(path);
 }
 
