@@ -69,6 +69,8 @@ MODELS = {
 UNET = "conv 4 3 pad=same, relu, save a, maxpool 2, conv 5 3 pad=same, relu, convtranspose 4 2 stride=2, concat a, conv %d 1"
 MODELS |= {
     "dense": dict(layers=UNET % 3, sample=(6, 4, 2), batch=3, classes=3, smoothing=0.1, settings={"model.class_weights": "0.5, 2, 1.25"}),
+    "dense_weights": dict(layers=UNET % 3, sample=(4, 6, 2), batch=3, classes=3, settings={"model.class_weights": "0.5, 2, 0"}),
+    "dense_smoothing": dict(layers=UNET % 3, sample=(4, 2, 2, 2), batch=3, classes=3, smoothing=0.2),
     "dense_dice": dict(layers=UNET % 3, sample=(4, 2, 2, 2), batch=3, classes=3, settings={"model.loss": "dice"}),
     "dense_dice_ce": dict(layers=UNET % 4, sample=(12, 2), batch=4, classes=4, smoothing=0.2,
                           settings={"model.loss": "dice_ce", "model.class_weights": "0.5, 2, 1.25, 0"}),

@@ -279,9 +279,10 @@ static void check(const char *name) {
     MODEL(conv)                                                                                    \
     MODEL(residual)                                                                                \
     MODEL(layernorm)                                                                               \
-    MODEL(groupnorm) MODEL(volumes) MODEL(unet) MODEL(huber) MODEL(multihot) MODEL(weights)          \
-    MODEL(dense) MODEL(dense_dice) MODEL(dense_dice_ce) MODEL(dense_mse) MODEL(dense_mae)          \
-    MODEL(dense_huber) MODEL(dense_bce)
+    MODEL(groupnorm)                                                                               \
+    MODEL(volumes) MODEL(unet) MODEL(huber) MODEL(multihot) MODEL(weights) MODEL(dense)            \
+        MODEL(dense_weights) MODEL(dense_smoothing) MODEL(dense_dice) MODEL(dense_dice_ce)         \
+            MODEL(dense_mse) MODEL(dense_mae) MODEL(dense_huber) MODEL(dense_bce)
 #define MODEL(name)                                                                                \
     static void name##_equals_pytorch(void **state) {                                              \
         check(#name);                                                                              \
