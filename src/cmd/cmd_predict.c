@@ -1,7 +1,7 @@
 /* trainer predict RUN | CONFIG.ini CHECKPOINT IN OUT: writes a model's predictions for each sample. */
 #include "open_trained.h"
 #include "h5/writer.h"
-#include "infer/predictions.h"
+#include "infer/prediction_pictures.h"
 #include "trainer/log.h"
 #include "base/mem.h"
 #include "infer/score.h"
@@ -18,6 +18,7 @@ enum { PROBABILITY_CLASSES = 1000 }; /* written by default up to so many */
 
 typedef struct {
     const char *config, *weights, *in, *out;
+    const char *range; /* "MIN,MAX"; NULL: by the targets */
     cmd_words_t settings;
     bool probabilities, force;
 } predict_options_t;
@@ -31,6 +32,8 @@ typedef struct {
     int64_t points;                             /* positions of a sample; 1: one output a sample */
     tr_shape_t positions;                       /* () or (S...) */
     tr_dtype_t class_type;                      /* of `prediction` where it is a class */
+    bool are_pictures;                          /* a folder of PNG files is written */
+    double black, white;                        /* of numbers as pictures */
     int64_t rows;                               /* at most one step per rank */
     size_t prediction_bytes, probability_bytes; /* of a row */
     float *output;                              /* (micro_batch, width) */
@@ -44,7 +47,7 @@ typedef struct {
 
 static sigset_t watched;
 static pthread_mutex_t ending =
-    PTHREAD_MUTEX_INITIALIZER; /* by a signal, or because the file is complete */
+    PTHREAD_MUTEX_INITIALIZER; /* by a signal, or because the file is complete; else held to write */
 
 /* Removes the partial file, which only rank 0 has; then the signal ends the process. */
 static void *predict_end_by_signal(void *self) {
@@ -52,7 +55,7 @@ static void *predict_end_by_signal(void *self) {
     int number;
     if (sigwait(&watched, &number) != 0) return NULL;
     pthread_mutex_lock(&ending);
-    if (tr_writer_remove_part(out))
+    if (tr_predictions_remove_part(out))
         cmd_say_error(TR_FAIL(TR_ERR_RETRY, "predict was stopped (%s): '%s' was not written",
                               strsignal(number), out));
     pthread_sigmask(SIG_UNBLOCK, &watched, NULL);
@@ -80,6 +83,36 @@ static void predict_watch_signals(const char *out) {
 }
 
 /* -- setting up -------------------------------------------------------------------------------- */
+
+/* The numbers that are black and white in pictures: of --range, or else probabilities, or three
+ * standard deviations around the mean of the targets. */
+static tr_status_t predict_find_range(predict_t *p) {
+    const tr_session_t *s = p->t.s;
+    const tr_normalize_t *target = &s->preprocess->target;
+    float range[2];
+    int count;
+    p->black = p->white = NAN;
+    p->are_pictures = tr_prediction_pictures_are_meant(p->o->out);
+    if (p->o->range && (!p->are_pictures || p->is_class))
+        return TR_FAIL(TR_ERR_USAGE, "--range is for a folder of PNG files of numbers, and %s",
+                       p->is_class ? "the model predicts classes"
+                                   : "OUT is not a folder: end its name in /");
+    if (p->o->range) {
+        if (!tr_parse_floats(p->o->range, 2, range, &count) || count != 2 || range[0] >= range[1])
+            return TR_FAIL(TR_ERR_USAGE,
+                           "--range: expected two numbers, the smaller one first, such as 0,255, "
+                           "found '%s'",
+                           p->o->range);
+        p->black = (double)range[0], p->white = (double)range[1];
+    } else if (s->model.loss == TR_LOSS_BINARY_CROSS_ENTROPY) {
+        p->black = 0, p->white = 1;
+    }
+    for (size_t i = 0; !p->o->range && i < target->mean.count; i++) {
+        p->black = fmin(p->black, (double)target->mean.data[i] - 3 * (double)target->std.data[i]);
+        p->white = fmax(p->white, (double)target->mean.data[i] + 3 * (double)target->std.data[i]);
+    }
+    return TR_OK;
+}
 
 /* What is predicted, and memory for the rows of a step. */
 static tr_status_t predict_prepare(predict_t *p) {
@@ -112,6 +145,7 @@ static tr_status_t predict_prepare(predict_t *p) {
     if (p->o->probabilities && !p->is_class)
         return TR_FAIL(TR_ERR_USAGE,
                        "--probabilities: the model is a regression and has no classes");
+    TR_TRY(predict_find_range(p));
     p->wants_probability = p->is_class && (p->o->probabilities ||
                                            (!s->info.is_dense && p->width <= PROBABILITY_CLASSES));
     p->rows = (s->slots + ranks - 1) / ranks * micro;
@@ -150,7 +184,9 @@ static tr_status_t predict_open_output(predict_t *p) {
                                    .has_probability = p->wants_probability,
                                    .width = p->width,
                                    .positions = p->positions,
-                                   .class_type = p->class_type};
+                                   .class_type = p->class_type,
+                                   .black = p->black,
+                                   .white = p->white};
     return tr_predictions_create(p->o->out, p->o->force, &what, &p->file);
 }
 
@@ -167,8 +203,11 @@ static tr_status_t predict_write_step(predict_t *p, int64_t step) {
         int64_t rows = s->info.samples - (step * s->slots + first) * s->order.micro_batch;
         if (rows > count * s->order.micro_batch) rows = count * s->order.micro_batch;
         if (rows <= 0) continue;
-        TR_TRY(tr_predictions_append(p->file, rows, block,
-                                     block + (size_t)p->rows * p->prediction_bytes));
+        pthread_mutex_lock(&ending);
+        const tr_status_t status = tr_predictions_append(
+            p->file, rows, block, block + (size_t)p->rows * p->prediction_bytes);
+        pthread_mutex_unlock(&ending);
+        TR_TRY(status);
     }
     return TR_OK;
 }
@@ -210,6 +249,9 @@ static tr_status_t predict_add_batch(void *self, tr_session_t *s, const tr_batch
 }
 
 static void predict_print(const predict_t *p) {
+    char range[96] = "";
+    if (p->are_pictures)
+        snprintf(range, sizeof range, "; %.6g is black, %.6g is white", p->black, p->white);
     printf("%lld samples of %s\nweights %s", (long long)p->t.s->info.samples,
            p->t.s->info.description, p->t.weights_path);
     if (p->t.step >= 0) printf(" (step %lld)", (long long)p->t.step);
@@ -218,7 +260,7 @@ static void predict_print(const predict_t *p) {
         printf("(class of %lld)%s\n", (long long)p->width,
                p->wants_probability ? ", probability" : "");
     else
-        printf("(%lld number%s)\n", (long long)p->width, p->width == 1 ? "" : "s");
+        printf("(%lld number%s%s)\n", (long long)p->width, p->width == 1 ? "" : "s", range);
 }
 
 static tr_status_t predict_run(void *options) {
@@ -276,6 +318,10 @@ static const cmd_argument_t arguments[] = {
 static const cmd_option_t options[] = {
     CMD_OPTION_FLAG(predict_options_t, probabilities, "--probabilities",
                     "Writes `probability` for any number of classes."),
+    CMD_OPTION_TEXT(predict_options_t, range, "--range", "MIN,MAX", NULL,
+                    "Of numbers as PNG files: those that are black and white. Default: 0,1 for "
+                    "probabilities, else three standard deviations around the mean of the "
+                    "training targets."),
     CMD_OPTION_FLAG(predict_options_t, force, "--force", "Replaces an existing OUT."),
 };
 
@@ -288,7 +334,12 @@ const cmd_command_t cmd_predict = {
         "the imported training table, in any order; an image file, a folder of them, or a .txt "
         "list of them. It needs no labels. OUT ends in .h5 or .csv, and has one row per sample, in "
         "the "
-        "order of the input; a model of positions writes a .h5. `prediction` holds the class (-1 "
+        "order of the input; a model of positions writes a .h5. For such a model of images, OUT "
+        "may "
+        "also be a folder: it exists, or its name ends in /. It gets a PNG file for each sample, "
+        "000000.png and so on: of classes in a palette (that of PASCAL VOC; 255 if an output is "
+        "not "
+        "finite), or grey or RGB of 1 or 3 numbers. `prediction` holds the class (-1 "
         "if an output is not finite; in a "
         ".csv its name, or nothing) or the numbers of a regression. Of a model of "
         "positions it has the size of the input, and its classes are u8 or u16, with the largest "

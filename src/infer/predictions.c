@@ -1,5 +1,6 @@
-/* Writes predictions as HDF5 or CSV. */
-#include "predictions.h"
+/* Writes predictions as HDF5 or CSV, or passes them to the writer of PNG files. */
+#include "prediction_pictures.h"
+#include "data/images/image.h"
 #include "data/table/columns.h"
 #include "base/file.h"
 #include "base/mem.h"
@@ -14,7 +15,8 @@ struct tr_predictions_file {
     tr_predictions_t what;
     char *path, *part;
     int64_t row; /* rows so far */
-    FILE *csv;   /* NULL: HDF5 */
+    tr_prediction_pictures_t *pictures; /* NULL: a file */
+    FILE *csv;                          /* NULL: HDF5 */
     tr_writer_t *writer;
     int prediction, probability; /* arrays of the writer */
 };
@@ -22,11 +24,18 @@ struct tr_predictions_file {
 tr_status_t tr_predictions_check(const char *path) {
     static const char *const endings[] = {".csv", ".h5", ".hdf5", ".he5"};
     for (size_t i = 0; i < TR_COUNT(endings); i++)
-        if (tr_path_ends_in(path, endings[i])) return TR_OK;
+        if (tr_path_ends_in(path, endings[i]) && !tr_is_folder(path)) return TR_OK;
+    if (!tr_prediction_pictures_are_meant(path))
+        return TR_FAIL(
+            TR_ERR_USAGE,
+            "the predictions cannot be written to '%s': expected a name that ends in .csv or .h5, "
+            "by which the form of the file is chosen, or in / for a folder of PNG files.",
+            path);
+    if (tr_png_is_here()) return TR_OK;
     return TR_FAIL(
-        TR_ERR_USAGE,
-        "the predictions cannot be written to '%s': expected a name that ends in .csv or "
-        ".h5, by which the form of the file is chosen.",
+        TR_ERR_CONFIG,
+        "'%s' would get PNG files, and this build has no libpng: choose a name that ends "
+        "in .h5, or install libpng-dev and run make again.",
         path);
 }
 
@@ -166,7 +175,7 @@ static tr_status_t predictions_create_csv(tr_predictions_file_t *f, bool force) 
     if (f->what.positions.ndim > 0)
         return TR_FAIL(TR_ERR_USAGE,
                        "the model predicts each position of a sample, which a .csv cannot hold: "
-                       "'%s' must end in .h5",
+                       "'%s' must end in .h5, or in / for a folder of PNG files",
                        f->path);
     if (!force && access(f->path, F_OK) == 0)
         return TR_FAIL(TR_ERR_CONFIG, "'%s' already exists; --force replaces it.", f->path);
@@ -219,7 +228,7 @@ static tr_status_t predictions_csv_commit(tr_predictions_file_t *f) {
     return tr_replace_by(f->part, f->path, true);
 }
 
-/* -- both -------------------------------------------------------------------------------------- */
+/* -- all --------------------------------------------------------------------------------------- */
 
 tr_status_t tr_predictions_create(const char *path, bool force, const tr_predictions_t *what,
                                   tr_predictions_file_t **out) {
@@ -227,7 +236,9 @@ tr_status_t tr_predictions_create(const char *path, bool force, const tr_predict
     TR_TRY(tr_alloc(sizeof *f, "predictions", &f));
     f->what = *what;
     tr_status_t status = tr_strdup(path, &f->path);
-    if (status == TR_OK)
+    if (status == TR_OK && tr_prediction_pictures_are_meant(path))
+        status = tr_prediction_pictures_create(path, force, what, &f->pictures);
+    else if (status == TR_OK)
         status = (tr_path_ends_in(path, ".csv") ? predictions_create_csv
                                                 : predictions_create_hdf5)(f, force);
     if (status != TR_OK) tr_predictions_destroy(&f);
@@ -237,6 +248,7 @@ tr_status_t tr_predictions_create(const char *path, bool force, const tr_predict
 
 tr_status_t tr_predictions_append(tr_predictions_file_t *f, int64_t rows, const void *prediction,
                                   const void *probability) {
+    if (f->pictures) return tr_prediction_pictures_append(f->pictures, rows, prediction);
     if (f->csv) return predictions_csv_append(f, rows, prediction, probability);
     TR_TRY(tr_writer_append(f->writer, f->prediction, rows, prediction));
     return f->what.has_probability ? tr_writer_append(f->writer, f->probability, rows, probability)
@@ -244,6 +256,7 @@ tr_status_t tr_predictions_append(tr_predictions_file_t *f, int64_t rows, const 
 }
 
 tr_status_t tr_predictions_commit(tr_predictions_file_t *f) {
+    if (f->pictures) return tr_prediction_pictures_commit(f->pictures);
     return f->csv ? predictions_csv_commit(f) : tr_writer_commit(f->writer);
 }
 
@@ -252,9 +265,14 @@ void tr_predictions_destroy(tr_predictions_file_t **file) {
     *file = NULL;
     if (!f) return;
     tr_writer_destroy(&f->writer);
+    tr_prediction_pictures_destroy(&f->pictures);
     if (f->csv) fclose(f->csv);
     if (f->part) unlink(f->part);
     tr_free(&f->path);
     tr_free(&f->part);
     tr_free(&f);
+}
+
+bool tr_predictions_remove_part(const char *path) {
+    return tr_prediction_pictures_remove_part(path) || tr_writer_remove_part(path);
 }

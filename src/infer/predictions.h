@@ -1,4 +1,4 @@
-/* The file that predict writes: HDF5 or CSV, by the end of its name. */
+/* What predict writes: an HDF5 or CSV file, by the end of its name, or a folder of PNG files. */
 #ifndef TR_INFER_PREDICTIONS_H
 #define TR_INFER_PREDICTIONS_H
 
@@ -14,10 +14,12 @@ typedef struct {
     tr_shape_t positions; /* (), or (S...) where each position is predicted */
     tr_dtype_t
         class_type; /* of a class: i32; of positions u8 or u16, whose largest number is none */
+    double black, white; /* in PNG files: these numbers are 0 and 255; NaN: unknown */
 } tr_predictions_t;
 
 typedef struct tr_predictions_file tr_predictions_file_t;
-/* TR_ERR_USAGE if `path` ends neither as an HDF5 file nor in .csv. */
+/* TR_ERR_USAGE if `path` is no folder, and ends neither as an HDF5 file nor in .csv or /.
+ * TR_ERR_CONFIG if this build cannot write PNG files. */
 tr_status_t tr_predictions_check(const char *path);
 /* Creates PATH.part-PID. TR_ERR_CONFIG if `path` exists and `force` is false. */
 tr_status_t tr_predictions_create(const char *path, bool force, const tr_predictions_t *what,
@@ -26,9 +28,12 @@ tr_status_t tr_predictions_create(const char *path, bool force, const tr_predict
  * (rows, positions, width) floats; probability: (rows, positions, width), read only with has_probability. */
 tr_status_t tr_predictions_append(tr_predictions_file_t *file, int64_t rows, const void *prediction,
                                   const void *probability);
-/* Makes the file durable and gives it its name. */
+/* Makes the file durable (a folder of PNG files is not synced), and gives it its name. */
 tr_status_t tr_predictions_commit(tr_predictions_file_t *file);
 /* Removes a file that was not committed. */
 void tr_predictions_destroy(tr_predictions_file_t **file);
+/* The same from another thread when the process is about to end, and nothing is being appended.
+ * Returns false if nothing is being written to `path`. */
+bool tr_predictions_remove_part(const char *path);
 
 #endif

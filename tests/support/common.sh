@@ -64,9 +64,9 @@ interrupted() {
     wait $! 2>/dev/null
     [ $? = "$2" ] && [ -s left ] && [ ! -s out ] &&
         [ "$(wc -l <err)" = 1 ] && names err "trainer: error & $4 & '$3'" &&
-        ! ls "$3"* >left 2>/dev/null
+        ! ls -d "${3%/}"* >left 2>/dev/null
 }
-begun_file() { ls "$1".part-* >left 2>/dev/null; }
+begun_file() { ls -d "${1%/}".part-* >left 2>/dev/null; }
 
 # messages FILE NAMES...: the messages of FILE that have all of the names, in any order; fails where there is none.
 # Names are keys, values, paths and numbers, each a basic regular expression that begins and ends where a word does;

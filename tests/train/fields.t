@@ -73,6 +73,31 @@ run 2 net.ini run.dir=balanced model.class_weights=balanced train.steps=2 data.v
         balanced/checkpoints/latest/state.json
 ok $? "balanced weights of classes"
 
+# Predictions as pictures.
+latest=balanced/checkpoints/latest
+if run 2 predict net.ini $latest f.h5:test png/; [ -d png ]; then
+    run 1 predict net.ini $latest f.h5:test l.h5 && [ "$("$make_fields" pictures l.h5 prediction png)" = 20 ] &&
+        [ "$(ls png | wc -l)" = 20 ] && [ "$(od -An -tu1 -j25 -N1 png/000000.png | tr -d ' ')" = 3 ]
+    ok $? "predict writes a folder of PNG files with a palette"
+    call 78 predict net.ini $latest f.h5:test png && names err "png & --force" && touch png/notes &&
+        call 78 predict net.ini $latest f.h5:test png --force && names err "png & notes" &&
+        rm png/notes png/000019.png &&
+        call 0 predict net.ini $latest f.h5:test png --force && [ "$(ls png | wc -l)" = 20 ]
+    ok $? "--force replaces pictures, and nothing else"
+    call 2 predict net.ini $latest f.h5:test png --force --probabilities && names err "probabilities & .h5" &&
+        call 2 predict net.ini $latest f.h5:test png --force --range 0,1 && names err "range & classes"
+    ok $? "what PNG files cannot hold"
+    slow="FAIL_CALL=pread FAIL_ON=f.h5 FAIL_AT=0 FAIL_HOW=sleep:20"
+    interrupted TERM 143 said/ predict predict balanced f.h5:test said/
+    ok $? "predict, TERM: no half of a folder is left"
+    call 0 import synthetic shapes v.h5 --samples 8 --shape 10x8x9x1 &&
+        printf '[model]\nlayers = conv 3 1\n[data]\ntrain = v.h5\nvalid = v.h5:train\nbatch_size = 2\n' >v.ini &&
+        run 1 v.ini run.dir=v train.steps=1 && call 2 predict v v.h5:train volumes/ && names err "(10, 8, 9) & .h5"
+    ok $? "of volumes there are none"
+else
+    skip "pictures" "built without libpng"
+fi
+
 # Numbers of each position, of which some are missing.
 numbers="data.y=z data.ignore_label=none checkpoint.best_by=valid_loss train.steps=36"
 sed 's/conv 3 1/conv 2 1/' net.ini >numbers.ini
@@ -87,6 +112,15 @@ run 1 predict numbers.ini z1 f.h5:test z.h5 && "$make_fields" errors f.h5 z.h5 >
     json "max(abs(v - w) for v, w in zip([t[k] for t in a['targets'] for k in ('rmse', 'mae')], \
         [float(v) for v in '$errors'.split()])) < 3e-6" z.json
 ok $? "its errors are those of the numbers that predict writes"
+
+if [ -d png ]; then
+    call 2 predict numbers.ini z1 f.h5:test two/ && names err "1 or 3 & (24, 20, 2) & .h5"
+    ok $? "two numbers of a position are no picture"
+    run 1 numbers.ini run.dir=grey $numbers data.y=x train.steps=1 model.layers="conv 1 1" &&
+        run 2 predict grey f.h5:test greys/ --range -1,1 && grep -q ' -1 is black, 1 is white' out &&
+        run 1 predict grey f.h5:test g.h5 && [ "$("$make_fields" pictures g.h5 prediction greys -1 1)" = 20 ]
+    ok $? "numbers as grey, by --range"
+fi
 
 # What does not fit is told once, with what was found.
 refused() { # CODE NAMES ARGUMENTS...

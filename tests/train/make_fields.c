@@ -7,7 +7,10 @@
  *   {train,test}/mask   u8 (N, 24, 20): 0 in the first row
  * make_fields scores FILE PREDICTIONS: of test/y, accuracy and IoU of each class
  * make_fields errors FILE PREDICTIONS: of test/z, RMSE and MAE of each channel
+ * make_fields pictures FILE NAME FOLDER [BLACK WHITE]: the number of files FOLDER/000000.png, ..., if they show the rows
+ *   of the array: classes in the colours of PASCAL VOC or, with a range, numbers; fails where they do not
  */
+#include "data/images/image.h"
 #include "h5/writer.h"
 
 #include <hdf5.h>
@@ -16,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MUST(expr)                                                                                 \
     do {                                                                                           \
@@ -130,9 +134,51 @@ static void print_errors(const float *truth, const float *found, hsize_t count) 
         printf("%.6f %.6f%s", sqrt(squared[c] / n[c]), absolute[c] / n[c], c ? "\n" : " ");
 }
 
+/* What a pixel of a picture of this value is. */
+static void colour_of(float value, const double *range, uint8_t rgb[3]) {
+    static const uint8_t voc[][3] = {{0, 0, 0}, {128, 0, 0}, {0, 128, 0}}, none[] = {224, 224, 192};
+    const double grey = range ? 255 * ((double)value - range[0]) / (range[1] - range[0]) : 0;
+    if (range)
+        memset(rgb, (int)lround(grey < 0 ? 0 : grey > 255 ? 255 : grey), 3);
+    else
+        memcpy(rgb, value == 255 ? none : voc[(int)value], 3);
+}
+
+static int count_pictures(const char *path, const char *name, const char *folder,
+                          const double *range) {
+    hsize_t count;
+    float *values = read_all(path, name, &count);
+    int pictures = 0;
+    for (; (hsize_t)pictures * POINTS < count; pictures++) {
+        char file[512];
+        tr_image_t image;
+        snprintf(file, sizeof file, "%s/%06d.png", folder, pictures);
+        if (access(file, F_OK) != 0) break;
+        MUST(tr_image_read(file, 3, &image));
+        for (int i = 0; i < POINTS; i++) {
+            uint8_t rgb[3];
+            colour_of(values[pictures * POINTS + i], range, rgb);
+            for (int c = 0; c < 3; c++)
+                if (image.height != H || image.width != W ||
+                    abs(image.pixels[3 * i + c] - rgb[c]) > (range ? 1 : 0)) {
+                    fprintf(stderr, "%s: position %d is wrong\n", file, i);
+                    exit(1);
+                }
+        }
+        tr_image_free(&image);
+    }
+    free(values);
+    return pictures;
+}
+
 int main(int argc, char **argv) {
     hsize_t count, found_count;
     if (argc == 2) return make(argv[1]), 0;
+    if (argc >= 5 && strcmp(argv[1], "pictures") == 0) {
+        const double range[] = {argc > 6 ? atof(argv[5]) : 0, argc > 6 ? atof(argv[6]) : 0};
+        printf("%d\n", count_pictures(argv[2], argv[3], argv[4], argc > 6 ? range : NULL));
+        return 0;
+    }
     if (argc != 4) return 2;
     const int are_classes = strcmp(argv[1], "scores") == 0;
     float *truth = read_all(argv[2], are_classes ? "test/y" : "test/z", &count),

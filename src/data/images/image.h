@@ -1,8 +1,9 @@
-/* Image files, decoded to 8-bit pixels. Used by `import images` and the data set of images. */
+/* Image files, decoded to 8-bit pixels: for `import images` and the data set of images. PNG files
+ * are also written. */
 #ifndef TR_DATA_IMAGE_H
 #define TR_DATA_IMAGE_H
 
-#include "trainer/status.h"
+#include "base/str.h"
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -33,6 +34,20 @@ void tr_image_free(tr_image_t *image);
  * equal those of PIL's BILINEAR and torchvision's Resize within one of 256 levels.
  */
 tr_status_t tr_image_resize(const tr_image_t *in, int64_t height, int64_t width, uint8_t *out);
+
+/* Whether this build can write PNG files. */
+bool tr_png_is_here(void);
+/*
+ * Appends the image to `out` as a PNG file: grey or RGB, or with are_classes, which requires one
+ * channel, classes in a palette of tr_class_colour. title: a text that the file carries, in ASCII;
+ * NULL: none. TR_ERR_CONFIG if this build lacks the library.
+ */
+tr_status_t tr_png_write(const tr_image_t *image, bool are_classes, const char *title,
+                         tr_str_t *out);
+/* The colour of a class of positions, as in the masks of PASCAL VOC. 255 is that of positions
+ * without a class. */
+enum { TR_CLASS_NONE = 255 };
+void tr_class_colour(int class, uint8_t rgb[3]);
 
 /* The decoders. Pixels have the channels of the file, 1 or 3. probe: read only the header. */
 tr_status_t tr_jpeg_read(FILE *file, const char *path, bool probe, tr_image_t *out);
