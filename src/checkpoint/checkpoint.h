@@ -10,7 +10,11 @@
  * then delete old checkpoints. A directory named step-* is therefore complete unless it was damaged
  * later. Loading verifies it, falls back to the newest complete one, and reports what it skipped.
  *
- * Not collective: rank 0 writes; every rank may read.
+ * Where ranks share the optimizer's state, each writes its pieces of the tensors into the same two
+ * files. They have the bytes that one rank would have written, so that nothing that reads a
+ * checkpoint knows how many ranks there were.
+ *
+ * Not collective: rank 0 writes, or the writer threads of all ranks do; every rank may read.
  */
 #ifndef TR_CHECKPOINT_CHECKPOINT_H
 #define TR_CHECKPOINT_CHECKPOINT_H
@@ -77,6 +81,39 @@ typedef struct {
 typedef TR_VEC(tr_checkpoint_text_t) tr_checkpoint_texts_t;
 void tr_checkpoint_texts_free(tr_checkpoint_texts_t *texts);
 
+/* A piece of a tensor of a checkpoint that several ranks write. */
+typedef struct {
+    int rank, file;        /* that writes it; TR_PIECE_* */
+    int64_t offset, bytes; /* in the file's data */
+    const void *data;      /* host; NULL: another rank has it */
+} tr_checkpoint_piece_t;
+enum { TR_PIECE_MODEL, TR_PIECE_OPTIMIZER, TR_PIECE_FILES };
+
+/* What a rank says of its pieces. */
+typedef struct {
+    int64_t number;                    /* of the attempt */
+    int64_t status;                    /* tr_status_t */
+    uint64_t checksum[TR_PIECE_FILES]; /* of its bytes of each file, in their order */
+} tr_checkpoint_part_t;
+
+/* What rank 0 gives to all ranks before they write a checkpoint: tr_checkpoint_attempt. */
+typedef struct {
+    int64_t number, step;
+    int64_t start[TR_PIECE_FILES]; /* of the data in each file */
+    char folder[64];               /* in which they write */
+} tr_checkpoint_attempt_t;
+
+typedef struct {
+    int rank, ranks;
+    const tr_checkpoint_piece_t *pieces; /* in the files' order: on rank 0 all, else its own */
+    size_t piece_count;
+    tr_checkpoint_attempt_t attempt;
+    /* Called once by each writer, with parts[rank] of its own. On rank 0 it waits until it has
+     * those of the other ranks; an error names a rank that will never have one. */
+    tr_status_t (*exchange)(void *self, tr_checkpoint_part_t *parts);
+    void *self;
+} tr_checkpoint_sharing_t;
+
 typedef struct {
     int64_t step;
     const tr_named_tensor_t *model;
@@ -88,6 +125,8 @@ typedef struct {
     const char *metadata;              /* of model.safetensors; may be NULL */
     const tr_checkpoint_text_t *texts; /* additional files: config.json, ... */
     size_t text_count;
+    /* NULL: this rank has all tensors. Else the data of the tensors above are NULL. */
+    const tr_checkpoint_sharing_t *sharing;
 } tr_checkpoint_content_t;
 
 /*
@@ -97,6 +136,11 @@ typedef struct {
  */
 tr_status_t tr_checkpoint_write(const char *dir, const tr_checkpoint_content_t *content,
                                 char **out_path /* tr_free, may be NULL */);
+/* For content with `sharing`, in which *out is then set. Rank 0. */
+tr_status_t tr_checkpoint_attempt(const tr_checkpoint_content_t *content, int64_t number,
+                                  tr_checkpoint_attempt_t *out);
+/* What the ranks above 0 do of tr_checkpoint_write: their pieces. Rank 0 is told how it ended. */
+tr_status_t tr_checkpoint_write_part(const char *dir, const tr_checkpoint_content_t *content);
 /* TR_ERR_IO with both figures if the file system of `dir` has less free space than `count` such
  * checkpoints require. OK if the free space is unknown. */
 tr_status_t tr_checkpoint_room(const char *dir, const tr_checkpoint_content_t *content,
@@ -118,6 +162,7 @@ tr_status_t tr_checkpoint_link(const char *dir, const char *name, int64_t step);
 typedef struct {
     char *path;
     int64_t step;
+    uint64_t checksum;                   /* of its MANIFEST */
     tr_safetensors_t *model, *optimizer; /* optimizer NULL if absent */
     char *state_json;
     json_t *state; /* the same, parsed; NULL: not JSON */
@@ -125,6 +170,8 @@ typedef struct {
 /* Opens and verifies one checkpoint directory: MANIFEST, lengths, checksums. TR_ERR_DATA names the
  * file that fails. */
 tr_status_t tr_checkpoint_open(const char *path, tr_checkpoint_t **out);
+/* The same, of one that another rank has verified: the data of tensors are not read. */
+tr_status_t tr_checkpoint_open_checked(const char *path, tr_checkpoint_t **out);
 /*
  * Opens the newest complete checkpoint under `dir`; *out is NULL if dir is missing or empty.
  * Skipped checkpoints are appended to `skipped`, one per line. TR_ERR_DATA if there are checkpoints
@@ -155,6 +202,7 @@ typedef struct {
      * nothing. */
     tr_status_t (*before)(void *self);
     void *self;
+    bool writes_part; /* a rank above 0, which writes its pieces; rank 0 does the rest */
 } tr_checkpointer_params_t;
 typedef struct {
     int64_t saved, failed;
@@ -167,7 +215,7 @@ typedef struct {
 /*
  * Starts the writer thread. Creates `dir` if missing and tests it with a write, fsync, rename and
  * unlink (TR_ERR_PERMISSION, TR_ERR_IO). The caller holds the run's lock: temporary directories of
- * all other writers are removed.
+ * all other writers are removed. With writes_part it does nothing of this.
  */
 tr_status_t tr_checkpointer_create(const tr_checkpointer_params_t *params, tr_checkpointer_t **out);
 /* Submits `content`, whose names, data and text must not change until the writer is idle. "latest"

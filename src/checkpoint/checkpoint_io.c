@@ -20,17 +20,19 @@ struct tr_sink {
     int fd;
     char path[4096];
     int64_t bytes;
-    bool in_part, committed;
+    bool in_part, committed, is_shared;
     XXH3_state_t whole, part;
 };
 
-tr_status_t tr_sink_open(const char *path, tr_sink_t **out) {
+static tr_status_t sink_open(const char *path, bool is_shared, tr_sink_t **out) {
     tr_sink_t *s = NULL;
     TR_TRY(tr_alloc_aligned(sizeof *s, 64, "file writer", &s));
     memset(s, 0, sizeof *s);
     snprintf(s->path, sizeof s->path, "%s", path);
     XXH3_64bits_reset(&s->whole);
-    s->fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+    s->is_shared = is_shared;
+    s->fd =
+        open(path, O_WRONLY | O_CREAT | (is_shared ? 0 : O_EXCL) | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (s->fd < 0) {
         int why = errno;
         tr_free(&s);
@@ -38,6 +40,18 @@ tr_status_t tr_sink_open(const char *path, tr_sink_t **out) {
     }
     *out = s;
     return TR_OK;
+}
+
+tr_status_t tr_sink_open(const char *path, tr_sink_t **out) {
+    return sink_open(path, false, out);
+}
+
+tr_status_t tr_sink_open_shared(const char *path, tr_sink_t **out) {
+    return sink_open(path, true, out);
+}
+
+tr_status_t tr_sink_seek(tr_sink_t *s, int64_t offset) {
+    return lseek(s->fd, offset, SEEK_SET) < 0 ? tr_io_fail("write", s->path, errno) : TR_OK;
 }
 
 tr_status_t tr_sink_write(tr_sink_t *s, const void *bytes, size_t count) {
@@ -77,7 +91,7 @@ tr_status_t tr_sink_commit(tr_sink_t *s, uint64_t *checksum, int64_t *bytes) {
 void tr_sink_close(tr_sink_t **sink) {
     if (!*sink) return;
     if ((*sink)->fd >= 0) close((*sink)->fd);
-    if (!(*sink)->committed) unlink((*sink)->path);
+    if (!(*sink)->committed && !(*sink)->is_shared) unlink((*sink)->path);
     tr_free(sink);
 }
 
@@ -85,34 +99,44 @@ void tr_sink_close(tr_sink_t **sink) {
 
 struct tr_checksum {
     XXH3_state_t whole, part;
-    char block[BLOCK_BYTES];
+    char *block; /* NULL: nothing was read by this one */
 };
 
 tr_status_t tr_checksum_create(tr_checksum_t **out) {
     TR_TRY(tr_alloc_aligned(sizeof **out, 64, "checksum", out));
     XXH3_64bits_reset(&(*out)->whole);
+    XXH3_64bits_reset(&(*out)->part);
+    (*out)->block = NULL;
     return TR_OK;
 }
 
-tr_status_t tr_checksum_read(tr_checksum_t *c, int fd, const char *path, int64_t offset,
-                             int64_t bytes, uint64_t *out_part) {
+void tr_checksum_begin_part(tr_checksum_t *c) {
     XXH3_64bits_reset(&c->part);
+}
+
+tr_status_t tr_checksum_read(tr_checksum_t *c, tr_checksum_t *also, int fd, const char *path,
+                             int64_t offset, int64_t bytes) {
+    if (!c->block) TR_TRY(tr_alloc(BLOCK_BYTES, "checksum", &c->block));
     while (bytes > 0) {
         const int64_t n = bytes < (int64_t)BLOCK_BYTES ? bytes : (int64_t)BLOCK_BYTES;
         TR_TRY(tr_read_at(fd, path, offset, n, c->block));
         XXH3_64bits_update(&c->whole, c->block, (size_t)n);
-        if (out_part) XXH3_64bits_update(&c->part, c->block, (size_t)n);
+        XXH3_64bits_update(&c->part, c->block, (size_t)n);
+        if (also) XXH3_64bits_update(&also->whole, c->block, (size_t)n);
         offset += n;
         bytes -= n;
     }
-    if (out_part) *out_part = XXH3_64bits_digest(&c->part);
     return TR_OK;
 }
 
+uint64_t tr_checksum_part(const tr_checksum_t *c) {
+    return XXH3_64bits_digest(&c->part);
+}
 uint64_t tr_checksum_value(const tr_checksum_t *c) {
     return XXH3_64bits_digest(&c->whole);
 }
 void tr_checksum_destroy(tr_checksum_t **checksum) {
+    if (*checksum) tr_free(&(*checksum)->block);
     tr_free(checksum);
 }
 uint64_t tr_checksum_bytes(const void *bytes, size_t count) {

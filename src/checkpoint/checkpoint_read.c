@@ -28,13 +28,13 @@ static tr_status_t checkpoint_open_text(const tr_manifest_file_t *row, const cha
     return checkpoint_check_sum(path, tr_checksum_bytes(*out, (size_t)bytes), row->checksum);
 }
 
-/* Header and MANIFEST describe the same tensors, and the bytes on disk have their checksums. */
-static tr_status_t checkpoint_open_tensors(const tr_manifest_t *m, size_t file, const char *path,
-                                           tr_safetensors_t **out) {
+/* Header and MANIFEST describe the same tensors, and the bytes on disk have their checksums, which
+ * are not looked at with is_checked. */
+static tr_status_t checkpoint_open_tensors(const tr_manifest_t *m, size_t file, bool is_checked,
+                                           const char *path, tr_safetensors_t **out) {
     const tr_manifest_tensor_t *rows = m->tensors.data;
     size_t first = 0, count = 0;
     int64_t offset = 0, bytes = 0;
-    uint64_t checksum = 0;
     struct stat st;
     tr_checksum_t *whole = NULL;
     tr_status_t status = TR_OK;
@@ -51,7 +51,7 @@ static tr_status_t checkpoint_open_tensors(const tr_manifest_t *m, size_t file, 
                          tr_safetensors_count(f), count);
         goto done;
     }
-    TR_TRY_GOTO(tr_checksum_read(whole, tr_safetensors_fd(f), path, 0, start, NULL), done);
+    TR_TRY_GOTO(tr_checksum_read(whole, NULL, tr_safetensors_fd(f), path, 0, start), done);
     for (size_t i = 0; i < count; i++, offset += bytes) {
         const tr_manifest_tensor_t *row = &rows[first + i];
         const tr_named_tensor_t *t = tr_safetensors_at(f, i);
@@ -63,25 +63,27 @@ static tr_status_t checkpoint_open_tensors(const tr_manifest_t *m, size_t file, 
             goto done;
         }
         tr_tensor_bytes(row->dtype, &row->shape, &bytes);
+        if (is_checked) continue;
+        tr_checksum_begin_part(whole);
         TR_TRY_GOTO(
-            tr_checksum_read(whole, tr_safetensors_fd(f), path, start + offset, bytes, &checksum),
-            done);
-        if (checksum != row->checksum) {
+            tr_checksum_read(whole, NULL, tr_safetensors_fd(f), path, start + offset, bytes), done);
+        if (tr_checksum_part(whole) != row->checksum) {
             status = TR_FAIL(TR_ERR_DATA,
                              "%s: the data of tensor '%.200s' is damaged (checksum mismatch).",
                              path, row->name);
             goto done;
         }
     }
-    TR_TRY_GOTO(checkpoint_check_sum(path, tr_checksum_value(whole), m->files.data[file].checksum),
-                done);
+    if (!is_checked)
+        status = checkpoint_check_sum(path, tr_checksum_value(whole), m->files.data[file].checksum);
 done:
     tr_checksum_destroy(&whole);
     return status;
 }
 
 /* Opens the files that the MANIFEST of the folder c->path lists. */
-static tr_status_t checkpoint_open_files(tr_checkpoint_t *c, const tr_manifest_t *m) {
+static tr_status_t checkpoint_open_files(tr_checkpoint_t *c, const tr_manifest_t *m,
+                                         bool is_checked) {
     c->step = m->step;
     int64_t named = c->step;
     if (tr_checkpoint_parse_name(tr_file_name(c->path), &named) && named != c->step)
@@ -95,9 +97,9 @@ static tr_status_t checkpoint_open_files(tr_checkpoint_t *c, const tr_manifest_t
             TR_TRY(checkpoint_open_text(&m->files.data[i], path, &c->state_json));
             c->state = json_loads(c->state_json, 0, NULL);
         } else if (strcmp(name, TR_CHECKPOINT_MODEL) == 0 && !c->model) {
-            TR_TRY(checkpoint_open_tensors(m, i, path, &c->model));
+            TR_TRY(checkpoint_open_tensors(m, i, is_checked, path, &c->model));
         } else if (strcmp(name, TR_CHECKPOINT_OPTIMIZER) == 0 && !c->optimizer) {
-            TR_TRY(checkpoint_open_tensors(m, i, path, &c->optimizer));
+            TR_TRY(checkpoint_open_tensors(m, i, is_checked, path, &c->optimizer));
         } else { /* for other programs */
             const tr_status_t status = checkpoint_open_text(&m->files.data[i], path, &unused);
             tr_free(&unused);
@@ -110,7 +112,7 @@ static tr_status_t checkpoint_open_files(tr_checkpoint_t *c, const tr_manifest_t
     return TR_OK;
 }
 
-tr_status_t tr_checkpoint_open(const char *path, tr_checkpoint_t **out) {
+static tr_status_t checkpoint_open(const char *path, bool is_checked, tr_checkpoint_t **out) {
     tr_checkpoint_t *c = NULL;
     tr_manifest_t m = {0};
     char manifest_path[4096], *real = NULL, *text = NULL;
@@ -132,7 +134,8 @@ tr_status_t tr_checkpoint_open(const char *path, tr_checkpoint_t **out) {
     TR_TRY_GOTO(tr_path_join(c->path, TR_CHECKPOINT_MANIFEST, manifest_path), done);
     TR_TRY_GOTO(tr_read_text(manifest_path, TR_TEXT_MAX_BYTES, &text, &bytes), done);
     TR_TRY_GOTO(tr_manifest_parse(text, (size_t)bytes, manifest_path, &m), done);
-    TR_TRY_GOTO(checkpoint_open_files(c, &m), done);
+    c->checksum = tr_checksum_bytes(text, (size_t)bytes);
+    TR_TRY_GOTO(checkpoint_open_files(c, &m, is_checked), done);
 done:
     free(real);
     tr_free(&text);
@@ -142,6 +145,14 @@ done:
     else
         *out = c;
     return status;
+}
+
+tr_status_t tr_checkpoint_open(const char *path, tr_checkpoint_t **out) {
+    return checkpoint_open(path, false, out);
+}
+
+tr_status_t tr_checkpoint_open_checked(const char *path, tr_checkpoint_t **out) {
+    return checkpoint_open(path, true, out);
 }
 
 void tr_checkpoint_close(tr_checkpoint_t **checkpoint) {

@@ -94,6 +94,20 @@ done:
     return status;
 }
 
+/* The folder and its files of tensors, after the status of what came before. */
+static tr_status_t checkpoint_write_own(const char *temporary, const tr_checkpoint_content_t *c,
+                                        tr_status_t status, tr_manifest_t *m) {
+    TR_TRY(status);
+    TR_TRY(tr_remove_tree(temporary));
+    if (mkdir(temporary, 0777) != 0) return tr_io_fail("create", temporary, errno);
+    TR_TRY(checkpoint_write_tensors(temporary, TR_CHECKPOINT_MODEL, c->model, c->model_count,
+                                    c->metadata, m));
+    return c->optimizer_count == 0
+               ? TR_OK
+               : checkpoint_write_tensors(temporary, TR_CHECKPOINT_OPTIMIZER, c->optimizer,
+                                          c->optimizer_count, NULL, m);
+}
+
 /* Writes a file of text and lists it in the manifest, which may be NULL. */
 static tr_status_t checkpoint_write_text(const char *dir, const char *name, const char *text,
                                          tr_manifest_t *m) {
@@ -137,31 +151,19 @@ tr_status_t tr_checkpoint_write(const char *dir, const tr_checkpoint_content_t *
     tr_status_t status = TR_OK;
     tr_checkpoint_name(c->step, name);
     snprintf(hidden, sizeof hidden, ".tmp-%s-%d", name, (int)getpid());
-    TR_TRY(tr_path_join(dir, hidden, temporary));
+    TR_TRY(tr_path_join(dir, c->sharing ? c->sharing->attempt.folder : hidden, temporary));
     TR_TRY(tr_path_join(dir, name, final));
     if (mkdir(dir, 0777) != 0 && errno != EEXIST) return tr_io_fail("create", dir, errno);
 
-    /* A temporary folder, where there is space. */
-    if (tr_free_bytes(dir) < checkpoint_content_bytes(c)) {
+    /* A temporary folder, where there is space. The files, each with fsync; MANIFEST, which makes
+     * them complete, is the last. */
+    if (tr_free_bytes(dir) < checkpoint_content_bytes(c))
         status = TR_FAIL(
             TR_ERR_IO,
             "Free some space there, or choose another run.dir or a smaller checkpoint.keep.");
-        goto done;
-    }
-    TR_TRY_GOTO(tr_remove_tree(temporary), done);
-    if (mkdir(temporary, 0777) != 0) {
-        status = tr_io_fail("create", temporary, errno);
-        goto done;
-    }
-
-    /* The files, each with fsync; MANIFEST, which makes them complete, is the last. */
-    TR_TRY_GOTO(checkpoint_write_tensors(temporary, TR_CHECKPOINT_MODEL, c->model, c->model_count,
-                                         c->metadata, &manifest),
-                done);
-    if (c->optimizer_count > 0)
-        TR_TRY_GOTO(checkpoint_write_tensors(temporary, TR_CHECKPOINT_OPTIMIZER, c->optimizer,
-                                             c->optimizer_count, NULL, &manifest),
-                    done);
+    status = c->sharing ? tr_checkpoint_write_shared(temporary, c, status, &manifest)
+                        : checkpoint_write_own(temporary, c, status, &manifest);
+    if (status != TR_OK) goto done;
     TR_TRY_GOTO(checkpoint_write_text(temporary, TR_CHECKPOINT_STATE,
                                       c->state_json ? c->state_json : "{}", &manifest),
                 done);

@@ -21,6 +21,7 @@ struct tr_checkpointer {
     int64_t keep;
     tr_status_t (*before)(void *self);
     void *self;
+    bool writes_part;
     /* of the thread: seen by this run; not yet saved; -1: none */
     int64_t best_step, best_missed;
     pthread_t thread;
@@ -59,8 +60,13 @@ static void checkpointer_save(tr_checkpointer_t *c) {
     char *path = NULL;
     tr_error_clear();
     tr_status_t status = c->before ? c->before(c->self) : TR_OK;
-    if (status == TR_OK) status = tr_checkpoint_write(c->dir, &c->content, &path);
-    if (status == TR_OK) {
+    if (c->writes_part)
+        status = tr_checkpoint_write_part(c->dir, &c->content);
+    else if (status == TR_OK)
+        status = tr_checkpoint_write(c->dir, &c->content, &path);
+    if (status == TR_OK && c->writes_part) {
+        now.saved++;
+    } else if (status == TR_OK) {
         if (c->content.step == c->best_missed) c->best_step = c->best_missed;
         checkpointer_tidy(c, c->content.step);
         now.saved++;
@@ -180,9 +186,10 @@ tr_status_t tr_checkpointer_create(const tr_checkpointer_params_t *params,
     c->keep = params->keep;
     c->before = params->before;
     c->self = params->self;
+    c->writes_part = params->writes_part;
     c->best_step = c->best_missed = c->best_wanted = -1;
     TR_TRY_GOTO(tr_strdup(params->dir, &c->dir), failed);
-    TR_TRY_GOTO(checkpointer_probe(c->dir), failed);
+    if (!c->writes_part) TR_TRY_GOTO(checkpointer_probe(c->dir), failed);
     TR_TRY_GOTO(tr_alloc(sizeof *c->lock, "checkpoint writer", &c->lock), failed);
     pthread_mutex_init(c->lock, NULL);
     pthread_cond_init(&c->changed, NULL);

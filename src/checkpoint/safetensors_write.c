@@ -8,8 +8,8 @@
 #include <string.h>
 
 /* The header's length and text, padded so that the data start at a multiple of eight. */
-static tr_status_t safetensors_header(const tr_named_tensor_t *tensors, size_t count,
-                                      const char *metadata, tr_str_t *out) {
+tr_status_t tr_safetensors_header(const tr_named_tensor_t *tensors, size_t count,
+                                  const char *metadata, tr_str_t *out) {
     json_t *root = json_object(), *object = NULL, *value;
     json_error_t error;
     const char *key;
@@ -70,7 +70,7 @@ tr_status_t tr_safetensors_write(const char *path, const tr_named_tensor_t *tens
     tr_str_t header = {0};
     tr_sink_t *sink = NULL;
     tr_status_t status = TR_OK;
-    TR_TRY_GOTO(safetensors_header(tensors, count, metadata, &header), done);
+    TR_TRY_GOTO(tr_safetensors_header(tensors, count, metadata, &header), done);
     TR_TRY_GOTO(tr_sink_open(path, &sink), done);
     TR_TRY_GOTO(tr_sink_write(sink, header.text, header.length), done);
     for (size_t i = 0; i < count; i++) {

@@ -23,6 +23,12 @@ typedef struct {
     /* tr_watchdog_set_values: set number n is in values[n % 2], so that a reader finds a whole one */
     _Atomic double values[2][TR_RANK_VALUES];
     _Atomic int64_t value_sets;
+    /* tr_watchdog_report: in the same way */
+    struct {
+        _Atomic int64_t number, status;
+        _Atomic uint64_t value[2];
+    } reports[2];
+    _Atomic int64_t report_sets;
     double begin_sec;                 /* of the phase; used by the loop's thread */
     pthread_mutex_t words_lock;       /* guards `words` */
     const tr_progress_words_t *words; /* counters of an engine that the device updates; or NULL */

@@ -9,10 +9,12 @@
 #include "watchdog_int.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define TICK_MIN_SEC  0.02
@@ -23,11 +25,15 @@
 #define STOP_SEC      2.0
 #define STOP_STEPS    3
 #define ABORT_SEC     2
+#define LISTEN_SEC    0.01 /* while reports are awaited */
 #define ERROR_WORDS   "trainer: error: "
 /* Of the ranks that detect the same, the lowest reports it; the next one if the first did not, and
  * the others if neither could, because they do not hear of each other. */
 #define NEXT_SEC   0.5
 #define OTHERS_SEC 2.5
+
+/* Bytes of tr_watchdog.wake. */
+enum { WAKE_TO_END = 'e', WAKE_TO_REPORT = 'r' };
 
 struct tr_watchdog {
     tr_world_t *world;
@@ -39,7 +45,8 @@ struct tr_watchdog {
     pthread_t thread;
     /* guards the heartbeats in peers; the end of a job does not wait for it */
     pthread_mutex_t times_lock;
-    int wake[2];      /* a byte ends the thread */
+    int wake[2];                 /* a byte ends the thread, or has it send a report */
+    _Atomic bool awaits_reports; /* a thread of rank 0 does: listen more often */
     bool linked;      /* to other ranks */
     tr_peer_t *peers; /* rank 0: [size], its own too; else [1], rank 0 */
     int peer_count;
@@ -100,6 +107,14 @@ static void watchdog_get_values(const tr_heartbeat_t *p, double out[TR_RANK_VALU
     for (int i = 0; i < TR_RANK_VALUES; i++) out[i] = TR_HEARTBEAT_GET(p->values[n % 2][i]);
 }
 
+static tr_rank_report_t watchdog_get_report(const tr_heartbeat_t *p) {
+    const int64_t n = atomic_load_explicit(&p->report_sets, memory_order_acquire) % 2;
+    return (tr_rank_report_t){
+        TR_HEARTBEAT_GET(p->reports[n].number),
+        TR_HEARTBEAT_GET(p->reports[n].status),
+        {TR_HEARTBEAT_GET(p->reports[n].value[0]), TR_HEARTBEAT_GET(p->reports[n].value[1])}};
+}
+
 static float watchdog_median_step_sec(const tr_heartbeat_t *p) {
     const int64_t timed = TR_HEARTBEAT_GET(p->steps_timed);
     const int n = timed < TR_RECENT_STEPS ? (int)timed : TR_RECENT_STEPS;
@@ -123,6 +138,7 @@ static tr_heartbeat_message_t watchdog_message(const tr_watchdog_t *w) {
                                 .phase = TR_HEARTBEAT_GET(p->phase),
                                 .blocked = TR_HEARTBEAT_GET(p->blocked)};
     watchdog_get_values(p, b.value);
+    b.report = watchdog_get_report(p);
     tr_heartbeat_collectives(p, &b.entered, &b.completed);
     b.progress = TR_HEARTBEAT_GET(p->marks) + b.entered + b.completed + w->granted;
     return b;
@@ -374,9 +390,23 @@ static void watchdog_advance_clock(tr_watchdog_t *w) {
     w->clock_sec = clock;
 }
 
+/* Waits for a tick. While reports are awaited, it only listens meanwhile. */
+static int watchdog_wait(tr_watchdog_t *w) {
+    struct pollfd wait = {.fd = w->wake[0], .events = POLLIN};
+    double left = w->tick_sec;
+    int woken = 0;
+    char why = WAKE_TO_END;
+    while (woken <= 0 && left > 0) {
+        const double sec = w->awaits_reports ? fmin(left, LISTEN_SEC) : left;
+        woken = poll(&wait, 1, (int)(1000 * sec));
+        left -= sec;
+        if (woken <= 0 && left > 0) watchdog_listen_to_peers(w);
+    }
+    return woken > 0 && read(w->wake[0], &why, 1) == 1 ? why : 0;
+}
+
 static void *watchdog_main(void *self) {
     tr_watchdog_t *w = self;
-    struct pollfd wait = {.fd = w->wake[0], .events = POLLIN};
     do {
         watchdog_advance_clock(w);
         watchdog_look_at_self(w);
@@ -384,7 +414,7 @@ static void *watchdog_main(void *self) {
         w->silent_sec = w->now_sec - w->changed_sec;
         watchdog_send_to_peers(w, 0);
         watchdog_judge(w);
-    } while (poll(&wait, 1, (int)(1000 * w->tick_sec)) <= 0);
+    } while (watchdog_wait(w) != WAKE_TO_END);
     if (w->ending) watchdog_send_to_peers(w, TR_ENDING);
     return NULL;
 }
@@ -497,6 +527,50 @@ void tr_watchdog_values(tr_world_t *world, tr_rank_values_t *out) {
     pthread_mutex_unlock(&w->times_lock);
 }
 
+/* -- reports ----------------------------------------------------------------------------------- */
+
+bool tr_watchdog_is_linked(tr_world_t *world) {
+    tr_watchdog_t *w = world->watchdog;
+    return w && w->linked;
+}
+
+void tr_watchdog_report(tr_world_t *world, const tr_rank_report_t *report) {
+    tr_watchdog_t *w = world->watchdog;
+    tr_heartbeat_t *p = &world->heartbeat;
+    const int64_t n = TR_HEARTBEAT_GET(p->report_sets) + 1;
+    TR_HEARTBEAT_SET(p->reports[n % 2].number, report->number);
+    TR_HEARTBEAT_SET(p->reports[n % 2].status, report->status);
+    for (int i = 0; i < 2; i++) TR_HEARTBEAT_SET(p->reports[n % 2].value[i], report->value[i]);
+    atomic_store_explicit(&p->report_sets, n, memory_order_release);
+    if (w) (void)!write(w->wake[1], &(char){WAKE_TO_REPORT}, 1);
+}
+
+tr_status_t tr_watchdog_wait_reports(tr_world_t *world, int64_t number, tr_rank_report_t *out) {
+    tr_watchdog_t *w = world->watchdog;
+    int missing = world->info.size - 1, gone = 0;
+    if (!w || !w->linked)
+        return TR_FAIL(TR_ERR_INTERNAL, "reports of ranks are awaited without a watchdog");
+    w->awaits_reports = true;
+    (void)!write(w->wake[1], &(char){WAKE_TO_REPORT}, 1); /* a tick may have just begun */
+    while (missing > 0 && gone == 0) {
+        missing = 0;
+        pthread_mutex_lock(&w->times_lock);
+        for (int i = 1; i < w->peer_count; i++) {
+            out[i] = w->peers[i].last.report;
+            if (out[i].number == number) continue;
+            missing++;
+            if (w->peers[i].fd < 0) gone = i;
+        }
+        pthread_mutex_unlock(&w->times_lock);
+        if (missing > 0)
+            nanosleep(&(struct timespec){.tv_nsec = (long)(1e9 * LISTEN_SEC / 2)}, NULL);
+    }
+    w->awaits_reports = false;
+    if (gone == 0) return TR_OK;
+    return TR_FAIL(TR_ERR_RETRY, "rank %d (%s) ended before its work was done", gone,
+                   w->peers[gone].host);
+}
+
 bool tr_watchdog_limits_waits(const tr_world_t *world) {
     return world->watchdog && world->watchdog->linked;
 }
@@ -504,7 +578,7 @@ bool tr_watchdog_limits_waits(const tr_world_t *world) {
 void tr_watchdog_end(tr_world_t *world) {
     tr_watchdog_t *w = world->watchdog;
     if (!w || pthread_equal(pthread_self(), w->thread) || atomic_exchange(&w->ending, true)) return;
-    (void)!write(w->wake[1], "", 1);
+    (void)!write(w->wake[1], &(char){WAKE_TO_END}, 1);
     pthread_join(w->thread, NULL);
 }
 
@@ -513,7 +587,7 @@ void tr_watchdog_stop(tr_world_t *world) {
     if (!w) return;
     world->watchdog = NULL;
     if (!w->ending) {
-        (void)!write(w->wake[1], "", 1);
+        (void)!write(w->wake[1], &(char){WAKE_TO_END}, 1);
         pthread_join(w->thread, NULL);
         if (!world->lost) watchdog_send_to_peers(w, TR_LEAVING);
     }

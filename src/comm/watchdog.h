@@ -73,4 +73,19 @@ void tr_watchdog_set_values(tr_world_t *world, const double value[TR_RANK_VALUES
  * collective. */
 void tr_watchdog_values(tr_world_t *world, tr_rank_values_t *out);
 
+/* What a rank tells rank 0 of a piece of work, outside of collectives. Works are numbered from 1 on,
+ * the same on all ranks; who reports knows what the numbers mean. All 0: no report yet. */
+typedef struct {
+    int64_t number, status;
+    uint64_t value[2];
+} tr_rank_report_t;
+/* Whether there are watchdogs that connect the ranks. Not collective. */
+bool tr_watchdog_is_linked(tr_world_t *world);
+/* Reports to rank 0 at once. One thread per rank, a rank above 0; not collective. */
+void tr_watchdog_report(tr_world_t *world, const tr_rank_report_t *report);
+/* On rank 0: waits for the reports of all other ranks about work `number`, out[size], of which
+ * out[0] stays. TR_ERR_RETRY names a rank that left or was lost before it had one. Any thread that
+ * is not waited for by another rank; not collective. */
+tr_status_t tr_watchdog_wait_reports(tr_world_t *world, int64_t number, tr_rank_report_t *out);
+
 #endif

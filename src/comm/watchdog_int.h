@@ -16,6 +16,7 @@ typedef struct {
     int64_t step, entered, completed;
     double compute_sec, data_sec, wait_sec; /* of all steps so far */
     double value[TR_RANK_VALUES];           /* tr_watchdog_set_values */
+    tr_rank_report_t report;
     int32_t rank, phase;
     int32_t blocked; /* the rank waits for other ranks */
     int32_t leaving; /* 0, TR_LEAVING or TR_ENDING */

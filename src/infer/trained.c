@@ -109,7 +109,7 @@ static tr_status_t trained_open_session(tr_trained_t *t, const tr_trained_params
                 "Its weights fit, but the results may be wrong: use the configuration it was "
                 "trained with (config.ini in its run folder)",
                 t->weights_path, t->model_difference.text);
-    return tr_state_broadcast(t->s, NULL, NULL, true);
+    return tr_state_broadcast(t->s, NULL, true);
 }
 
 /* TR_ERR_DATA if the shape of samples differs from the training. */

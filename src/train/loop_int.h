@@ -29,7 +29,8 @@ typedef struct {
     tr_precision_t precision;
 } loop_origin_t;
 
-/* How checkpoints are saved. Rank 0, except for the settings. */
+/* How checkpoints are saved. Rank 0, except for the settings; where ranks share the optimizer's state,
+ * every rank has a snapshot and a writer of its pieces. */
 typedef struct {
     tr_checkpoint_settings_t settings;
     tr_interval_t every;
@@ -41,7 +42,9 @@ typedef struct {
     tr_checkpointer_t *checkpointer;
     /* the checkpoint whose snapshot is being taken; then passed to the writer */
     tr_checkpoint_content_t content;
+    tr_checkpoint_sharing_t sharing; /* to which `content` points */
     bool has_content;
+    int64_t attempts;            /* to save one, where ranks share; rank 0 */
     char *state_text, *metadata; /* of the checkpoint being written */
     tr_checkpoint_texts_t files; /* of every checkpoint, for other programs */
     double best_wait_sec;        /* that training waited to save new bests */
@@ -142,7 +145,8 @@ bool tr_loop_test_selects(const loop_t *l);
 tr_status_t tr_loop_test(loop_t *l, tr_eval_outcome_t *out);
 
 /* loop_save.c. Except for tr_loop_compare and the last two, only rank 0 does anything; where ranks
- * share the optimizer's state, tr_loop_save and tr_loop_save_best are collective. */
+ * share the optimizer's state, tr_loop_save and tr_loop_save_best are collective, and every rank
+ * submits. */
 /* Before a checkpoint and every parallel.check steps: compares the replicas of several ranks, once a
  * step. A difference ends the run (tr_replicas_compare). Collective. */
 tr_status_t tr_loop_compare(loop_t *l);

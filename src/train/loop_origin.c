@@ -159,8 +159,43 @@ static tr_status_t loop_open_init_on_all(loop_t *l, bool *out_all) {
     return TR_OK;
 }
 
+/* Where ranks share, each reads what it has from the files that rank 0 has verified. Collective. */
+static tr_status_t loop_open_on_all(loop_t *l) {
+    loop_origin_t *origin = &l->origin;
+    struct {
+        bool resumes;
+        uint64_t checksum;
+    } what = {origin->checkpoint != NULL, origin->checkpoint ? origin->checkpoint->checksum : 0};
+    char *path = NULL;
+    tr_status_t status = TR_OK;
+    if (!tr_graph_is_sharded(l->s->g)) return TR_OK;
+    if (tr_loop_is_root(l))
+        status = tr_strdup(what.resumes   ? origin->checkpoint->path
+                           : origin->init ? origin->init->path
+                                          : "",
+                           &path);
+    TR_TRY(tr_world_agree(l->world, status));
+    TR_TRY(tr_world_broadcast_text(l->world, &path, 0));
+    TR_TRY(tr_world_broadcast(l->world, &what, sizeof what, 0));
+    if (!tr_loop_is_root(l) && what.resumes)
+        status = tr_checkpoint_open_checked(path, &origin->checkpoint);
+    else if (!tr_loop_is_root(l) && path[0])
+        status = tr_weights_open_checked(path, &origin->init);
+    const bool is_other =
+        status == TR_OK && origin->checkpoint && origin->checkpoint->checksum != what.checksum;
+    if (is_other || status != TR_OK)
+        status =
+            TR_FAIL(TR_ERR_CONFIG,
+                    "%s is not what rank 0 has opened there: with parallel.zero = 1 every rank "
+                    "reads its part, from a file system that all nodes share%s%s",
+                    path, is_other ? "" : ". ", is_other ? "" : tr_error_last()->message);
+    tr_free(&path);
+    return tr_world_agree(l->world, status);
+}
+
 /* A checkpoint that was complete when it was opened may be damaged when its tensors are read. Then
- * the newest one is opened and verified again. If none is left, the error is the first one. */
+ * the newest one is opened and verified again. If none is left, the error is the first one. Where ranks
+ * share, the others read the first one: it is not opened again. */
 static tr_status_t loop_restore(loop_t *l) {
     enum { TRIES = 3 };
     tr_checkpoint_t **checkpoint = &l->origin.checkpoint;
@@ -169,7 +204,8 @@ static tr_status_t loop_restore(loop_t *l) {
         TR_TRY(tr_state_check(l->s, *checkpoint));
         const tr_status_t status = tr_snapshot_restore(l->saving.snapshot, *checkpoint);
         const bool is_unreadable = status == TR_ERR_DATA || status == TR_ERR_IO;
-        if (!is_unreadable || !l->origin.is_own || i == TRIES) return status;
+        if (!is_unreadable || !l->origin.is_own || i == TRIES || tr_graph_is_sharded(l->s->g))
+            return status;
         TR_WARN("%s could not be read: %s", (*checkpoint)->path, tr_error_last()->message);
         if (i == 1) first = *tr_error_last();
         tr_error_clear();
@@ -262,6 +298,12 @@ static void loop_say_rate(const loop_t *l) {
 
 static tr_status_t loop_load_state(loop_t *l, bool all_have_init) {
     loop_origin_t *origin = &l->origin;
+    const bool reads = tr_loop_is_root(l) || all_have_init || tr_graph_is_sharded(l->s->g);
+    if (origin->checkpoint && !tr_loop_is_root(l)) {
+        const tr_status_t status = tr_snapshot_restore(l->saving.snapshot, origin->checkpoint);
+        tr_checkpoint_close(&origin->checkpoint);
+        return status;
+    }
     if (origin->checkpoint) {
         tr_str_t changes = {0};
         TR_TRY(loop_restore(l));
@@ -274,7 +316,7 @@ static tr_status_t loop_load_state(loop_t *l, bool all_have_init) {
         tr_checkpoint_close(&origin->checkpoint);
         return TR_OK;
     }
-    if (!origin->init || (!tr_loop_is_root(l) && !all_have_init)) return TR_OK;
+    if (!origin->init || !reads) return TR_OK;
     tr_snapshot_t *own = NULL;
     if (!l->saving.snapshot) TR_TRY(tr_snapshot_create(l->s, &own));
     const tr_status_t status = tr_snapshot_init(own ? own : l->saving.snapshot, origin->init);
@@ -287,6 +329,7 @@ tr_status_t tr_loop_begin_state(loop_t *l) {
     tr_loop_state_t *state = &l->state;
     bool is_resumed = l->origin.checkpoint != NULL, all_have_init = false;
     TR_TRY(loop_open_init_on_all(l, &all_have_init));
+    TR_TRY(loop_open_on_all(l));
     TR_TRY(tr_session_start(l->s, l->collectives));
     TR_TRY(tr_world_agree(l->world, tr_loop_is_root(l) || tr_graph_is_sharded(l->s->g)
                                         ? tr_snapshot_create(l->s, &l->saving.snapshot)
@@ -294,8 +337,6 @@ tr_status_t tr_loop_begin_state(loop_t *l) {
     /* model.init may leave some of the drawn parameters as they are */
     bool has_init = l->origin.init != NULL;
     TR_TRY(tr_world_broadcast(l->world, &has_init, sizeof has_init, 0));
-    if (has_init && tr_region_is_sharded(l->s->g, TR_ROLE_PARAM))
-        TR_TRY(tr_snapshot_take(l->saving.snapshot));
     TR_TRY(tr_world_agree(l->world, loop_load_state(l, all_have_init)));
     TR_TRY(tr_world_broadcast(l->world, &state->step, sizeof state->step, 0));
     TR_TRY(tr_world_broadcast(l->world, &state->best_loss, sizeof state->best_loss, 0));
@@ -305,7 +346,7 @@ tr_status_t tr_loop_begin_state(loop_t *l) {
     TR_TRY(tr_world_broadcast(l->world, &is_resumed, sizeof is_resumed, 0));
     /* without a file, each rank has drawn the parts that it has of the parameters */
     if (!all_have_init && (has_init || is_resumed || !tr_region_is_sharded(l->s->g, TR_ROLE_PARAM)))
-        TR_TRY(tr_state_broadcast(l->s, l->saving.snapshot, l->collectives, is_resumed));
+        TR_TRY(tr_state_broadcast(l->s, l->collectives, is_resumed));
     if (l->saving.snapshot) tr_snapshot_prefault(l->saving.snapshot);
     /* an average starts at the weights */
     return is_resumed ? tr_optimizer_resume(l->s->g, &l->s->optim) : tr_optimizer_start(l->s->g);

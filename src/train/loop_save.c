@@ -82,6 +82,67 @@ tr_status_t tr_loop_describe_state(loop_t *l) {
                : TR_FAIL(TR_ERR_MEMORY, "not enough memory for the state of the run");
 }
 
+/* What rank 0 writes with the tensors of the snapshot. */
+static void loop_fill_content(loop_t *l) {
+    loop_saving_t *saving = &l->saving;
+    tr_snapshot_content(saving->snapshot, &saving->content);
+    saving->content.step = l->state.step;
+    saving->content.state_json = saving->state_text;
+    saving->content.metadata = saving->metadata;
+    saving->content.texts = saving->files.data;
+    saving->content.text_count = saving->files.count;
+}
+
+/* By the writer threads. */
+static tr_status_t loop_exchange_parts(void *self, tr_checkpoint_part_t *parts) {
+    const loop_t *l = self;
+    const int rank = l->info->rank, size = l->info->size;
+    tr_rank_report_t *reports = NULL;
+    if (rank > 0) {
+        const tr_checkpoint_part_t *own = &parts[rank];
+        const tr_rank_report_t report = {
+            own->number, own->status, {own->checksum[0], own->checksum[1]}};
+        if (own->status != TR_OK)
+            TR_WARN_ALL("cannot write a part of the checkpoint: %s", tr_error_last()->message);
+        tr_watchdog_report(l->world, &report);
+        return TR_OK;
+    }
+    TR_TRY(tr_alloc((size_t)size * sizeof *reports, "reports of ranks", &reports));
+    const tr_status_t status = tr_watchdog_wait_reports(l->world, parts[0].number, reports);
+    for (int i = 1; i < size; i++)
+        parts[i] = (tr_checkpoint_part_t){
+            reports[i].number, reports[i].status, {reports[i].value[0], reports[i].value[1]}};
+    tr_free(&reports);
+    return status;
+}
+
+/* Where ranks share: rank 0 tells all where they write, and numbers the attempts. *takes: whether a
+ * checkpoint is taken, which rank 0 knows. Collective. */
+static tr_status_t loop_share_attempt(loop_t *l, bool *takes) {
+    loop_saving_t *saving = &l->saving;
+    tr_checkpoint_attempt_t attempt = {0};
+    if (tr_loop_is_root(l) && *takes) {
+        TR_TRY(tr_loop_describe_state(l));
+        loop_fill_content(l);
+        TR_TRY(tr_checkpoint_attempt(&saving->content, ++saving->attempts, &attempt));
+    }
+    TR_TRY(tr_world_broadcast(l->world, &attempt, sizeof attempt, 0));
+    *takes = attempt.number > 0;
+    if (!*takes) return TR_OK;
+    if (!tr_loop_is_root(l)) {
+        /* of the last one: rank 0 has its report, but it may not have returned yet */
+        (void)tr_checkpointer_wait(saving->checkpointer);
+        tr_snapshot_content(saving->snapshot, &saving->content);
+        saving->content.step = attempt.step;
+    }
+    saving->sharing = *saving->content.sharing;
+    saving->sharing.attempt = attempt;
+    saving->sharing.exchange = loop_exchange_parts;
+    saving->sharing.self = l;
+    saving->content.sharing = &saving->sharing;
+    return TR_OK;
+}
+
 /* Takes a snapshot of the current step for the writer. Between the halves of a step, the outcome of
  * the previous step is known, and the state does not change until the update, which waits for the
  * copies; tr_loop_submit then follows the second half. */
@@ -89,7 +150,10 @@ static tr_status_t loop_take_snapshot(loop_t *l) {
     loop_saving_t *saving = &l->saving;
     const double traced = tr_trace_begin();
     tr_watchdog_phase(l->world, TR_PHASE_CHECKPOINT, l->state.step);
-    if (tr_loop_is_root(l)) TR_TRY(tr_loop_describe_state(l));
+    if (!tr_graph_is_sharded(l->s->g)) {
+        TR_TRY(tr_loop_describe_state(l));
+        loop_fill_content(l);
+    }
     if (l->is_between) {
         tr_event_t *taken = NULL;
         TR_TRY(tr_snapshot_begin(saving->snapshot, &taken));
@@ -97,13 +161,6 @@ static tr_status_t loop_take_snapshot(loop_t *l) {
     } else {
         TR_TRY(tr_snapshot_take(saving->snapshot));
     }
-    if (!tr_loop_is_root(l)) return TR_OK;
-    tr_snapshot_content(saving->snapshot, &saving->content);
-    saving->content.step = l->state.step;
-    saving->content.state_json = saving->state_text;
-    saving->content.metadata = saving->metadata;
-    saving->content.texts = saving->files.data;
-    saving->content.text_count = saving->files.count;
     saving->has_content = true;
     tr_trace_end(traced, &(tr_span_t){.kind = TR_SPAN_SNAPSHOT, .number = l->state.step});
     return l->is_between ? TR_OK : tr_loop_submit(l);
@@ -136,6 +193,8 @@ tr_status_t tr_loop_save_in_haste(loop_t *l) {
 
 void tr_loop_finish_writing(loop_t *l) {
     if (!tr_loop_state_is_writing(&l->state)) return;
+    /* the other ranks may not come to write their pieces */
+    if (l->s && tr_graph_is_sharded(l->s->g)) l->saving.has_content = false;
     if (tr_loop_submit(l) != TR_OK) TR_WARN("%s", tr_error_last()->message);
     loop_wait_for_writer(l);
     const tr_checkpointer_stats_t stats = tr_checkpointer_stats(l->saving.checkpointer);
@@ -150,7 +209,7 @@ tr_status_t tr_loop_save(loop_t *l, bool must) {
         TR_TRY(tr_loop_note_written(l));
         takes = tr_loop_state_save(&l->state, TR_SAVE_DUE) == TR_SAVE_TAKE;
     }
-    if (tr_graph_is_sharded(l->s->g)) TR_TRY(tr_world_broadcast(l->world, &takes, sizeof takes, 0));
+    if (tr_graph_is_sharded(l->s->g)) TR_TRY(loop_share_attempt(l, &takes));
     return takes ? loop_take_snapshot(l) : TR_OK;
 }
 
@@ -188,30 +247,36 @@ tr_status_t tr_loop_save_first(loop_t *l) {
 /* Retries until the last checkpoint is saved, checkpoint.patience has passed, or a signal requests a
  * stop. Training is complete, and without this checkpoint its result would be lost. */
 static tr_status_t loop_save_patiently(loop_t *l) {
+    const bool shares = tr_graph_is_sharded(l->s->g), is_root = tr_loop_is_root(l);
     const double end = tr_clock_sec() + l->saving.settings.patience;
     const int asked = tr_signals_pending();
-    tr_status_t status = tr_checkpointer_wait(l->saving.checkpointer);
-    if (status != TR_OK) TR_TRY(tr_run_check_there(l->run));
-    if (status == TR_ERR_IO && tr_clock_sec() < end)
-        TR_WARN("retrying the final checkpoint for up to %.0f s (checkpoint.patience): %s",
-                l->saving.settings.patience, tr_error_last()->message);
-    while (status == TR_ERR_IO && tr_clock_sec() < end && tr_signals_pending() == asked) {
-        const double again = fmin(end, tr_clock_sec() + RETRY_SEC);
-        while (tr_clock_sec() < again && tr_signals_pending() == asked)
+    for (bool is_first = true;; is_first = false) {
+        tr_status_t status = is_root ? tr_checkpointer_wait(l->saving.checkpointer) : TR_OK;
+        const bool is_there = status == TR_OK || tr_run_check_there(l->run) == TR_OK;
+        if (!is_there) status = tr_error_last()->code;
+        bool again = is_there && status == TR_ERR_IO && tr_clock_sec() < end &&
+                     (is_first || tr_signals_pending() == asked);
+        if (again && is_first)
+            TR_WARN("retrying the final checkpoint for up to %.0f s (checkpoint.patience): %s",
+                    l->saving.settings.patience, tr_error_last()->message);
+        const double next = fmin(end, tr_clock_sec() + RETRY_SEC);
+        while (again && tr_clock_sec() < next && tr_signals_pending() == asked)
             nanosleep(&(struct timespec){.tv_nsec = 20 * 1000 * 1000}, NULL);
-        (void)tr_loop_state_save(&l->state, TR_SAVE_FAILED);
-        (void)tr_loop_state_save(&l->state, TR_SAVE_DUE);
+        if (again) {
+            (void)tr_loop_state_save(&l->state, TR_SAVE_FAILED);
+            (void)tr_loop_state_save(&l->state, TR_SAVE_DUE);
+        }
+        if (shares) TR_TRY(loop_share_attempt(l, &again));
+        if (!again) return status;
         l->saving.has_content = true; /* the snapshot is still that of this step */
         TR_TRY(tr_loop_submit(l));
-        status = tr_checkpointer_wait(l->saving.checkpointer);
-        if (status != TR_OK) TR_TRY(tr_run_check_there(l->run));
     }
-    return status;
 }
 
 tr_status_t tr_loop_save_last(loop_t *l) {
     TR_TRY(tr_loop_compare(l));
     TR_TRY(tr_loop_save(l, true));
     tr_watchdog_phase(l->world, TR_PHASE_CHECKPOINT, l->state.step);
-    return tr_world_agree(l->world, tr_loop_is_root(l) ? loop_save_patiently(l) : TR_OK);
+    const bool writes = tr_loop_is_root(l) || tr_graph_is_sharded(l->s->g);
+    return tr_world_agree(l->world, writes ? loop_save_patiently(l) : TR_OK);
 }

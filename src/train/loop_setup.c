@@ -6,6 +6,7 @@
 #include "run/while_running.h"
 #include "signals.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "trainer/log.h"
 #include "weights/export.h"
 
@@ -13,6 +14,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
 
 void tr_loop_resume_hint(const loop_t *l, char *text, size_t bytes) {
     tr_run_settings_t run;
@@ -92,7 +95,39 @@ static tr_status_t loop_before_writing(void *self) {
     return tr_run_check_there(l->run);
 }
 
-static tr_status_t loop_open_checkpointer(loop_t *l) {
+/* Where ranks share: all of them must see the folder of checkpoints. Collective. */
+static tr_status_t loop_check_shared_folder(loop_t *l, const char *dir) {
+    char name[64], path[4096], *text = NULL;
+    uint64_t token = 0;
+    const bool is_root = tr_loop_is_root(l);
+    tr_status_t status = TR_OK;
+    if (is_root && getrandom(&token, sizeof token, GRND_NONBLOCK) < 0) token = (uint64_t)getpid();
+    TR_TRY(tr_world_broadcast(l->world, &token, sizeof token, 0));
+    snprintf(name, sizeof name, ".tmp-shared-%016llx-0", (unsigned long long)token);
+    TR_TRY(tr_path_join(dir, name, path));
+    if (is_root)
+        status = tr_replace_file(path, name, strlen(name), TR_REPLACE_DURABLE | TR_REPLACE_OFTEN);
+    TR_TRY(tr_world_agree(l->world, status));
+    if (!is_root &&
+        (tr_read_text(path, sizeof name, &text, &(int64_t){0}) != TR_OK || strcmp(text, name) != 0))
+        status = TR_FAIL(TR_ERR_CONFIG,
+                         "this rank does not see the folder of checkpoints of rank 0, %s: with "
+                         "parallel.zero = 1 every rank writes its part of them. Set run.dir to a "
+                         "folder on a file system that all nodes share, or parallel.zero = none",
+                         dir);
+    tr_free(&text);
+    status = tr_world_agree(l->world, status);
+    if (is_root) (void)unlink(path);
+    return status;
+}
+
+/* The writer of a rank's pieces, where ranks share. */
+static tr_status_t loop_open_part_writer(loop_t *l, const char *dir) {
+    const tr_checkpointer_params_t params = {.dir = dir, .writes_part = true};
+    return tr_checkpointer_create(&params, &l->saving.checkpointer);
+}
+
+static tr_status_t loop_open_root_writer(loop_t *l) {
     const tr_checkpointer_params_t params = {.dir = tr_run_checkpoint_dir(l->run),
                                              .keep = l->saving.settings.keep,
                                              .before = loop_before_writing,
@@ -110,6 +145,31 @@ static tr_status_t loop_open_checkpointer(loop_t *l) {
         tr_checkpoint_link(params.dir, "latest", l->state.saved_step) != TR_OK)
         TR_WARN("%s", tr_error_last()->message);
     return TR_OK;
+}
+
+/* Collective. */
+static tr_status_t loop_open_checkpointer(loop_t *l) {
+    char *dir = NULL;
+    tr_status_t status = TR_OK;
+    if (tr_loop_is_root(l)) {
+        status = loop_open_root_writer(l);
+        if (status == TR_OK) status = tr_strdup(tr_run_checkpoint_dir(l->run), &dir);
+    }
+    status = tr_world_agree(l->world, status);
+    if (status != TR_OK || !tr_graph_is_sharded(l->s->g)) goto done;
+    if (!tr_watchdog_is_linked(l->world)) {
+        status = TR_FAIL(TR_ERR_CONFIG,
+                         "parallel.zero = 1 expects that ranks can connect to rank 0 by TCP: they "
+                         "report their parts of a checkpoint. Set parallel.zero = none");
+        goto done;
+    }
+    TR_TRY_GOTO(tr_world_broadcast_text(l->world, &dir, 0), done);
+    TR_TRY_GOTO(loop_check_shared_folder(l, dir), done);
+    if (!tr_loop_is_root(l)) status = loop_open_part_writer(l, dir);
+    status = tr_world_agree(l->world, status);
+done:
+    tr_free(&dir);
+    return status;
 }
 
 /* Begins the run when everything is checked and open. If nothing is left to train, the
@@ -260,7 +320,7 @@ tr_status_t tr_loop_set_up(loop_t *l) {
     TR_TRY(tr_loop_begin_state(l));
     l->start.resume_sec = tr_clock_sec() - resume_begin_sec;
     TR_TRY(tr_world_agree(l->world, loop_create_profiler(l)));
-    TR_TRY(tr_world_agree(l->world, is_root ? loop_open_checkpointer(l) : TR_OK));
+    TR_TRY(loop_open_checkpointer(l));
     TR_TRY(tr_session_loader(s, TR_SPLIT_TRAIN, false, l->state.step, &l->loader));
     TR_TRY(tr_train_step_create(s, l->collectives, l->loader, &l->train_step));
     if (l->info->size > 1 && s->parallel.check > 0)

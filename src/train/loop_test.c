@@ -14,13 +14,11 @@ bool tr_loop_test_selects(const loop_t *l) {
            tr_dataset_shares(s->dataset[TR_SPLIT_VALID], s->dataset[TR_SPLIT_TEST]);
 }
 
-/* Rank 0. Loads the checkpoint that the link `best` names, as `trainer eval` does, into the graph:
- * with optimizer.ema into the averages. *out_step: its step, or that of the last step, which is not
- * loaded; -1: there is none. */
-static tr_status_t loop_open_best(loop_t *l, int64_t *out_step) {
+/* Rank 0. Opens the checkpoint that the link `best` names. *out_step: its step, or that of the last
+ * step, whose weights the graph has; -1: there is none. */
+static tr_status_t loop_open_best(loop_t *l, tr_weights_t **out, int64_t *out_step) {
     char path[4096];
     struct stat info;
-    tr_weights_t *weights = NULL;
     *out_step = -1;
     if (!l->saving.settings.best ||
         snprintf(path, sizeof path, "%s/best", tr_run_checkpoint_dir(l->run)) >= (int)sizeof path ||
@@ -30,11 +28,10 @@ static tr_status_t loop_open_best(loop_t *l, int64_t *out_step) {
         *out_step = l->state.step;
         return TR_OK;
     }
-    tr_status_t status = tr_weights_open(path, &weights);
-    if (status == TR_OK && weights->step != l->state.step)
-        status = tr_snapshot_load(l->saving.snapshot, weights);
-    if (status == TR_OK) *out_step = weights->step;
-    tr_weights_close(&weights);
+    tr_status_t status = tr_weights_open(path, out);
+    if (status == TR_OK && (*out)->step != l->state.step && !tr_graph_is_sharded(l->s->g))
+        status = tr_snapshot_load(l->saving.snapshot, *out);
+    if (status == TR_OK) *out_step = (*out)->step;
     if (status != TR_ERR_NOINPUT && status != TR_ERR_DATA && status != TR_ERR_IO) return status;
     TR_WARN("the best checkpoint cannot be read, only the last step was tested: %s",
             tr_error_last()->message);
@@ -42,13 +39,32 @@ static tr_status_t loop_open_best(loop_t *l, int64_t *out_step) {
     return TR_OK;
 }
 
+/* Where ranks share: each loads what it has of the weights that rank 0 has opened. Collective. */
+static tr_status_t loop_load_parts(loop_t *l, tr_weights_t **weights) {
+    char *path = NULL;
+    tr_status_t status = *weights ? tr_strdup((*weights)->path, &path) : TR_OK;
+    TR_TRY(tr_world_agree(l->world, status));
+    TR_TRY(tr_world_broadcast_text(l->world, &path, 0));
+    if (!*weights) status = tr_weights_open_checked(path, weights);
+    tr_free(&path);
+    if (status == TR_OK) status = tr_snapshot_load(l->saving.snapshot, *weights);
+    return tr_world_agree(l->world, status);
+}
+
+/* Loads the best checkpoint as `trainer eval` does, with optimizer.ema into the averages. Collective. */
 static tr_status_t loop_load_best(loop_t *l, int64_t *out_step) {
     const bool is_averaged = !tr_is_none(tr_graph_find(l->s->g, TR_EMA_STATE));
+    tr_weights_t *weights = NULL;
     tr_watchdog_phase(l->world, TR_PHASE_CHECKPOINT, l->state.step);
-    TR_TRY(tr_world_agree(l->world, tr_loop_is_root(l) ? loop_open_best(l, out_step) : TR_OK));
-    TR_TRY(tr_world_broadcast(l->world, out_step, sizeof *out_step, 0));
-    if (*out_step < 0 || *out_step == l->state.step) return TR_OK;
-    return tr_state_broadcast(l->s, l->saving.snapshot, l->collectives, is_averaged);
+    tr_status_t status = tr_world_agree(
+        l->world, tr_loop_is_root(l) ? loop_open_best(l, &weights, out_step) : TR_OK);
+    if (status == TR_OK) status = tr_world_broadcast(l->world, out_step, sizeof *out_step, 0);
+    if (status == TR_OK && *out_step >= 0 && *out_step != l->state.step) {
+        if (tr_graph_is_sharded(l->s->g)) status = loop_load_parts(l, &weights);
+        if (status == TR_OK) status = tr_state_broadcast(l->s, l->collectives, is_averaged);
+    }
+    tr_weights_close(&weights);
+    return status;
 }
 
 static tr_status_t loop_evaluate_test(loop_t *l, tr_test_t *out) {

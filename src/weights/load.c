@@ -11,22 +11,18 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Tensors are loaded to the memory of the graph if the host sees it and it has all of them, else to
- * the snapshot, which has the current state. */
-static bool load_is_direct(const tr_snapshot_t *n, int region) {
-    return n->s->device->host_visible && !tr_region_is_sharded(n->s->g, tr_snapshot_roles[region]);
-}
-
+/* Tensors are loaded to the memory of the graph if the host sees it, else to the snapshot, which has
+ * the current state. Where ranks share, their data are NULL: load_read writes to the graph. */
 static tr_status_t load_begin(tr_snapshot_t *n, snapshot_kind_t kind, snapshot_files_t *out) {
     const tr_session_t *s = n->s;
     snapshot_memory_t at = n->host;
     for (int i = 0; i < TR_SNAPSHOT_REGIONS; i++) {
         size_t bytes;
         const void *from = tr_graph_region(s->g, tr_snapshot_roles[i], &bytes);
-        if (load_is_direct(n, i))
+        if (tr_graph_is_sharded(s->g))
+            at.region[i] = NULL;
+        else if (s->device->host_visible)
             at.region[i] = tr_graph_region_to_write(s->g, tr_snapshot_roles[i], &bytes);
-        else if (tr_region_is_sharded(s->g, tr_snapshot_roles[i]))
-            TR_TRY(tr_parts_copy_others(n, i, tr_graph_stream(s->g)));
         else if (bytes > 0)
             TR_TRY(s->device->ops->copy(s->device, tr_graph_stream(s->g), at.region[i], from, bytes,
                                         TR_COPY_TO_HOST));
@@ -35,12 +31,11 @@ static tr_status_t load_begin(tr_snapshot_t *n, snapshot_kind_t kind, snapshot_f
     return tr_snapshot_name_tensors(s->g, &at, kind, out);
 }
 
-/* What ranks share stays in the snapshot, for tr_state_broadcast. */
 static tr_status_t load_end(tr_snapshot_t *n) {
     const tr_session_t *s = n->s;
-    for (int i = 0; i < TR_SNAPSHOT_REGIONS; i++) {
+    const bool is_there = s->device->host_visible || tr_graph_is_sharded(s->g);
+    for (int i = 0; i < TR_SNAPSHOT_REGIONS && !is_there; i++) {
         size_t bytes;
-        if (load_is_direct(n, i) || tr_region_is_sharded(s->g, tr_snapshot_roles[i])) continue;
         void *to = tr_graph_region_to_write(s->g, tr_snapshot_roles[i], &bytes);
         if (bytes > 0)
             TR_TRY(s->device->ops->copy(s->device, tr_graph_stream(s->g), to, n->host.region[i],
@@ -80,50 +75,123 @@ static void load_convert(tr_dtype_t from, const void *in, int64_t count, tr_dtyp
 }
 
 /* Reads `count` values from `first` on. */
-static tr_status_t load_part(const tr_named_tensor_t *want, const tr_named_tensor_t *have,
-                             int64_t first, int64_t count) {
+static tr_status_t load_part(const tr_named_tensor_t *have, int64_t first, int64_t count,
+                             tr_dtype_t type, char *out) {
     const int64_t unit = (int64_t)tr_dtype_bytes(have->dtype);
-    char *out = (char *)(uintptr_t)want->data + first * (int64_t)tr_dtype_bytes(want->dtype);
     void *values = NULL;
-    if (have->dtype == want->dtype)
-        return tr_safetensors_read(have, first * unit, count * unit, out);
+    if (have->dtype == type) return tr_safetensors_read(have, first * unit, count * unit, out);
     TR_TRY(tr_alloc((size_t)(count * unit), "values of a tensor to convert", &values));
     const tr_status_t status = tr_safetensors_read(have, first * unit, count * unit, values);
-    if (status == TR_OK) load_convert(have->dtype, values, count, want->dtype, out);
+    if (status == TR_OK) load_convert(have->dtype, values, count, type, out);
     tr_free(&values);
     return status;
 }
 
-/* With the device's threads. Errors are recorded per thread: from the first part that could not be
- * read on, this thread reads again. */
-static tr_status_t load_tensor(const tr_session_t *s, const tr_named_tensor_t *want,
-                               const tr_named_tensor_t *have) {
-    enum { PART = 1 << 18 }; /* 1 MiB of F32 */
-    const int64_t count = tr_shape_elems(&want->shape), parts = (count + PART - 1) / PART;
-    if (parts < 2) return load_part(want, have, 0, count);
+enum { LOAD_PART = 1 << 18 }; /* 1 MiB of F32 */
+
+/* The same with the device's threads. Errors are recorded per thread: from the first part that could
+ * not be read on, this thread reads again. */
+static tr_status_t load_values(const tr_session_t *s, const tr_named_tensor_t *have, int64_t first,
+                               int64_t count, tr_dtype_t type, char *out) {
+    const int64_t parts = (count + LOAD_PART - 1) / LOAD_PART,
+                  bytes = LOAD_PART * (int64_t)tr_dtype_bytes(type);
+    if (parts < 2) return load_part(have, first, count, type, out);
     const int threads = s->device->threads > 0 ? s->device->threads : omp_get_max_threads();
     int64_t failed = parts;
 #pragma omp parallel for num_threads(threads) schedule(dynamic) reduction(min : failed)
     for (int64_t i = 0; i < parts; i++)
-        if (load_part(want, have, i * PART, min64(PART, count - i * PART)) != TR_OK && i < failed)
+        if (load_part(have, first + i * LOAD_PART, min64(LOAD_PART, count - i * LOAD_PART), type,
+                      out + i * bytes) != TR_OK &&
+            i < failed)
             failed = i;
     for (int64_t i = failed; i < parts; i++)
-        TR_TRY(load_part(want, have, i * PART, min64(PART, count - i * PART)));
+        TR_TRY(load_part(have, first + i * LOAD_PART, min64(LOAD_PART, count - i * LOAD_PART), type,
+                         out + i * bytes));
     return TR_OK;
 }
 
+/* Where the values of a tensor come from: a tensor of a file, or memory with all of them; else they
+ * are 0. */
+typedef struct {
+    const tr_named_tensor_t *file;
+    const char *memory;
+} load_source_t;
+
+/* `bytes` of a tensor from its byte `first` on, to the host memory `to`. */
+static tr_status_t load_to_host(const tr_session_t *s, const load_source_t *from, tr_dtype_t type,
+                                size_t first, size_t bytes, char *to) {
+    const size_t unit = tr_dtype_bytes(type);
+    if (from->file)
+        return load_values(s, from->file, (int64_t)(first / unit), (int64_t)(bytes / unit), type,
+                           to);
+    if (from->memory)
+        memcpy(to, from->memory + first, bytes);
+    else
+        memset(to, 0, bytes);
+    return TR_OK;
+}
+
+/* The same to the memory of the device, which the host may not see. */
+static tr_status_t load_to_device(const tr_session_t *s, const load_source_t *from, tr_dtype_t type,
+                                  size_t first, size_t bytes, char *to) {
+    enum { PIECE = LOAD_PART * sizeof(float) };
+    const tr_device_ops_t *ops = s->device->ops;
+    void *host = NULL;
+    tr_status_t status = TR_OK;
+    if (s->device->host_visible) return load_to_host(s, from, type, first, bytes, to);
+    TR_TRY(ops->host_alloc(s->device, PIECE, &host));
+    for (size_t at = 0; at < bytes && status == TR_OK; at += PIECE) {
+        const size_t n = bytes - at < PIECE ? bytes - at : PIECE;
+        status = load_to_host(s, from, type, first + at, n, host);
+        if (status == TR_OK)
+            status =
+                ops->copy(s->device, tr_graph_stream(s->g), to + at, host, n, TR_COPY_TO_DEVICE);
+        if (status == TR_OK) status = tr_graph_sync(s->g);
+    }
+    ops->host_free(s->device, host);
+    return status;
+}
+
+/* Gives tensor `i` of the list its values. Where ranks share, those that this rank reads. */
+static tr_status_t load_fill(const tr_snapshot_t *n, const tensor_list_t *list, size_t i,
+                             const load_source_t *from) {
+    const tr_session_t *s = n->s;
+    const tr_named_tensor_t *want = &list->data[i];
+    if (want->data)
+        return load_to_host(s, from, want->dtype, 0, tensor_bytes(want),
+                            (char *)(uintptr_t)want->data);
+    for (size_t k = 0; k < n->reads.list.count; k++) {
+        const tr_range_t *range = &n->reads.list.data[k];
+        const tr_place_t *place = &list->places.data[i];
+        size_t first, count, bytes;
+        if (!tr_range_common(range, place, tensor_bytes(want), &first, &count)) continue;
+        char *region = tr_graph_region_to_write(s->g, tr_snapshot_roles[range->region], &bytes);
+        TR_TRY(load_to_device(s, from, want->dtype, first, count,
+                              region + range->device + (place->at + first - range->at)));
+    }
+    return TR_OK;
+}
+
+static tr_status_t load_tensor(const tr_snapshot_t *n, const tensor_list_t *list, size_t i,
+                               const tr_named_tensor_t *have) {
+    return load_fill(n, list, i, &(load_source_t){.file = have});
+}
+
 /* From PyTorch's order of dimensions. */
-static tr_status_t load_torch_tensor(const tr_session_t *s, const tr_named_tensor_t *want,
+static tr_status_t load_torch_tensor(const tr_snapshot_t *n, const tensor_list_t *list, size_t i,
                                      const tr_torch_order_t *order, const tr_named_tensor_t *have) {
-    tr_named_tensor_t there = {want->name, want->dtype, order->shape, NULL};
-    float *values = NULL;
-    TR_TRY(tr_alloc(tensor_bytes(want), "a weight of model.init", &values));
-    there.data = values;
-    const tr_status_t status = load_tensor(s, &there, have);
-    if (status == TR_OK)
-        tr_torch_exchange(values, order->outer, order->channels, order->pixels,
-                          (float *)(uintptr_t)want->data);
-    tr_free(&values);
+    const tr_named_tensor_t *want = &list->data[i];
+    float *there = NULL, *here = NULL;
+    tr_status_t status = TR_OK;
+    TR_TRY_GOTO(tr_alloc(tensor_bytes(want), "a weight of model.init", &there), done);
+    TR_TRY_GOTO(tr_alloc(tensor_bytes(want), "a weight of model.init", &here), done);
+    TR_TRY_GOTO(
+        load_values(n->s, have, 0, tr_shape_elems(&want->shape), want->dtype, (char *)there), done);
+    tr_torch_exchange(there, order->outer, order->channels, order->pixels, here);
+    TR_TRY_GOTO(load_fill(n, list, i, &(load_source_t){.memory = (const char *)here}), done);
+done:
+    tr_free(&there);
+    tr_free(&here);
     return status;
 }
 
@@ -148,8 +216,8 @@ static bool load_has_suffix(const tr_safetensors_t *optimizer, const char *suffi
 /* A resumed run may train other parameters, with another optimizer, with or without an average. */
 typedef struct {
     const tr_graph_t *g;
-    const tr_session_t *s;
-    const tr_safetensors_t *optimizer;
+    const tr_snapshot_t *n;
+    const tr_safetensors_t *model, *optimizer;
     const snapshot_files_t *files;
     const char *was_frozen, *is_frozen; /* model.freeze */
     bool other_optimizer, other_average;
@@ -169,7 +237,8 @@ static load_changes_t load_compare(const tr_snapshot_t *n, const snapshot_files_
         tr_safetensors_read(result, 0, sizeof values, &values) != TR_OK)
         tr_error_clear(); /* an error of the tensor, which is read again with the others */
     return (load_changes_t){.g = n->s->g,
-                            .s = n->s,
+                            .n = n,
+                            .model = checkpoint->model,
                             .optimizer = checkpoint->optimizer,
                             .files = files,
                             .was_frozen = model.freeze,
@@ -210,27 +279,18 @@ static bool load_is_explained(const load_changes_t *c, tr_tensor_t param, const 
                    : tr_is_none(tr_graph_find(c->g, in_graph)));
 }
 
-/* The tensor of the model's file that is called like this parameter. */
-static const tr_named_tensor_t *load_of_model(const load_changes_t *c, tr_tensor_t param) {
-    const char *name = tr_tensor_info(c->g, param)->name;
-    size_t i = 0;
-    while (strcmp(c->files->model.data[i].name, name) != 0) i++;
-    return &c->files->model.data[i];
-}
-
-/* A state that the checkpoint does not have: moments begin at zero, the average at the weights.
- * Returns false if no changed key explains it. */
-static bool load_begin_state(const load_changes_t *c, const tr_named_tensor_t *want) {
+/* A state that the checkpoint does not have: moments begin at zero, the average at the weights, which
+ * the model's file has. Returns false if no changed key explains it. */
+static bool load_begin_state(const load_changes_t *c, const tensor_list_t *wanted, size_t i,
+                             tr_status_t *status) {
     tr_tensor_t param;
-    const char *state = load_split(c->g, want->name, &param);
-    void *to = (void *)(uintptr_t)want->data;
+    const char *state = load_split(c->g, wanted->data[i].name, &param);
     if (!state || !load_is_explained(c, param, state, true)) return false;
-    if (load_is_average(state)) {
-        memcpy(to, load_of_model(c, param)->data, tensor_bytes(want));
-        return true;
-    }
-    memset(to, 0, tensor_bytes(want));
-    tr_param_began(c->s->g, param, c->updates);
+    const bool is_average = load_is_average(state);
+    const load_source_t from = {
+        .file = is_average ? tr_hf_find(c->model, tr_tensor_info(c->g, param)->name) : NULL};
+    if (!is_average) tr_param_began(c->n->s->g, param, c->updates);
+    *status = load_fill(c->n, wanted, i, &from);
     return true;
 }
 
@@ -242,9 +302,11 @@ static bool load_end_state(const load_changes_t *c, const tr_named_tensor_t *hav
     const char *state = load_split(c->g, have->name, &param);
     if (!state || !load_is_explained(c, param, state, false)) return false;
     if (strcmp(state, TR_RAW_SUFFIX) != 0) return true;
-    const tr_named_tensor_t *weights = load_of_model(c, param);
-    if (!load_fits(weights, have)) return false;
-    *status = load_tensor(c->s, weights, have);
+    const tensor_list_t *model = &c->files->model;
+    size_t i = 0;
+    while (strcmp(model->data[i].name, tr_tensor_info(c->g, param)->name) != 0) i++;
+    if (!load_fits(&model->data[i], have)) return false;
+    *status = load_tensor(c->n, model, i, have);
     return true;
 }
 
@@ -253,7 +315,7 @@ static bool load_end_state(const load_changes_t *c, const tr_named_tensor_t *hav
 /* Reads the tensors that fit, and adds a line to `problems` for each that does not; problems->status
  * is that of reading. torch: if the file has PyTorch's layout, else NULL. changes: explain tensors
  * that are not there; NULL: none. */
-static size_t load_matching(const tr_session_t *s, const tensor_list_t *wanted,
+static size_t load_matching(const tr_snapshot_t *n, const tensor_list_t *wanted,
                             const tr_safetensors_t *file, const tr_torch_layout_t *torch,
                             const load_changes_t *changes, tr_str_t *problems) {
     size_t copied = 0;
@@ -264,9 +326,11 @@ static size_t load_matching(const tr_session_t *s, const tensor_list_t *wanted,
         const bool is_torch = torch && tr_torch_order(torch, want->name, &order);
         char a[96], b[96];
         if (is_torch) in_file.shape = order.shape;
+        tr_status_t status = TR_OK;
         if (!have && load_is_optional(want->name)) continue;
-        if (!have && changes && load_begin_state(changes, want)) continue;
-        if (!have) {
+        if (!have && changes && load_begin_state(changes, wanted, i, &status)) {
+            if (status != TR_OK) problems->status = status;
+        } else if (!have) {
             tr_str_printf(problems, "\n  %s %s: not in the checkpoint", want->name,
                           tr_shape_format(&want->shape, a));
         } else if (!load_fits(want, have)) {
@@ -275,14 +339,12 @@ static size_t load_matching(const tr_session_t *s, const tensor_list_t *wanted,
                           tr_dtype_name(have->dtype), tr_shape_format(&have->shape, b),
                           tr_shape_equal(&have->shape, &want->shape) ? " (convert it there)" : "");
         } else {
-            const tr_status_t status =
-                is_torch ? load_torch_tensor(s, want, &order, have) : load_tensor(s, want, have);
-            if (status != TR_OK) {
-                problems->status = status;
-                return copied;
-            }
+            status = is_torch ? load_torch_tensor(n, wanted, i, &order, have)
+                              : load_tensor(n, wanted, i, have);
+            if (status != TR_OK) problems->status = status;
             copied++;
         }
+        if (status != TR_OK) return copied;
     }
     return copied;
 }
@@ -329,8 +391,7 @@ static void load_optimizer(const tr_snapshot_t *n, const snapshot_files_t *files
     tr_config_t *then = tr_state_config(checkpoint->state);
     load_changes_t changes = {0};
     if (then) changes = load_compare(n, files, checkpoint, then);
-    load_matching(n->s, &files->optimizer, checkpoint->optimizer, NULL, then ? &changes : NULL,
-                  out);
+    load_matching(n, &files->optimizer, checkpoint->optimizer, NULL, then ? &changes : NULL, out);
     if (out->status == TR_OK)
         load_list_left_over(&files->optimizer, checkpoint->optimizer, then ? &changes : NULL, out);
     tr_config_destroy(&then);
@@ -346,7 +407,7 @@ static void load_all(const tr_snapshot_t *n, const snapshot_files_t *files,
                      *is = used ? tr_preprocess_field(used, "x") : NULL;
     tr_str_t tensors = {0};
     char a[96], b[96];
-    load_matching(n->s, &files->model, checkpoint->model, NULL, NULL, &tensors);
+    load_matching(n, &files->model, checkpoint->model, NULL, NULL, &tensors);
     load_list_left_over(&files->model, checkpoint->model, NULL, &tensors);
     /* Samples of another shape give weights of another shape. */
     if (tensors.length > 0 && was && is && was->shape.ndim > 0 &&
@@ -420,9 +481,8 @@ static size_t load_weights(const tr_snapshot_t *n, const tensor_list_t *wanted,
     if (layout == TR_INIT_LAYOUT_AUTO) layout = n->s->model.init_layout;
     if (layout == TR_INIT_LAYOUT_AUTO && !weights->is_complete)
         load_warn_of_order(torch, wanted, weights);
-    const size_t copied =
-        load_matching(n->s, wanted, weights->model, layout == TR_INIT_LAYOUT_TORCH ? torch : NULL,
-                      NULL, problems);
+    const size_t copied = load_matching(
+        n, wanted, weights->model, layout == TR_INIT_LAYOUT_TORCH ? torch : NULL, NULL, problems);
     tr_torch_layout_destroy(&torch);
     /* Of an older checkpoint: the averages replace the trained weights. */
     const tr_safetensors_t *optimizer = weights->checkpoint ? weights->checkpoint->optimizer : NULL;
@@ -431,7 +491,7 @@ static size_t load_weights(const tr_snapshot_t *n, const tensor_list_t *wanted,
         char name[512];
         snprintf(name, sizeof name, "%s." TR_EMA_STATE, want->name);
         const tr_named_tensor_t *have = tr_safetensors_find(optimizer, name);
-        if (have && load_fits(want, have)) problems->status = load_tensor(n->s, want, have);
+        if (have && load_fits(want, have)) problems->status = load_tensor(n, wanted, i, have);
     }
     return copied;
 }

@@ -10,26 +10,28 @@ const tr_role_t tr_snapshot_roles[TR_SNAPSHOT_REGIONS] = {TR_ROLE_PARAM, TR_ROLE
 /* -- names ------------------------------------------------------------------------------------- */
 
 static tr_status_t tensor_list_add(tensor_list_t *list, const char *name, const char *suffix,
-                                   const tr_tensor_info_t *info, const void *data) {
+                                   const tr_tensor_info_t *info, const snapshot_memory_t *memory,
+                                   tr_place_t place) {
+    const char *region = memory->region[place.region];
     tr_str_t text = {0};
     char *full = NULL;
+    TR_TRY(tr_vec_push(&list->places, place));
     tr_str_printf(&text, suffix ? "%s.%s" : "%s", name, suffix);
     TR_TRY(tr_str_take(&text, &full));
-    const tr_named_tensor_t tensor = {full, info->dtype, info->shape, data};
+    const tr_named_tensor_t tensor = {full, info->dtype, info->shape,
+                                      region ? region + place.at : NULL};
     const tr_status_t status = tr_vec_push(list, tensor);
     if (status != TR_OK) tr_free(&full);
     return status;
 }
 
-static const char *snapshot_place(const tr_graph_t *g, const snapshot_memory_t *at, int region,
-                                  tr_tensor_t t) {
-    return at->region[region] + tr_whole_offset_bytes(g, t);
+static tr_place_t snapshot_place(const tr_graph_t *g, int region, tr_tensor_t t) {
+    return (tr_place_t){region, tr_whole_offset_bytes(g, t)};
 }
 
-static const char *snapshot_mirrored(const tr_graph_t *g, const snapshot_memory_t *at,
-                                     tr_tensor_t state, tr_tensor_t param) {
-    return snapshot_place(g, at, 2, state) +
-           (size_t)tr_tensor_info(g, param)->block_elems * sizeof(float);
+static tr_place_t snapshot_mirrored(const tr_graph_t *g, tr_tensor_t state, tr_tensor_t param) {
+    const size_t first = (size_t)tr_tensor_info(g, param)->block_elems * sizeof(float);
+    return (tr_place_t){2, tr_whole_offset_bytes(g, state) + first};
 }
 
 /* A state that mirrors the parameters is saved per parameter, "conv1.weight.adam.m", so that the
@@ -43,9 +45,8 @@ static tr_status_t snapshot_name_mirror(const tr_graph_t *g, const snapshot_memo
         const tr_tensor_t t = {id};
         const tr_tensor_info_t *p = tr_tensor_info(g, t);
         if (!tr_is_trained(g, t)) continue;
-        TR_TRY(tensor_list_add(list, p->name, is_raw ? TR_RAW_SUFFIX : name, p,
-                               is_raw ? snapshot_place(g, at, 0, t)
-                                      : snapshot_mirrored(g, at, state, t)));
+        TR_TRY(tensor_list_add(list, p->name, is_raw ? TR_RAW_SUFFIX : name, p, at,
+                               is_raw ? snapshot_place(g, 0, t) : snapshot_mirrored(g, state, t)));
     }
     return TR_OK;
 }
@@ -59,19 +60,19 @@ tr_status_t tr_snapshot_name_tensors(const tr_graph_t *g, const snapshot_memory_
         if (tr_is_param(g, t)) {
             const bool is_averaged =
                 kind == TR_AVERAGES_FIRST && !tr_is_none(average) && tr_is_trained(g, t);
-            TR_TRY(tensor_list_add(&out->model, info->name, NULL, info,
-                                   is_averaged ? snapshot_mirrored(g, at, average, t)
-                                               : snapshot_place(g, at, 0, t)));
+            TR_TRY(tensor_list_add(&out->model, info->name, NULL, info, at,
+                                   is_averaged ? snapshot_mirrored(g, average, t)
+                                               : snapshot_place(g, 0, t)));
         }
         if (tr_is_model_state(g, t))
             TR_TRY(
-                tensor_list_add(&out->model, info->name, NULL, info, snapshot_place(g, at, 1, t)));
+                tensor_list_add(&out->model, info->name, NULL, info, at, snapshot_place(g, 1, t)));
         if (info->role != TR_ROLE_OPTIM_STATE) continue;
         if (info->mirrors_params)
             TR_TRY(snapshot_name_mirror(g, at, t, kind, &out->optimizer));
         else
-            TR_TRY(tensor_list_add(&out->optimizer, info->name, NULL, info,
-                                   snapshot_place(g, at, 2, t)));
+            TR_TRY(tensor_list_add(&out->optimizer, info->name, NULL, info, at,
+                                   snapshot_place(g, 2, t)));
     }
     return TR_OK;
 }
@@ -81,6 +82,7 @@ tr_status_t tr_snapshot_name_tensors(const tr_graph_t *g, const snapshot_memory_
 static void tensor_list_free(tensor_list_t *list) {
     for (size_t i = 0; i < list->count; i++) tr_free(&list->data[i].name);
     tr_vec_free(list);
+    tr_vec_free(&list->places);
 }
 
 void tr_snapshot_files_free(snapshot_files_t *files) {
@@ -116,20 +118,28 @@ void tr_snapshot_destroy(tr_snapshot_t **snapshot) {
     if (n->stream) ops->stream_destroy(n->s->device, n->stream);
     for (int i = 0; i < TR_SNAPSHOT_REGIONS; i++)
         if (n->host.region[i]) n->s->device->ops->host_free(n->s->device, n->host.region[i]);
-    tr_parts_close(n);
+    tr_ranges_free(&n->writes);
+    tr_ranges_free(&n->reads);
+    tr_vec_free(&n->pieces);
     tr_snapshot_files_free(&n->files);
     tr_free(snapshot);
 }
 
 tr_status_t tr_snapshot_create(tr_session_t *s, tr_snapshot_t **out) {
-    const bool is_whole = !tr_graph_is_sharded(s->g) || s->params.rank == 0;
+    const bool shares = tr_graph_is_sharded(s->g);
+    const snapshot_memory_t none = {{NULL}};
     tr_snapshot_t *n = NULL;
     tr_status_t status = TR_OK;
     TR_TRY(tr_alloc(sizeof *n, "snapshot", &n));
     n->s = s;
+    if (shares) {
+        TR_TRY_GOTO(tr_ranges(s->g, s->params.rank, false, &n->writes), fail);
+        TR_TRY_GOTO(tr_ranges(s->g, s->params.rank, true, &n->reads), fail);
+    }
     for (int i = 0; i < TR_SNAPSHOT_REGIONS; i++) {
         void *host = NULL;
-        n->bytes[i] = is_whole ? tr_region_whole_bytes(s->g, tr_snapshot_roles[i]) : 0;
+        n->bytes[i] =
+            shares ? n->writes.host_bytes[i] : tr_region_whole_bytes(s->g, tr_snapshot_roles[i]);
         if (n->bytes[i] == 0) continue;
         TR_TRY_GOTO(s->device->ops->host_alloc(s->device, n->bytes[i], &host), fail);
         n->host.region[i] = host;
@@ -137,9 +147,16 @@ tr_status_t tr_snapshot_create(tr_session_t *s, tr_snapshot_t **out) {
     const tr_device_ops_t *ops = s->device->ops;
     TR_TRY_GOTO(ops->stream_create(s->device, "snapshot", TR_PRIORITY_NORMAL, &n->stream), fail);
     TR_TRY_GOTO(ops->event_create(s->device, 0, &n->taken), fail);
-    TR_TRY_GOTO(tr_parts_open(n), fail);
-    if (is_whole)
-        TR_TRY_GOTO(tr_snapshot_name_tensors(s->g, &n->host, TR_AVERAGES_FIRST, &n->files), fail);
+    TR_TRY_GOTO(
+        tr_snapshot_name_tensors(s->g, shares ? &none : &n->host, TR_AVERAGES_FIRST, &n->files),
+        fail);
+    if (shares) {
+        TR_TRY_GOTO(tr_pieces(n, &n->pieces), fail);
+        n->sharing = (tr_checkpoint_sharing_t){.rank = s->params.rank,
+                                               .ranks = s->params.size,
+                                               .pieces = n->pieces.data,
+                                               .piece_count = n->pieces.count};
+    }
     *out = n;
     return TR_OK;
 fail:
@@ -151,17 +168,40 @@ size_t tr_snapshot_bytes(const tr_snapshot_t *n) {
     return n->bytes[0] + n->bytes[1] + n->bytes[2];
 }
 
+size_t tr_snapshot_plan_bytes(const tr_session_t *s) {
+    size_t sum = 0;
+    tr_ranges_t writes = {0};
+    const bool shares = tr_graph_is_sharded(s->g) && tr_ranges(s->g, 0, false, &writes) == TR_OK;
+    for (int i = 0; i < TR_SNAPSHOT_REGIONS; i++)
+        sum += shares ? writes.host_bytes[i] : tr_region_whole_bytes(s->g, tr_snapshot_roles[i]);
+    tr_ranges_free(&writes);
+    return sum;
+}
+
 static tr_status_t snapshot_enqueue(tr_snapshot_t *n, tr_stream_t *stream) {
     const tr_session_t *s = n->s;
+    const tr_ranges_t *ranges = &n->writes;
+    const bool shares = tr_graph_is_sharded(s->g);
+    size_t bytes;
     snapshot_end_prefault(n);
-    for (int i = 0; i < TR_SNAPSHOT_REGIONS; i++) {
-        size_t bytes;
+    for (int i = 0; i < TR_SNAPSHOT_REGIONS && !shares; i++) {
         const void *from = tr_graph_region(s->g, tr_snapshot_roles[i], &bytes);
-        if (tr_region_is_sharded(s->g, tr_snapshot_roles[i]))
-            TR_TRY(tr_parts_gather(n, i, stream));
-        else if (bytes > 0 && n->host.region[i])
+        if (bytes > 0)
             TR_TRY(s->device->ops->copy(s->device, stream, n->host.region[i], from, bytes,
                                         TR_COPY_TO_HOST));
+    }
+    /* The parts of one array lie side by side in both memories: few copies. */
+    for (size_t i = 0, next; i < ranges->list.count; i = next) {
+        const tr_range_t *r = &ranges->list.data[i];
+        const char *from = tr_graph_region(s->g, tr_snapshot_roles[r->region], &bytes);
+        size_t count = r->bytes;
+        for (next = i + 1; next < ranges->list.count; next++) {
+            const tr_range_t *behind = &ranges->list.data[next];
+            if (behind->region != r->region || behind->device != r->device + count) break;
+            count += behind->bytes;
+        }
+        TR_TRY(s->device->ops->copy(s->device, stream, n->host.region[r->region] + r->host,
+                                    from + r->device, count, TR_COPY_TO_HOST));
     }
     return TR_OK;
 }
@@ -186,7 +226,8 @@ void tr_snapshot_content(const tr_snapshot_t *n, tr_checkpoint_content_t *out) {
     *out = (tr_checkpoint_content_t){.model = n->files.model.data,
                                      .model_count = n->files.model.count,
                                      .optimizer = n->files.optimizer.data,
-                                     .optimizer_count = n->files.optimizer.count};
+                                     .optimizer_count = n->files.optimizer.count,
+                                     .sharing = tr_graph_is_sharded(n->s->g) ? &n->sharing : NULL};
 }
 
 /* -- from rank 0 to the others ----------------------------------------------------------------- */
@@ -246,8 +287,7 @@ static tr_status_t state_broadcast_ages(tr_session_t *s) {
     return status;
 }
 
-tr_status_t tr_state_broadcast(tr_session_t *s, tr_snapshot_t *snapshot,
-                               tr_collectives_t *collectives, bool optimizer_too) {
+tr_status_t tr_state_broadcast(tr_session_t *s, tr_collectives_t *collectives, bool optimizer_too) {
     if (!s->world || tr_world_info(s->world)->size == 1) return TR_OK;
     TR_TRY(tr_graph_sync(s->g));
     if (optimizer_too) TR_TRY(state_broadcast_ages(s));
@@ -255,9 +295,8 @@ tr_status_t tr_state_broadcast(tr_session_t *s, tr_snapshot_t *snapshot,
         size_t bytes;
         void *device = tr_graph_region_to_write(s->g, tr_snapshot_roles[i], &bytes);
         if (bytes == 0 || (tr_snapshot_roles[i] == TR_ROLE_OPTIM_STATE && !optimizer_too)) continue;
-        if (tr_region_is_sharded(s->g, tr_snapshot_roles[i]))
-            TR_TRY(tr_parts_scatter(snapshot, i));
-        else if (s->device->host_visible)
+        if (tr_region_is_sharded(s->g, tr_snapshot_roles[i])) continue;
+        if (s->device->host_visible)
             TR_TRY(tr_world_broadcast(s->world, device, bytes, 0));
         else if (collectives)
             TR_TRY(state_broadcast_by_engine(s, collectives, device, bytes));

@@ -9,11 +9,13 @@
 
 /* Host copies of parameters, model state and optimizer state, and their names in the checkpoint. */
 typedef struct tr_snapshot tr_snapshot_t;
-/* Where ranks share the optimizer's state (parallel.zero), every rank has a snapshot, of which that of
- * rank 0 alone has memory for the state; _take and _begin are then collective. */
+/* Where ranks share the optimizer's state (parallel.zero), every rank has a snapshot, with memory for
+ * the pieces that it writes. */
 tr_status_t tr_snapshot_create(tr_session_t *s, tr_snapshot_t **out);
 void tr_snapshot_destroy(tr_snapshot_t **snapshot);
 size_t tr_snapshot_bytes(const tr_snapshot_t *snapshot);
+/* What the snapshot of rank 0 will have, of a session that was planned. */
+size_t tr_snapshot_plan_bytes(const tr_session_t *s);
 /* Writes to the host memory on a thread of its own, so that the system provides its pages now and
  * not while the first copy stops training. */
 void tr_snapshot_prefault(tr_snapshot_t *snapshot);
@@ -25,23 +27,25 @@ tr_status_t tr_snapshot_take(tr_snapshot_t *snapshot);
  * the copies. */
 tr_status_t tr_snapshot_begin(tr_snapshot_t *snapshot, tr_event_t **out_taken);
 tr_status_t tr_snapshot_end(tr_snapshot_t *snapshot);
-/* Fills *out for tr_checkpoint_write, except state_json, with pointers into the snapshot. With
+/* Fills *out for tr_checkpoint_write, except state_json, with pointers into the snapshot; where ranks
+ * share, also out->sharing, except its attempt and its exchange. With
  * optimizer.ema, the tensors of the model are the averages, and the trained weights are stored with
  * the optimizer state as NAME.raw. */
 void tr_snapshot_content(const tr_snapshot_t *snapshot, tr_checkpoint_content_t *out);
 /* Restores the whole state of the graph from a checkpoint that passed both checks. Where
  * model.freeze, the optimizer's type or its average have changed, the state that is new begins, and
  * the state that has ended is dropped. TR_ERR_CONFIG names any other difference: the shape of
- * samples, or tensors that are missing, unexpected or of another shape. Not collective. */
+ * samples, or tensors that are missing, unexpected or of another shape. Where ranks share, each calls
+ * it and reads what it alone has; rank 0 also the rest, for tr_state_broadcast. So do _load and _init.
+ * Not collective. */
 tr_status_t tr_snapshot_restore(tr_snapshot_t *snapshot, const tr_checkpoint_t *checkpoint);
 /* What a broadcast moves at a time: with MPI, a rank pins so much memory for it. */
 #define TR_STATE_PIECE ((size_t)64 << 20)
 /* Broadcasts parameters and model state from rank 0; optimizer_too: and optimizer state with its
- * ages, which are otherwise the same on all ranks. What ranks share comes from the snapshot of rank 0,
- * where a load has left it; `snapshot` may be NULL where they share nothing. collectives (NULL: none
- * are open): move the rest from device to device. Collective. */
-tr_status_t tr_state_broadcast(tr_session_t *s, tr_snapshot_t *snapshot,
-                               tr_collectives_t *collectives, bool optimizer_too);
+ * ages, which are otherwise the same on all ranks. Not what each rank has its own part of; if these are
+ * parameters, it ends with tr_session_gather. collectives (NULL: none are open): move it from device to
+ * device. Collective. */
+tr_status_t tr_state_broadcast(tr_session_t *s, tr_collectives_t *collectives, bool optimizer_too);
 
 /* -- trained weights --------------------------------------------------------------------------- */
 

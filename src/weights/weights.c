@@ -33,17 +33,27 @@ static tr_status_t open_chosen(const char *dir, bool wants_best, tr_checkpoint_t
         wants_best ? ", a .safetensors file, or a Hugging Face model folder with config.json" : "");
 }
 
-static tr_status_t open_checkpoint(const char *path, bool wants_best, tr_checkpoint_t **out) {
+/* How weights are opened. */
+typedef struct {
+    bool wants_best;
+    bool is_checked; /* by another rank: the data of tensors are not read again */
+} weights_way_t;
+
+static tr_status_t open_checkpoint(const char *path, const weights_way_t *way,
+                                   tr_checkpoint_t **out) {
     char inside[4096];
-    if (tr_exists_in(path, TR_CHECKPOINT_MANIFEST, inside)) return tr_checkpoint_open(path, out);
-    return open_chosen(tr_exists_in(path, "checkpoints", inside) ? inside : path, wants_best, out);
+    if (tr_exists_in(path, TR_CHECKPOINT_MANIFEST, inside))
+        return way->is_checked ? tr_checkpoint_open_checked(path, out)
+                               : tr_checkpoint_open(path, out);
+    return open_chosen(tr_exists_in(path, "checkpoints", inside) ? inside : path, way->wants_best,
+                       out);
 }
 
 tr_status_t tr_state_open_resume(const char *path, tr_checkpoint_t **out) {
     struct stat info;
     const bool is_there = stat(path, &info) == 0;
     if (!is_there && errno != ENOENT && errno != ENOTDIR) return tr_io_fail("open", path, errno);
-    if (is_there && S_ISDIR(info.st_mode)) return open_checkpoint(path, false, out);
+    if (is_there && S_ISDIR(info.st_mode)) return open_checkpoint(path, &(weights_way_t){0}, out);
     return TR_FAIL(
         is_there ? TR_ERR_DATA : TR_ERR_NOINPUT,
         "resume = %s: expected auto, no, a checkpoint folder (checkpoints/step-NNNNNNNN) or a run "
@@ -62,12 +72,6 @@ static bool weights_is_linked(const char *path, const char *name) {
            own.st_dev == linked.st_dev && own.st_ino == linked.st_ino;
 }
 
-/* How weights are opened. */
-typedef struct {
-    bool wants_best;
-    bool is_checked; /* by another rank: tensors are not compared again */
-} weights_way_t;
-
 static tr_status_t open_folder(const char *path, const weights_way_t *way, tr_weights_t *w) {
     if (tr_hf_is_folder(path)) {
         w->is_complete = true;
@@ -75,7 +79,7 @@ static tr_status_t open_folder(const char *path, const weights_way_t *way, tr_we
         return tr_hf_open(path, way->is_checked, &w->model, &w->state_json);
     }
     TR_TRY(tr_hf_check_folder(path));
-    TR_TRY(open_checkpoint(path, way->wants_best, &w->checkpoint));
+    TR_TRY(open_checkpoint(path, way, &w->checkpoint));
     w->model = w->checkpoint->model;
     w->step = w->checkpoint->step;
     w->layout = TR_INIT_LAYOUT_TRAINER;

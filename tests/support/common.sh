@@ -173,3 +173,37 @@ patience = 0
 every = 1
 INI
 }
+# A small language model of which 2 to 4 ranks have parts (parallel.zero).
+gpt_config() {
+    cat >gpt.ini <<'INI'
+threads = 1
+[model]
+type = gpt
+n_layer = 2
+n_head = 2
+n_embd = 36
+context = 16
+dropout = 0.1
+vocab_size = 151
+[data]
+format = synthetic_tokens
+synthetic_samples = 96
+batch_size = 12
+micro_batch = 2
+[optimizer]
+lr = 0.01
+clip_norm = 0.5
+weight_decay = 0.1
+[train]
+steps = 12
+valid_every = 6
+[checkpoint]
+every = 0
+patience = 0
+[parallel]
+bucket_first = 1
+bucket = 1
+[log]
+every = 1
+INI
+}

@@ -53,8 +53,8 @@ static const tr_checkpoint_content_t *make(sample_t *s, int64_t step) {
     s->model[1] = (tr_named_tensor_t){"odd one, %", TR_U8, TR_SHAPE(3), s->odd};
     s->model[2] = (tr_named_tensor_t){"conv1.bias", TR_F32, TR_SHAPE(7), s->b};
     s->optimizer[0] = (tr_named_tensor_t){"conv1.weight.m", TR_F64, TR_SHAPE(300), s->m};
-    s->content =
-        (tr_checkpoint_content_t){step, s->model, 3, s->optimizer, 1, s->state, NULL, texts, 1};
+    s->content = (tr_checkpoint_content_t){step, s->model, 3, s->optimizer, 1, s->state,
+                                           NULL, texts,    1, NULL};
     return &s->content;
 }
 
