@@ -285,7 +285,7 @@ done:
  * path. */
 static tr_status_t repack_find_labels(const char *in, const char *out, char in_y[4096],
                                       char out_y[4096], bool *out_found) {
-    const h5_wanted_t wanted = {.key = "repack", .group = "", .x = "", .y = ""};
+    const h5_wanted_t wanted = {.key = "repack", .group = "", .x = "", .y = "", .mask = ""};
     h5_names_t own = {0};
     h5_file_t file;
     h5_list_t list = {0};
