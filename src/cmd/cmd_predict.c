@@ -284,7 +284,9 @@ static tr_status_t predict_run(void *options) {
     TR_TRY_GOTO(cmd_trained_open(&params, &p.t), done);
     TR_TRY_GOTO(predict_prepare(&p), done);
     TR_TRY_GOTO(tr_world_agree(p.t.world, predict_open_output(&p)), done);
-    TR_TRY_GOTO(tr_session_evaluate(p.t.s, TR_SPLIT_TEST, predict_add_batch, &p, NULL, &outcome),
+    TR_TRY_GOTO(tr_session_evaluate(p.t.s, TR_SPLIT_TEST,
+                                    &(tr_eval_each_t){predict_add_batch, &p, INT64_MAX}, NULL,
+                                    &outcome),
                 done);
     TR_TRY_GOTO(tr_world_allreduce(p.t.world, &p.unclear, 1, TR_REDUCE_SUM), done);
     if (p.file) pthread_mutex_lock(&ending);

@@ -172,6 +172,17 @@ tr_status_t tr_tensor_read(tr_graph_t *g, tr_tensor_t t, void *host) {
     return tr_graph_sync(g);
 }
 
+tr_status_t tr_tensor_read_part(tr_graph_t *g, tr_tensor_t t, int64_t first, int64_t count,
+                                void *host) {
+    const tr_tensor_info_t *info = tr_tensor_info(g, t);
+    const size_t bytes = tr_dtype_bytes(info->dtype);
+    TR_TRY(exec_check_memory(info));
+    TR_TRY(g->device->ops->copy(g->device, g->stream, host,
+                                (const char *)info->data + (size_t)first * bytes,
+                                (size_t)count * bytes, TR_COPY_TO_HOST));
+    return tr_graph_sync(g);
+}
+
 /* The rank's parts of a sharded parameter. */
 static tr_status_t exec_write_parts(tr_graph_t *g, const tr_tensor_info_t *info,
                                     const float *host) {

@@ -266,6 +266,9 @@ const void *tr_graph_region(const tr_graph_t *g, tr_role_t role, size_t *out_byt
 void *tr_graph_region_to_write(tr_graph_t *g, tr_role_t role, size_t *out_bytes);
 tr_stream_t *tr_graph_stream(const tr_graph_t *g); /* the compute stream */
 tr_status_t tr_graph_sync(tr_graph_t *g);
+/* As tr_tensor_read, of elements [first, first + count). */
+tr_status_t tr_tensor_read_part(tr_graph_t *g, tr_tensor_t t, int64_t first, int64_t count,
+                                void *host);
 /* Where ranks share, after each has written its parts of the parameters: gives all ranks the
  * parameters, or the copies, of all. Else does nothing. Collective. */
 tr_status_t tr_graph_gather(tr_graph_t *g, tr_collectives_t *collectives);

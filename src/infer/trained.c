@@ -232,20 +232,21 @@ tr_status_t tr_trained_evaluate(tr_trained_t *t, tr_split_t split, tr_trained_sc
     pass_t p = {.scores = out};
     *out = (tr_trained_scores_t){0};
     if (t->s->info.tokens > 0) /* a language model: a loss, and no output of the whole sample */
-        return tr_session_evaluate(t->s, split, NULL, NULL, NULL, &out->outcome);
+        return tr_session_evaluate(t->s, split, NULL, NULL, &out->outcome);
     if (t->s->targets > 0) {
-        TR_TRY(tr_session_evaluate(t->s, split, NULL, NULL, NULL, &out->outcome));
+        TR_TRY(tr_session_evaluate(t->s, split, NULL, NULL, &out->outcome));
         out->targets = t->s->target_sums;
         return TR_OK;
     }
     if (t->s->info.is_dense) {
-        TR_TRY(tr_session_evaluate(t->s, split, NULL, NULL, NULL, &out->outcome));
+        TR_TRY(tr_session_evaluate(t->s, split, NULL, NULL, &out->outcome));
         TR_TRY(tr_class_counts_create(t->s->info.classes, &out->classes));
         return tr_class_counts_take(out->classes, t->s->confusion), TR_OK;
     }
     tr_status_t status = trained_prepare(t->s, &p);
     if (status == TR_OK)
-        status = tr_session_evaluate(t->s, split, trained_add_batch, &p, NULL, &out->outcome);
+        status = tr_session_evaluate(
+            t->s, split, &(tr_eval_each_t){trained_add_batch, &p, INT64_MAX}, NULL, &out->outcome);
     tr_free(&p.output);
     TR_TRY(status);
     return tr_class_counts_reduce(out->classes, t->world);

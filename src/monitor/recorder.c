@@ -74,7 +74,7 @@ struct tr_recorder {
     tr_alerts_t *alerts;
     tr_alert_command_t command;
     char *command_text;
-    bool prometheus_has_failed;
+    bool prometheus_has_failed, file_has_failed;
 };
 
 /* -- on the thread ----------------------------------------------------------------------------- */
@@ -150,6 +150,29 @@ static void recorder_finish_commands(void *self, void *item) {
     tr_alert_command_finish(&r->command, COMMANDS_SEC);
 }
 
+typedef struct {
+    const char *name; /* a constant */
+    char *text;
+} recorded_file_t;
+
+static void recorder_free_file(recorded_file_t *file) {
+    tr_free(&file->text);
+    tr_free(&file);
+}
+
+static void recorder_write_file(void *self, void *item) {
+    tr_recorder_t *r = self;
+    recorded_file_t *file = item;
+    char path[4096];
+    tr_status_t status = tr_path_join(tr_run_dir(r->run), file->name, path);
+    if (status == TR_OK)
+        status = tr_replace_file(path, file->text, strlen(file->text), TR_REPLACE_OFTEN);
+    if (status != TR_OK && !r->file_has_failed)
+        TR_WARN("%s is not written, training continues: %s", file->name, tr_error_last()->message);
+    r->file_has_failed = status != TR_OK;
+    recorder_free_file(file);
+}
+
 /* -- for the run ------------------------------------------------------------------------------- */
 
 static void recorder_free(tr_recorder_t **freeing) {
@@ -218,6 +241,16 @@ void tr_recorder_line(tr_recorder_t *r, json_t *line) {
     json_decref(line);
     if (atomic_fetch_add(&r->lost, 1) == 0)
         TR_WARN("metrics.jsonl will lack lines, training continues: the disk does not answer");
+}
+
+void tr_recorder_file(tr_recorder_t *r, const char *name, char *text) {
+    recorded_file_t *file = NULL;
+    if (tr_alloc(sizeof *file, "a file of the run", &file) != TR_OK) {
+        tr_free(&text);
+        return;
+    }
+    *file = (recorded_file_t){name, text};
+    if (!tr_background_post(r->background, recorder_write_file, r, file)) recorder_free_file(file);
 }
 
 bool tr_recorder_wait(tr_recorder_t *r, double sec) {

@@ -32,6 +32,9 @@ tr_status_t tr_recorder_start(tr_run_t *run, const tr_config_t *config, tr_board
                               tr_recorder_t **out);
 /* Hands over a line of metrics.jsonl. Steals `line`. */
 void tr_recorder_line(tr_recorder_t *recorder, json_t *line);
+/* Hands over the text of the file `name` in the run folder, which is replaced. Owns `text` from now on
+ * (tr_free). Drops it where the disk does not answer. */
+void tr_recorder_file(tr_recorder_t *recorder, const char *name, char *text);
 /* Waits at most `sec` seconds until what was recorded so far is written. */
 bool tr_recorder_wait(tr_recorder_t *recorder, double sec);
 /* Lines that metrics.jsonl lacks, because the disk was full or did not answer. */

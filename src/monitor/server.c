@@ -111,10 +111,12 @@ static tr_status_t server_show(const tr_server_t *s, bool is_page, tr_http_reply
     view_t v;
     TR_TRY(view_open(s, &v));
     reply->type = is_page ? "text/html; charset=utf-8" : "application/json";
-    if (is_page)
+    if (is_page) {
+        tr_record_read_pictures(s->dir, &v.record);
         tr_live_page(&v.live, &reply->body);
-    else
+    } else {
         server_compose_status(s, &v, &reply->body);
+    }
     tr_free(&v.ranks);
     tr_record_free(&v.record);
     return TR_OK;

@@ -22,8 +22,7 @@ struct tr_evaluation {
 typedef struct {
     tr_session_t *s;
     tr_flight_t *flight;
-    tr_eval_batch_fn each;
-    void *self;
+    tr_eval_each_t each;
     tr_baseline_t *baseline; /* NULL: none */
     double sums[TR_SUM_COUNT];
     int y;                /* index of the field "y" */
@@ -90,7 +89,7 @@ static tr_status_t eval_take_sums(eval_pass_t *p, int newest) {
         tr_target_sums_add(p->s->target_sums, sums + TR_SUM_COUNT, batch->field[p->y],
                            batch->weight, p->s->order.micro_batch);
     if (p->baseline) tr_baseline_add(p->baseline, batch);
-    if (p->each) TR_TRY(p->each(p->self, p->s, batch));
+    if (number < p->each.batches) TR_TRY(p->each.call(p->each.self, p->s, batch));
     return tr_flight_release(p->flight, newest);
 }
 
@@ -110,7 +109,7 @@ static tr_status_t eval_run_batch(eval_pass_t *p) {
     if (eval_outputs(s) > 0)
         TR_TRY(tr_flight_read(p->flight, s->result.output, sums + TR_SUM_COUNT));
     TR_TRY(tr_flight_mark(p->flight, number));
-    TR_TRY(eval_take_sums(p, p->waits ? 0 : 1));
+    TR_TRY(eval_take_sums(p, p->waits || number < p->each.batches ? 0 : 1));
     tr_watchdog_mark(s->world);
     return TR_OK;
 }
@@ -188,16 +187,15 @@ static bool eval_has_squares(const tr_session_t *s) {
     return s->model.loss == TR_LOSS_MSE || s->model.loss == TR_LOSS_AUTO;
 }
 
-tr_status_t tr_session_evaluate(tr_session_t *s, tr_split_t split, tr_eval_batch_fn each,
-                                void *self, tr_asked_fn asked, tr_eval_outcome_t *out) {
+tr_status_t tr_session_evaluate(tr_session_t *s, tr_split_t split, const tr_eval_each_t *each,
+                                tr_asked_fn asked, tr_eval_outcome_t *out) {
     const bool is_validation = tr_session_trains(s) && split == TR_SPLIT_VALID;
     tr_evaluation_t *e = is_validation ? s->validation : NULL;
     eval_pass_t pass = {.s = s,
-                        .each = each,
-                        .self = self,
+                        .each = each ? *each : (tr_eval_each_t){0},
                         .y = tr_field_find(&s->info, "y"),
                         .has_more = true,
-                        .waits = s->device->immediate || each || s->data.prefetch == 1};
+                        .waits = s->device->immediate || s->data.prefetch == 1};
     tr_target_score_t target = {.mae = NAN, .r2 = NAN};
     double share = NAN, mean_loss = NAN; /* of the baseline */
     bool stopped = false;

@@ -17,15 +17,20 @@ typedef struct {
      * validations of a training run. */
     double baseline_accuracy, baseline_loss;
 } tr_eval_outcome_t;
-/* Called after every micro-batch; may be NULL. */
-typedef tr_status_t (*tr_eval_batch_fn)(void *self, tr_session_t *s, const tr_batch_t *batch);
+/* Called after each of the first `batches` micro-batches of this rank, while the tensors of the
+ * result hold its outputs; the device waits for it. */
+typedef struct {
+    tr_status_t (*call)(void *self, tr_session_t *s, const tr_batch_t *batch);
+    void *self;
+    int64_t batches; /* INT64_MAX: all */
+} tr_eval_each_t;
 /* Nonzero if this rank is asked to stop. */
 typedef int (*tr_asked_fn)(void);
 void tr_evaluation_destroy(tr_evaluation_t **evaluation);
-/* One pass over the data of the split. With `asked` (may be NULL), all ranks abort the pass
+/* One pass over the data of the split. each may be NULL. With `asked` (may be NULL), all ranks abort the pass
  * together within about 0.1 s or one batch after one of them is asked to stop, and set
  * out->stopped. Collective. */
-tr_status_t tr_session_evaluate(tr_session_t *s, tr_split_t split, tr_eval_batch_fn each,
-                                void *self, tr_asked_fn asked, tr_eval_outcome_t *out);
+tr_status_t tr_session_evaluate(tr_session_t *s, tr_split_t split, const tr_eval_each_t *each,
+                                tr_asked_fn asked, tr_eval_outcome_t *out);
 
 #endif

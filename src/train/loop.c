@@ -96,13 +96,18 @@ static tr_status_t loop_save(loop_t *l, bool is_best) {
 /* An aborted validation stays pending. */
 static tr_status_t loop_validate(loop_t *l, bool *out_is_best) {
     tr_eval_outcome_t v;
+    char *pictures = NULL;
     /* Before data are read for the first time, because an error in them may end all ranks. */
     if (isinf(l->state.best_loss)) TR_TRY(tr_loop_save_first(l));
     const double start = tr_clock_sec(), traced = tr_trace_begin();
     tr_watchdog_phase(l->world, TR_PHASE_EVALUATION, l->state.step);
-    TR_TRY(tr_session_evaluate(l->s, TR_SPLIT_VALID, NULL, NULL, tr_signals_pending, &v));
+    const tr_eval_each_t each =
+        l->strip ? tr_strip_begin(l->strip) : (tr_eval_each_t){.batches = 0};
+    TR_TRY(tr_session_evaluate(l->s, TR_SPLIT_VALID, &each, tr_signals_pending, &v));
     tr_trace_end(traced, &(tr_span_t){.kind = TR_SPAN_VALIDATION});
     if (v.stopped) return TR_OK;
+    if (l->strip) TR_TRY(tr_strip_text(l->strip, l->state.step, &pictures));
+    if (pictures) tr_recorder_file(l->recorder, TR_STRIP_FILE, pictures);
     tr_loop_check_valid(l, &v);
     const int best_by = l->saving.settings.best_by;
     *out_is_best =

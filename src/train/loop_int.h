@@ -13,6 +13,7 @@
 #include "session/replicas.h"
 #include "session/settings.h"
 #include "session/step.h"
+#include "strip.h"
 #include "trainer/train.h"
 #include "weights/state.h"
 
@@ -82,6 +83,7 @@ typedef struct {
     tr_replicas_t *replicas; /* NULL: one rank, or never compared */
     tr_schedule_t *schedule;
     tr_metrics_t metrics;
+    tr_strip_t *strip; /* rank 0; NULL: none */
     loop_origin_t origin;
     loop_saving_t saving;
     loop_start_t start;

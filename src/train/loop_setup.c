@@ -343,6 +343,8 @@ tr_status_t tr_loop_set_up(loop_t *l) {
     if (is_root) status = tr_recorder_start(l->run, l->config, l->board, &l->recorder);
     TR_TRY(tr_world_agree(l->world, status));
     l->metrics.recorder = l->recorder;
+    if (is_root && s->dataset[TR_SPLIT_VALID]) status = tr_strip_create(s, &l->strip);
+    TR_TRY(tr_world_agree(l->world, status));
     if (is_root) tr_loop_watch_time(l);
     loop_log_plan(l);
     return TR_OK;
@@ -353,6 +355,7 @@ void tr_loop_tear_down(loop_t *l) {
      * for it */
     if (l->collectives) tr_graph_drop_captures(l->s->g);
     if (l->collectives) tr_world_collectives_close(l->world, &l->collectives);
+    tr_strip_destroy(&l->strip);
     tr_replicas_destroy(&l->replicas);
     tr_train_step_destroy(&l->train_step);
     tr_loader_destroy(&l->loader);

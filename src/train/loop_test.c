@@ -70,7 +70,7 @@ static tr_status_t loop_load_best(loop_t *l, int64_t *out_step) {
 static tr_status_t loop_evaluate_test(loop_t *l, tr_test_t *out) {
     const double start = tr_clock_sec();
     tr_watchdog_phase(l->world, TR_PHASE_EVALUATION, l->state.step);
-    TR_TRY(tr_session_evaluate(l->s, TR_SPLIT_TEST, NULL, NULL, tr_signals_pending, &out->scores));
+    TR_TRY(tr_session_evaluate(l->s, TR_SPLIT_TEST, NULL, tr_signals_pending, &out->scores));
     out->seconds = tr_clock_sec() - start;
     return TR_OK;
 }

@@ -73,7 +73,7 @@ run 2 net.ini run.dir=balanced model.class_weights=balanced train.steps=2 data.v
         balanced/checkpoints/latest/state.json
 ok $? "balanced weights of classes"
 
-# Predictions as pictures.
+# Pictures: those of predict, and the strip of the validation, which shows the same.
 latest=balanced/checkpoints/latest
 if run 2 predict net.ini $latest f.h5:test png/; [ -d png ]; then
     run 1 predict net.ini $latest f.h5:test l.h5 && [ "$("$make_fields" pictures l.h5 prediction png)" = 20 ] &&
@@ -90,10 +90,26 @@ if run 2 predict net.ini $latest f.h5:test png/; [ -d png ]; then
     slow="FAIL_CALL=pread FAIL_ON=f.h5 FAIL_AT=0 FAIL_HOW=sleep:20"
     interrupted TERM 143 said/ predict predict balanced f.h5:test said/
     ok $? "predict, TERM: no half of a folder is left"
+    mkdir strip
+    python3 -I - <<'END' && [ "$("$make_fields" pictures f.h5 test/y strip)" = 4 ]
+import base64, json
+strip = json.load(open("balanced/samples.json"))
+assert (strip["step"], strip["classes"], strip["unlabelled"]) == (2, 3, True)
+assert [s["sample"] for s in strip["samples"]] == [0, 1, 2, 3]
+for i, sample in enumerate(strip["samples"]):
+    assert base64.b64decode(sample["prediction"]) == open(f"png/{i:06}.png", "rb").read()
+    open(f"strip/{i:06}.png", "wb").write(base64.b64decode(sample["target"]))
+    assert base64.b64decode(sample["input"])[12:16] == b"IHDR"
+END
+    ok $? "the strip shows the first samples of the validation"
+    call 0 report balanced --out page && [ "$(grep -o 'data:image/png;base64,[A-Za-z0-9+/=]*"' page/index.html |
+        wc -l)" = 12 ] && grep -qF 'rgb(128, 0, 0)"></span> 1<' page/index.html && names page/index.html "no label"
+    ok $? "and so does the report"
     call 0 import synthetic shapes v.h5 --samples 8 --shape 10x8x9x1 &&
         printf '[model]\nlayers = conv 3 1\n[data]\ntrain = v.h5\nvalid = v.h5:train\nbatch_size = 2\n' >v.ini &&
-        run 1 v.ini run.dir=v train.steps=1 && call 2 predict v v.h5:train volumes/ && names err "(10, 8, 9) & .h5"
-    ok $? "of volumes there are none"
+        run 1 v.ini run.dir=v train.steps=1 && json "len(a['samples']) == 4 and a['class_names'][0] == 'background'" \
+        v/samples.json && call 2 predict v v.h5:train volumes/ && names err "(10, 8, 9) & .h5"
+    ok $? "of volumes: a slice in the strip, and no PNG files"
 else
     skip "pictures" "built without libpng"
 fi
@@ -120,6 +136,9 @@ if [ -d png ]; then
         run 2 predict grey f.h5:test greys/ --range -1,1 && grep -q ' -1 is black, 1 is white' out &&
         run 1 predict grey f.h5:test g.h5 && [ "$("$make_fields" pictures g.h5 prediction greys -1 1)" = 20 ]
     ok $? "numbers as grey, by --range"
+    json "'classes' in a and a['samples'][0]['black'] < a['samples'][0]['white']" grey/samples.json &&
+        call 0 report grey --out page && names page/index.html "data:image/png"
+    ok $? "and in the strip"
 fi
 
 # What does not fit is told once, with what was found.

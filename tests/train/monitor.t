@@ -82,6 +82,11 @@ until_true grep -q valid_loss long/metrics.jsonl && gives 200 long / "$token" &&
     grep -q '>validation<' body && grep -q 'of 10000000' body && grep -q http-equiv body &&
     ! grep -Eq '<script|<link|src=' body && ! grep -q "$token" body
 ok $? "the live page"
+echo '{"step":7,"classes":2,"samples":[{"sample":3,"input":"AAAA","target":"BBBB","prediction":"CC<C"}]}' \
+    >long/samples.json
+gives 200 long / "$token" && grep -q 'validation after step 7<' body && grep -q 'base64,BBBB"' body &&
+    grep -q 'base64,CC&#60;C"' body && [ "$(grep -c 'src=' body)" = 3 ] && rm long/samples.json
+ok $? "with the pictures of a validation"
 [ "$(tr -d ' \n' <long/monitor.json)" = \
     "[{\"targets\":[\"$(sed 's,http://,,' long/monitor)\"],\"labels\":{\"run\":\"long\",\"job\":\"17\"}}]" ] &&
     [ "$(grep -rl "$token" long long.out)" = long/token ] && ! grep -aq "$token" /proc/$long/cmdline /proc/$long/environ

@@ -138,7 +138,7 @@ static tr_status_t bench_precision_measure(tr_trial_t *t, tr_world_t *world, tr_
                                                                             : s->device->fast_f16);
     const tr_split_t split = s->dataset[TR_SPLIT_TEST] ? TR_SPLIT_TEST : TR_SPLIT_VALID;
     if (!s->dataset[split]) return TR_OK;
-    TR_TRY(tr_session_evaluate(s, split, NULL, NULL, NULL, &scores));
+    TR_TRY(tr_session_evaluate(s, split, NULL, NULL, &scores));
     row->split = tr_split_name(split);
     row->loss = scores.loss;
     row->accuracy = scores.accuracy;

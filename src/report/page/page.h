@@ -50,6 +50,8 @@ void tr_page_step_times(const tr_record_t *record, tr_str_t *out);
 /* Asks for the numbers that the plots show. */
 void tr_page_ask(tr_asked_t *asked);
 void tr_page_plots(const tr_record_t *record, tr_str_t *out);
+/* Pictures of samples of the validation; nothing if the run has none. */
+void tr_page_strip(const tr_record_t *record, tr_str_t *out);
 void tr_page_compare(const tr_study_t *study, tr_str_t *out);
 void tr_page_sweep(const tr_sweep_t *sweep, tr_str_t *out);
 

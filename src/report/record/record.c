@@ -146,6 +146,16 @@ static tr_status_t record_read_verdict(tr_record_t *r) {
     return TR_OK;
 }
 
+/* One that cannot be read is left out. */
+void tr_record_read_pictures(const char *folder, tr_record_t *r) {
+    char path[4096];
+    json_error_t error;
+    if (tr_path_join(folder, "samples.json", path) == TR_OK)
+        r->pictures = tr_json_load_file(path, &error);
+    else
+        tr_error_clear();
+}
+
 /* -- the whole --------------------------------------------------------------------------------- */
 
 bool tr_is_run(const char *path) {
@@ -170,6 +180,7 @@ tr_status_t tr_record_read(const char *path, const tr_asked_t *asked, tr_record_
     TR_TRY_GOTO(record_read_summary(r), done);
     TR_TRY_GOTO(tr_path_join(path, "profile/profile.json", profile), done);
     r->profile = tr_json_load_file(profile, &error); /* one that cannot be read is left out */
+    tr_record_read_pictures(path, r);
     TR_TRY_GOTO(record_read_config(r), done);
     const char *batch = tr_record_key(r, "data.batch_size");
     r->batch = json_integer_of(r->summary, "batch_size");
@@ -200,6 +211,7 @@ void tr_record_free(tr_record_t *r) {
     json_decref(r->config);
     json_decref(r->summary);
     json_decref(r->profile);
+    json_decref(r->pictures);
     json_decref(r->first);
     json_decref(r->last_line);
     json_decref(r->last_validation);

@@ -1,6 +1,6 @@
 /*
  * Reads a run folder for the report: config.ini, summary.json, metrics.jsonl, sessions.jsonl, the
- * verdict, profile/profile.json.
+ * verdict, profile/profile.json, samples.json.
  * Files may be missing or incomplete, for example after a crash or from an older version; the
  * missing parts of the record are then unknown. The folder is not modified. Not collective.
  */
@@ -54,6 +54,7 @@ typedef struct {
     json_t *first; /* the first line of training and the first validation, as one object */
     json_t *last_line, *last_validation; /* of TR_LINES_SPREAD, as they are; NULL: none */
     json_t *profile;                     /* of profile/profile.json; NULL: there is none */
+    json_t *pictures;                    /* of samples.json; NULL: there is none */
     json_t *sessions; /* array of {"session": n, "start": line or null, "end": line or null} */
     tr_kind_t kind;
     bool is_complete; /* the run is done */
@@ -84,6 +85,8 @@ typedef struct {
 void tr_ask(tr_asked_t *asked, const char *key);
 /* Reads the run folder `path`. TR_ERR_DATA if summary.json is not JSON. */
 tr_status_t tr_record_read(const char *path, const tr_asked_t *asked, tr_record_t *out);
+/* Reads samples.json of the run folder, if there is one. */
+void tr_record_read_pictures(const char *path, tr_record_t *record);
 /* Makes the rows of a record ask for it. */
 void tr_record_ask(tr_record_t *record, const tr_asked_t *asked);
 /* Fills times, spread, slowest, last_step, last_epoch and session_ends from the rows of training and

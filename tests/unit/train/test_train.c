@@ -259,7 +259,7 @@ static void checkpoints_hold_averages(void **state) {
 
 static double score(tr_session_t *session) {
     tr_eval_outcome_t outcome;
-    OK(tr_session_evaluate(session, TR_SPLIT_VALID, NULL, NULL, NULL, &outcome));
+    OK(tr_session_evaluate(session, TR_SPLIT_VALID, NULL, NULL, &outcome));
     return outcome.loss;
 }
 
