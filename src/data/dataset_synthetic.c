@@ -1,6 +1,7 @@
 /* Synthetic samples for benchmarks and tests: u8 noise whose brightness, slab by slab along the
- * first dimension, depends on the class or the target, so that a network can learn. Sample i is a
- * pure function of i and the split. */
+ * first dimension, depends on the class or the target, so that a network can learn. With labels or
+ * targets of each position, each slab has a class or a target of its own. Sample i is a pure
+ * function of i and the split. */
 #include "shared.h"
 #include "base/mem.h"
 #include "base/rng.h"
@@ -13,7 +14,7 @@
 typedef struct {
     tr_dataset_t base;
     uint32_t split;
-    int64_t slabs;
+    int64_t slabs, points; /* points: positions of a sample, of which y holds each; else 0 */
     /* [NOISE_BYTES + bytes of a sample]; the noise of a sample starts at an offset < NOISE_BYTES */
     uint8_t *noise;
 } synthetic_t;
@@ -34,6 +35,23 @@ static tr_status_t synthetic_make_noise(synthetic_t *self, int64_t sample_bytes)
         memcpy(self->noise + i, &block, bytes - i < sizeof block ? bytes - i : sizeof block);
     }
     return TR_OK;
+}
+
+/* y has a label, or targets, for each position of x. */
+static void synthetic_make_dense(synthetic_t *self, const tr_shape_t *x) {
+    tr_dataset_info_t *info = &self->base.info;
+    tr_field_t *y = &info->field[1];
+    const int64_t channels = x->dim[x->ndim - 1], targets = y->shape.ndim ? y->shape.dim[0] : 1;
+    info->is_dense = true;
+    info->fingerprint ^= 1;
+    self->slabs = CLASS_SLABS;
+    self->points = tr_shape_elems(x) / channels;
+    y->sample_bytes *= self->points;
+    y->shape = *x;
+    if (info->classes)
+        y->shape.ndim--;
+    else
+        y->shape.dim[x->ndim - 1] = targets;
 }
 
 static void synthetic_describe(synthetic_t *self, const tr_data_settings_t *settings,
@@ -63,6 +81,7 @@ static void synthetic_describe(synthetic_t *self, const tr_data_settings_t *sett
                         (uint64_t)self->slabs << 8 ^ self->split;
     for (int d = 0; d < shape->ndim; d++)
         info->fingerprint = info->fingerprint * 1099511628211u ^ (uint64_t)shape->dim[d];
+    if (settings->targets == TR_TARGETS_POSITION) synthetic_make_dense(self, shape);
 }
 
 static tr_status_t synthetic_open(const tr_data_settings_t *settings, tr_split_t split,
@@ -70,6 +89,12 @@ static tr_status_t synthetic_open(const tr_data_settings_t *settings, tr_split_t
     synthetic_t *self = NULL;
     tr_shape_t shape;
     TR_TRY(tr_data_parse_shape("data.synthetic_shape", settings->synthetic_shape, &shape));
+    if (settings->targets == TR_TARGETS_POSITION && shape.ndim < 2)
+        return TR_FAIL(
+            TR_ERR_CONFIG,
+            "data.targets = position needs positions: expected data.synthetic_shape with "
+            "one to three dimensions and channels, such as 64x64x1, found '%s'.",
+            settings->synthetic_shape);
     TR_TRY(tr_alloc(sizeof *self, "synthetic data set", &self));
     self->split = (uint32_t)split;
     synthetic_describe(self, settings, &shape);
@@ -84,26 +109,40 @@ static tr_status_t synthetic_open(const tr_data_settings_t *settings, tr_split_t
     return TR_OK;
 }
 
-static void synthetic_draw(const synthetic_t *self, const uint8_t *noise, int64_t slab,
-                           uint8_t level, uint8_t *x) {
-    const int64_t bytes = self->base.info.field[0].sample_bytes,
-                  end = bytes * (slab + 1) / self->slabs;
-    for (int64_t i = bytes * slab / self->slabs; i < end; i++)
-        x[i] = (uint8_t)((noise[i] + level + 1) >> 1);
+/* Bytes `begin` to `end` of the inputs. */
+static void synthetic_draw(const uint8_t *noise, int64_t begin, int64_t end, uint8_t level,
+                           uint8_t *x) {
+    for (int64_t i = begin; i < end; i++) x[i] = (uint8_t)((noise[i] + level + 1) >> 1);
 }
 
 static void synthetic_make_sample(const synthetic_t *self, int64_t sample, uint8_t *x, void *y) {
     const tr_dataset_info_t *info = &self->base.info;
+    const int64_t bytes = info->field[0].sample_bytes,
+                  units = self->points ? self->points : bytes, /* which a slab has whole */
+        each = self->points ? info->field[1].sample_bytes / 4 / self->points : 0;
+    const uint64_t classes = (uint64_t)info->classes;
     tr_rng_t rng = tr_rng_make(1 + self->split, TR_RNG_SYNTHETIC, 1, (uint64_t)sample);
     uint64_t offset = tr_rng_below(&rng, NOISE_BYTES);
-    int32_t label = info->classes ? (int32_t)tr_rng_below(&rng, (uint64_t)info->classes) : 0;
-    tr_rng_t levels = info->classes ? tr_rng_make(0, TR_RNG_SYNTHETIC, 2, (uint64_t)label) : rng;
+    int32_t label = classes ? (int32_t)tr_rng_below(&rng, classes) : 0;
+    tr_rng_t levels = classes ? tr_rng_make(0, TR_RNG_SYNTHETIC, 2, (uint64_t)label) : rng;
     for (int64_t s = 0; s < self->slabs; s++) {
+        const int64_t begin = units * s / self->slabs, end = units * (s + 1) / self->slabs;
+        if (self->points && classes) {
+            label = (int32_t)tr_rng_below(&rng, classes);
+            levels = tr_rng_make(0, TR_RNG_SYNTHETIC, 2, (uint64_t)label);
+        }
         const float target = (float)tr_rng_uniform(&levels);
-        if (x) synthetic_draw(self, self->noise + offset, s, (uint8_t)(255 * target), x);
-        if (y && !info->classes) ((float *)y)[s] = target;
+        if (x)
+            synthetic_draw(self->noise + offset, bytes / units * begin, bytes / units * end,
+                           (uint8_t)(255 * target), x);
+        int64_t first = classes ? 0 : s, last = first + 1;
+        if (self->points) first = begin * each, last = end * each;
+        for (int64_t i = first; y && i < last; i++)
+            if (classes)
+                ((int32_t *)y)[i] = label;
+            else
+                ((float *)y)[i] = target;
     }
-    if (y && info->classes) memcpy(y, &label, sizeof label);
 }
 
 static tr_status_t synthetic_read(tr_dataset_t *dataset, int64_t first, int64_t count,

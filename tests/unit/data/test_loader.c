@@ -382,6 +382,57 @@ static void test_synthetic(void **state) {
     assert_error_names("'sinthetic' & 'synthetic'");
 }
 
+/* Noise of 8 bits is halved and half the level added: the values of a level are within 128. */
+static void check_level(uint8_t value, double level) {
+    assert_true(value >= (level - 1) / 2 && value <= (level + 1) / 2 + 128);
+}
+
+static void test_synthetic_positions(void **state) {
+    enum { SAMPLES = 50, H = 10, W = 7, POINTS = H * W };
+    static uint8_t x[SAMPLES][POINTS][2];
+    static int32_t label[SAMPLES][POINTS];
+    static float target[SAMPLES][POINTS][3];
+    int least[3] = {255, 255, 255}, most[3] = {0}, changes = 0;
+    tr_data_settings_t settings = test_settings();
+    tr_dataset_t *set;
+    settings.format = "synthetic";
+    settings.synthetic_shape = "10x7x2";
+    settings.targets = TR_TARGETS_POSITION;
+    settings.classes = 3;
+    OK(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set));
+    const tr_shape_t labels = TR_SHAPE(H, W), numbers = TR_SHAPE(H, W, 3);
+    assert_true(set->info.is_dense && tr_shape_equal(&set->info.field[1].shape, &labels));
+    OK(set->ops->read(set, 0, SAMPLES, (void *[]){x, label}));
+    for (int s = 0; s < SAMPLES; s++)
+        for (int i = 0; i < POINTS; i++) {
+            const int32_t l = label[s][i];
+            assert_in_range(l, 0, 2);
+            changes += i > 0 && l != label[s][i - 1];
+            for (int c = 0; c < 2; c++) {
+                if (x[s][i][c] < least[l]) least[l] = x[s][i][c];
+                if (x[s][i][c] > most[l]) most[l] = x[s][i][c];
+            }
+        }
+    assert_in_range(changes, SAMPLES, 7 * SAMPLES); /* eight slabs */
+    for (int l = 0; l < 3; l++) assert_true(most[l] - least[l] <= 128);
+    tr_dataset_close(&set);
+
+    settings.classes = 0;
+    settings.synthetic_targets = 3;
+    OK(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set));
+    assert_true(set->info.is_dense && tr_shape_equal(&set->info.field[1].shape, &numbers));
+    OK(set->ops->read(set, 0, SAMPLES, (void *[]){x, target}));
+    for (int s = 0; s < SAMPLES; s++)
+        for (int i = 0; i < POINTS; i++) {
+            check_level(x[s][i][1], 255 * (double)target[s][i][0]);
+            assert_true(target[s][i][0] == target[s][i][2]);
+        }
+    tr_dataset_close(&set);
+    settings.synthetic_shape = "10";
+    assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set), TR_ERR_CONFIG);
+    assert_error_names("data.targets & '10'");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_training_order), cmocka_unit_test(test_ranks),
@@ -389,7 +440,7 @@ int main(void) {
         cmocka_unit_test(test_held),           cmocka_unit_test(test_error),
         cmocka_unit_test(test_labels),         cmocka_unit_test(test_label_fields),
         cmocka_unit_test(test_memory),         cmocka_unit_test(test_announced),
-        cmocka_unit_test(test_synthetic),
+        cmocka_unit_test(test_synthetic),      cmocka_unit_test(test_synthetic_positions),
     };
     return cmocka_run_group_tests_name("loader", tests, NULL, NULL);
 }

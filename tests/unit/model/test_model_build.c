@@ -413,12 +413,16 @@ static void shipped_configs_have_their_parameters(void **state) {
         const char *file;
         tr_shape_t x;
         int64_t classes, parameters;
+        bool is_dense;
     } configs[] = {
-        {"mnist_mlp.ini", {4, {4, 28, 28, 1}}, 10, 203530},
-        {"mnist_cnn.ini", {4, {4, 28, 28, 1}}, 10, 463402},
-        {"cifar10_resnet20.ini", {4, {4, 32, 32, 3}}, 10, 272474},
-        {"imagenet_resnet50.ini", {4, {2, 224, 224, 3}}, 1000, 25557032},
-        {"cosmoflow_tiny.ini", {5, {2, 32, 32, 32, 4}}, -4, 87908},
+        {"mnist_mlp.ini", {4, {4, 28, 28, 1}}, 10, 203530, false},
+        {"mnist_cnn.ini", {4, {4, 28, 28, 1}}, 10, 463402, false},
+        {"cifar10_resnet20.ini", {4, {4, 32, 32, 3}}, 10, 272474, false},
+        {"imagenet_resnet50.ini", {4, {2, 224, 224, 3}}, 1000, 25557032, false},
+        {"cosmoflow_tiny.ini", {5, {2, 32, 32, 32, 4}}, -4, 87908, false},
+        {"unet_tiny.ini", {4, {2, 64, 64, 1}}, 3, 105915, true},
+        {"unet3d_tiny.ini", {5, {2, 24, 24, 24, 1}}, 3, 211515, true},
+        {"deepcam.ini", {4, {1, 768, 1152, 16}}, 3, 31045251, true},
     };
     const char *root = getenv("TRAINER_ROOT");
     for (size_t i = 0; i < TR_COUNT(configs); i++) {
@@ -427,7 +431,13 @@ static void shipped_configs_have_their_parameters(void **state) {
         snprintf(path, sizeof path, "%s/configs/%s", root != NULL ? root : ".", configs[i].file);
         fixture_open(&f);
         fixture_load(&f, path);
-        fixture_begin(&f, "last", TR_TRAIN, configs[i].x, configs[i].classes);
+        tr_shape_t y = configs[i].x;
+        y.ndim--; /* a label of each position */
+        if (configs[i].is_dense)
+            fixture_begin_dense(&f, "last", TR_TRAIN, configs[i].x, y, configs[i].classes);
+        else
+            fixture_begin(&f, "last", TR_TRAIN, configs[i].x, configs[i].classes);
+        f.batch.class_weights = (float[]){1, 1, 1}; /* for balanced */
         if (fixture_build(&f) != TR_OK)
             fail_msg("%s: %s", configs[i].file, tr_error_last()->message);
         if (fixture_parameters(&f) != configs[i].parameters)
