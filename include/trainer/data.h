@@ -130,6 +130,7 @@ typedef struct {
     /* y has labels (S...) or numbers (S..., K) for each position of x (S..., C); numbers may be NaN,
      * which no loss and no score counts */
     bool is_dense;
+    bool is_file_each; /* each sample is a file: to open it costs more than to read a small one */
     /* samples of x are two-dimensional in the file and assumed to be images */
     bool is_image_guessed;
     int64_t classes; /* of integer labels, or the vocabulary size; 0: regression or no labels */

@@ -6,15 +6,18 @@
 #include <xxhash.h>
 
 /* Of each field, at most PIECES evenly spaced pieces are read. A piece has one sample, or more
- * small ones: up to 64 KiB, and 256 KiB of y, which is often all that changes. */
-enum { PIECES = 8, X_BYTES = 64 << 10, Y_BYTES = 256 << 10, MOST_BYTES = 32 << 20 };
+ * small ones: up to 64 KiB, and 256 KiB of y, which is often all that changes; up to four, if each is a
+ * file. */
+enum { PIECES = 8, FILES = 4, X_BYTES = 64 << 10, Y_BYTES = 256 << 10, MOST_BYTES = 32 << 20 };
 #define MOST_SEC 2
 
 static tr_status_t checksum_add(tr_dataset_t *dataset, int field, int64_t samples, uint64_t *sum) {
     const tr_field_t *f = &dataset->info.field[field];
     const double start = tr_clock_sec();
     const int64_t wanted = strcmp(f->name, "y") == 0 ? Y_BYTES : X_BYTES,
-                  rows = min64(max64(1, wanted / f->sample_bytes), ceil_div(samples, PIECES)),
+                  fits = max64(1, wanted / f->sample_bytes),
+                  together = dataset->info.is_file_each ? min64(fits, FILES) : fits,
+                  rows = min64(together, ceil_div(samples, PIECES)),
                   most = max64(1, MOST_BYTES / (rows * f->sample_bytes)),
                   pieces = min64(min64(PIECES, most), ceil_div(samples, rows));
     void *dst[TR_DATASET_MAX_FIELDS] = {NULL};

@@ -29,6 +29,16 @@ tr_status_t tr_names_check(int list, const tr_names_t *expected, const tr_names_
 const char *const *tr_class_names(const tr_dataset_info_t *info);
 const char *tr_split_name(tr_split_t split); /* "train", ...; the key is "data.train" */
 
+/* How many samples to look at, if of each `sample_bytes` are read: up to `bytes`, at least one; of
+ * files that are opened for it, few. */
+static inline int64_t tr_samples_within(const tr_dataset_info_t *info, int64_t sample_bytes,
+                                        int64_t bytes) {
+    enum { FILES_MOST = 256 };
+    int64_t most = bytes / sample_bytes > 1 ? bytes / sample_bytes : 1;
+    if (info->is_file_each && most > FILES_MOST) most = FILES_MOST;
+    return most < info->samples ? most : info->samples;
+}
+
 /* Registered data sets; NULL after the last. */
 const tr_dataset_ops_t *tr_dataset_at(size_t index);
 /* Converts any type but bf16 to TR_F32 or TR_F64. in and out must not overlap. */

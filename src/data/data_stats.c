@@ -120,7 +120,7 @@ tr_status_t tr_dataset_sample(tr_dataset_t *dataset, int field, int64_t bytes, i
                               double most_sec, tr_sample_stats_t *out) {
     const tr_field_t *f = &dataset->info.field[field];
     const int64_t samples = dataset->info.samples,
-                  wanted = max64(1, min64(samples, bytes / f->sample_bytes));
+                  wanted = tr_samples_within(&dataset->info, f->sample_bytes, bytes);
     *out = (tr_sample_stats_t){.channels = tr_field_channels(f)};
     if (wanted == samples && isinf(most_sec))
         pieces = ceil_div(samples, max64(1, PIECE_BYTES / f->sample_bytes));

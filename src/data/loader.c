@@ -13,6 +13,7 @@
 #define REQUEST_BYTES (1 << 20)   /* fits in the cache of a core, from which the copy reads */
 #define CACHE_BYTES   (16 << 20)  /* larger windows do not stay in the caches until they are used */
 #define AHEAD_BYTES   (32 << 20)  /* keeps a disk busy, and stays in a small page cache */
+#define FILES_AHEAD   64          /* if each sample is a file, which is opened to announce it */
 #define ALIGN         256
 
 int tr_loader_workers(const tr_data_settings_t *settings, int cores) {
@@ -244,6 +245,7 @@ static void loader_measure(tr_loader_t *l) {
     }
     /* no data set twice */
     l->ahead_max = max64(min64(AHEAD_BYTES / max64(l->sample_bytes, 1), o->samples), 1);
+    if (info->is_file_each) l->ahead_max = min64(l->ahead_max, FILES_AHEAD);
     l->request_max = max64(REQUEST_BYTES / largest, max64(info->read_unit, 1));
     /* One window in use and one being filled, the micro-batches that the consumer may hold, and the
      * micro-batch that spans two windows. */

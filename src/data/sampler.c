@@ -38,13 +38,17 @@ int64_t tr_sampler_window_max(const tr_sampler_t *order) {
 static int64_t sampler_auto_block(const tr_sampler_t *order, const tr_dataset_info_t *info,
                                   int64_t sample_bytes) {
     if (info->read_unit > 1) return info->read_unit;
+    if (info->is_file_each) return 1;
     int64_t bytes = WINDOW_BYTES / tr_sampler_slots(order) / BLOCKS_MIN;
     bytes = max64(BLOCK_BYTES_MIN, min64(BLOCK_BYTES_MAX, bytes));
     return max64(1, min64(bytes / sample_bytes, order->samples / BLOCKS_MIN));
 }
 
-/* Windows of equal size, so that no short one remains at the end of a share. */
-static int64_t sampler_auto_shuffle(const tr_sampler_t *order, int64_t sample_bytes) {
+/* Windows of equal size, so that no short one remains at the end of a share. Files are in random order
+ * already, as blocks of one sample. */
+static int64_t sampler_auto_shuffle(const tr_sampler_t *order, const tr_dataset_info_t *info,
+                                    int64_t sample_bytes) {
+    if (info->is_file_each && order->block == 1) return 1;
     int64_t slots = tr_sampler_slots(order), share = ceil_div(order->samples, slots);
     int64_t fits = max64(WINDOW_BYTES / slots / sample_bytes, 1);
     return max64(1, ceil_div(share, ceil_div(share, fits)));
@@ -71,7 +75,7 @@ tr_status_t tr_sampler_init(const tr_data_settings_t *settings, const tr_dataset
         min64(settings->block > 0 ? settings->block : sampler_auto_block(out, info, sample_bytes),
               info->samples);
     out->shuffle =
-        settings->shuffle >= 0 ? settings->shuffle : sampler_auto_shuffle(out, sample_bytes);
+        settings->shuffle >= 0 ? settings->shuffle : sampler_auto_shuffle(out, info, sample_bytes);
     return TR_OK;
 }
 

@@ -135,7 +135,7 @@ static tr_status_t report_dense_classes(report_t *r, const report_split_t *s) {
     const tr_dataset_info_t *info = &s->dataset->info;
     const tr_field_t *field = &info->field[1];
     const int64_t points = field->sample_bytes / (int64_t)sizeof(int32_t),
-                  rows = min64(info->samples, max64(1, (64 << 20) / field->sample_bytes));
+                  rows = tr_samples_within(info, field->sample_bytes, 64 << 20);
     int64_t *count = NULL, all = 0; /* [1 + classes]: those without a label first */
     int32_t *label = NULL;
     char shape[96];
@@ -393,6 +393,10 @@ static tr_status_t report_split(report_t *r, tr_split_t split) {
     tr_status_t status = tr_h5_source_parse(r->settings, is_part ? TR_SPLIT_TRAIN : split, &source);
     if (status == TR_OK) status = tr_h5_parts_open(&source, &parts);
     tr_h5_unlock();
+    for (int64_t i = parts.count; i < parts.count + parts.late_count && status == TR_OK; i++) {
+        h5_part_t *part; /* each file is checked */
+        status = tr_h5_part_at(&parts, i, &part);
+    }
     if (status == TR_OK && parts.count) {
         s.part = parts.data;
         status = s.dataset->info.tokens > 0 ? report_tokens(r, &s) : report_samples(r, &s);

@@ -160,15 +160,10 @@ static tr_status_t repack_copy_attributes(repack_t *r, const entry_t *entry) {
 
 static tr_status_t repack_copy_rows(repack_t *r, const h5_array_t *a, int array) {
     h5_scratch_t s = {0};
-    size_t raw = 0, chunk_row = 0;
     char *rows = NULL;
     int64_t at_once =
         max64(max64(1, READ_BYTES / a->row_bytes), a->way == H5_CHUNK_ROWS ? a->chunk_rows : 1);
     tr_status_t status;
-    tr_h5_scratch_sizes(a, &raw, &chunk_row);
-    TR_TRY_GOTO(tr_alloc_aligned(raw, 64, "stored chunks", &s.raw), done);
-    TR_TRY_GOTO(tr_alloc_aligned(raw, 64, "stored chunks", &s.spare), done);
-    TR_TRY_GOTO(tr_alloc_aligned(chunk_row, 64, "decoded chunks", &s.chunk_row), done);
     TR_TRY_GOTO(tr_alloc_aligned((size_t)(at_once * a->row_bytes), 64, "rows", &rows), done);
     for (int64_t i = 0; i < a->rows; i += at_once) {
         int64_t count = min64(at_once, a->rows - i);
@@ -180,7 +175,8 @@ static tr_status_t repack_copy_rows(repack_t *r, const h5_array_t *a, int array)
         TR_TRY_GOTO(tr_import_progress(r->params, r->done, r->total), done);
     }
 done:
-    tr_free(&s.raw), tr_free(&s.spare), tr_free(&s.chunk_row), tr_free(&rows);
+    tr_h5_scratch_free(&s);
+    tr_free(&rows);
     return status;
 }
 

@@ -177,8 +177,9 @@ tr_status_t tr_h5_refuse_unallocated(const h5_array_t *array);
 
 /* Scratch memory of one reading thread. */
 typedef struct {
-    char *raw, *spare; /* stored chunks, and buffers for decoding */
-    char *chunk_row;   /* a decoded chunk row, kept for the next call */
+    char *raw, *spare; /* [raw_bytes]: stored chunks, and buffers for decoding */
+    char *chunk_row;   /* [chunk_row_bytes]: a decoded chunk row, kept for the next call */
+    size_t raw_bytes, chunk_row_bytes;
     const h5_array_t *chunk_row_of;
     int64_t chunk_row_index;
     char *rows, *converted; /* of dataset_hdf5.c */
@@ -186,6 +187,10 @@ typedef struct {
 } h5_scratch_t;
 void tr_h5_scratch_sizes(const h5_array_t *array, size_t *raw_bytes,
                          size_t *chunk_row_bytes); /* enlarges both to what the array needs */
+/* Enlarges the memory, where it is smaller, to these sizes. tr_h5_read_rows does it by itself: before,
+ * it keeps memory from being allocated later. */
+tr_status_t tr_h5_scratch_reserve(h5_scratch_t *scratch, size_t raw_bytes, size_t chunk_row_bytes);
+void tr_h5_scratch_free(h5_scratch_t *scratch);
 
 /* Reads rows [first, first + count): dense, array->dtype, native byte order. Thread-safe if each
  * thread has its own scratch. */
@@ -194,6 +199,8 @@ tr_status_t tr_h5_read_rows(const h5_array_t *array, h5_scratch_t *scratch, int6
 /* The number of rows from `row` on, at most `count`, in one chunk or in chunks that are contiguous
  * in the file. */
 int64_t tr_h5_rows_together(const h5_array_t *array, int64_t row, int64_t count);
+/* Asks the system to prefetch a file, unless its begin is in the page cache. */
+void tr_h5_expect_file(const char *path);
 /* Asks the system to prefetch the bytes of these rows that are not in the page cache. */
 void tr_h5_expect_rows(const h5_array_t *array, int64_t first, int64_t count);
 tr_status_t tr_h5_pread(h5_file_t *file, void *out, size_t bytes, uint64_t offset);

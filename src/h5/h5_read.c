@@ -43,6 +43,29 @@ void tr_h5_scratch_sizes(const h5_array_t *a, size_t *raw_bytes, size_t *chunk_r
     if (chunk_row > *chunk_row_bytes) *chunk_row_bytes = chunk_row;
 }
 
+tr_status_t tr_h5_scratch_reserve(h5_scratch_t *s, size_t raw_bytes, size_t chunk_row_bytes) {
+    if (raw_bytes > s->raw_bytes) {
+        s->raw_bytes = 0;
+        tr_free(&s->raw), tr_free(&s->spare);
+        TR_TRY(tr_alloc_aligned(raw_bytes, 64, "stored chunks", &s->raw));
+        TR_TRY(tr_alloc_aligned(raw_bytes, 64, "stored chunks", &s->spare));
+        s->raw_bytes = raw_bytes;
+    }
+    if (chunk_row_bytes > s->chunk_row_bytes) {
+        s->chunk_row_bytes = 0;
+        s->chunk_row_of = NULL;
+        tr_free(&s->chunk_row);
+        TR_TRY(tr_alloc_aligned(chunk_row_bytes, 64, "decoded chunks", &s->chunk_row));
+        s->chunk_row_bytes = chunk_row_bytes;
+    }
+    return TR_OK;
+}
+
+void tr_h5_scratch_free(h5_scratch_t *s) {
+    tr_free(&s->raw), tr_free(&s->spare), tr_free(&s->chunk_row), tr_free(&s->rows),
+        tr_free(&s->converted);
+}
+
 static void array_fill_rows(const h5_array_t *a, int64_t elems, char *out) {
     size_t bytes = tr_dtype_bytes(a->dtype);
     for (int64_t i = 0; i < elems; i++) memcpy(out + (size_t)i * bytes, a->fill, bytes);
@@ -195,7 +218,10 @@ int64_t tr_h5_rows_together(const h5_array_t *a, int64_t row, int64_t count) {
 tr_status_t tr_h5_read_rows(const h5_array_t *a, h5_scratch_t *scratch, int64_t first,
                             int64_t count, void *out) {
     char *to = out;
+    size_t raw = 0, chunk_row_bytes = 0;
     if (a->way == H5_LIBRARY) return count ? array_read_library(a, first, count, out) : TR_OK;
+    tr_h5_scratch_sizes(a, &raw, &chunk_row_bytes);
+    TR_TRY(tr_h5_scratch_reserve(scratch, raw, chunk_row_bytes));
     if (a->way == H5_STRAIGHT)
         TR_TRY(tr_h5_pread(a->file, to, (size_t)(count * a->row_bytes),
                            a->address + (uint64_t)(first * a->row_bytes)));
@@ -211,18 +237,30 @@ tr_status_t tr_h5_read_rows(const h5_array_t *a, h5_scratch_t *scratch, int64_t 
     return TR_OK;
 }
 
-static void h5_expect_bytes(h5_file_t *file, uint64_t offset, uint64_t bytes) {
+/* Checking whether the beginning is cached is much cheaper than touching cached pages. bytes 0: to the
+ * end. */
+static void h5_advise(int fd, uint64_t offset, uint64_t bytes) {
     char byte;
-    int fd;
     struct iovec one = {&byte, 1};
+    if (preadv2(fd, &one, 1, (off_t)offset, RWF_NOWAIT) != 1)
+        posix_fadvise(fd, (off_t)offset, (off_t)bytes, POSIX_FADV_WILLNEED);
+}
+
+void tr_h5_expect_file(const char *path) {
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return; /* the reader reports it */
+    h5_advise(fd, 0, 0);
+    close(fd);
+}
+
+static void h5_expect_bytes(h5_file_t *file, uint64_t offset, uint64_t bytes) {
+    int fd;
     if (file->direct && tr_h5_direct_expect(file->direct, file->direct_fd, offset, bytes)) return;
     if (tr_h5_file_use(file, &fd) != TR_OK) {
         tr_error_clear(); /* the reader reports it */
         return;
     }
-    /* Checking whether the beginning is cached is much cheaper than touching cached pages. */
-    if (preadv2(fd, &one, 1, (off_t)offset, RWF_NOWAIT) != 1)
-        posix_fadvise(fd, (off_t)offset, (off_t)bytes, POSIX_FADV_WILLNEED);
+    h5_advise(fd, offset, bytes);
     tr_h5_file_done(file);
 }
 

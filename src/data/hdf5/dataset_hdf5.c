@@ -155,9 +155,9 @@ static tr_status_t hdf5_read_y(hdf5_t *self, const h5_part_t *part, h5_scratch_t
 static tr_status_t hdf5_read_as(hdf5_t *self, int64_t first, int64_t count, tr_dtype_t x_type,
                                 char *x, tr_dtype_t y_type, char *y) {
     const tr_field_t *field = self->base.info.field;
-    for (int p = tr_h5_part_of(&self->parts, first); p < self->parts.count && count > 0; p++) {
-        const h5_part_t *part = &self->parts.data[p];
-        if (first >= part->first + part->x.rows) continue;
+    while (count > 0) {
+        h5_part_t *part;
+        TR_TRY(tr_h5_part_at(&self->parts, first, &part));
         int64_t row = first - part->first, rows = min64(count, part->x.rows - row);
         h5_scratch_t *s = tr_h5_pool_take(self->pool, &part->x, row);
         tr_status_t status = x ? hdf5_read_x(self, part, s, row, rows, x_type, x) : TR_OK;
@@ -199,15 +199,7 @@ static tr_status_t hdf5_fill(tr_dataset_t *dataset, const tr_floats_t *mean) {
 }
 
 static void hdf5_expect(tr_dataset_t *dataset, int64_t first, int64_t count) {
-    const hdf5_t *self = (const hdf5_t *)dataset;
-    for (int p = tr_h5_part_of(&self->parts, first); p < self->parts.count && count > 0; p++) {
-        const h5_part_t *part = &self->parts.data[p];
-        if (first >= part->first + part->x.rows) continue;
-        int64_t row = first - part->first, rows = min64(count, part->x.rows - row);
-        tr_h5_expect_rows(&part->x, row, rows);
-        first += rows;
-        count -= rows;
-    }
+    tr_h5_parts_expect(&((hdf5_t *)dataset)->parts, first, count);
 }
 
 /* -- opening: what x is ------------------------------------------------------------------------ */
@@ -344,7 +336,8 @@ static void hdf5_describe(hdf5_t *self) {
     const h5_part_t *part = &self->parts.data[0];
     const char *path = part->file.path, *name = part->names.x;
     char shape[96], more[32] = "";
-    if (self->parts.count > 1) snprintf(more, sizeof more, " and %d more", self->parts.count - 1);
+    const int others = self->parts.count + self->parts.late_count - 1;
+    if (others > 0) snprintf(more, sizeof more, " and %d more", others);
     snprintf(info->description, sizeof info->description, "%.*s%s:/%.*s, x %s %.40s %.50s, %s%s",
              (int)tr_utf8_bytes(path, 70), path, more, (int)tr_utf8_bytes(name, 50), name,
              tr_dtype_name(part->x.dtype), tr_shape_format(&info->field[0].shape, shape),
@@ -406,7 +399,7 @@ static tr_status_t hdf5_add_all_names(hdf5_t *self, bool inputs_only) {
 }
 
 /* The ids of a table and the files of images, as `import` writes them, for predictions. Requires
- * the lock. */
+ * the lock, and that no file is late. */
 static tr_status_t hdf5_read_texts(hdf5_t *self) {
     static const char *const usual[] = {"id", "file"};
     tr_dataset_info_t *info = &self->base.info;
@@ -439,8 +432,8 @@ static tr_status_t hdf5_read_texts(hdf5_t *self) {
 
 static tr_status_t hdf5_set_up(hdf5_t *self, const tr_data_settings_t *settings, tr_split_t split,
                                bool inputs_only) {
-    const h5_part_t *last = &self->parts.data[self->parts.count - 1];
-    self->base.info.samples = last->first + last->x.rows;
+    self->base.info.samples = tr_h5_parts_samples(&self->parts);
+    self->base.info.is_file_each = settings->sample == TR_SAMPLE_FILE;
     TR_TRY(hdf5_describe_x(self, settings));
     TR_TRY(tr_h5_dense_find(&self->parts, settings, &self->base.info.field[0], self->channels_first,
                             &self->dense));
@@ -449,7 +442,7 @@ static tr_status_t hdf5_set_up(hdf5_t *self, const tr_data_settings_t *settings,
     tr_h5_lock();
     tr_status_t status = tr_h5_moments(self->parts.data, self->channels, &self->base.info);
     if (status == TR_OK) status = tr_h5_attribute_text(self->parts.data, "columns", &self->columns);
-    if (status == TR_OK && inputs_only) status = hdf5_read_texts(self);
+    if (status == TR_OK && inputs_only && !self->parts.late_count) status = hdf5_read_texts(self);
     if (status == TR_OK) status = hdf5_add_all_names(self, inputs_only);
     tr_h5_unlock();
     TR_TRY(status);

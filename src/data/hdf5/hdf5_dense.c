@@ -161,13 +161,12 @@ static int64_t dense_take_row(const h5_dense_t *d, const h5_part_t *part, const 
     return -1;
 }
 
-tr_status_t tr_h5_dense_scan(h5_dense_t *d, const h5_parts_t *parts, int64_t classes,
+tr_status_t tr_h5_dense_scan(h5_dense_t *d, h5_parts_t *parts, int64_t classes,
                              h5_scratch_t *scratch, h5_label_notes_t *notes,
                              tr_dataset_info_t *info) {
     const h5_array_t *y = &parts->data[0].y;
-    const h5_part_t *part = parts->data;
-    const bool are_whole = !tr_dtype_is_float(y->dtype) && !part->y_packing.scales;
-    const int64_t rows = min64(info->samples, max64(1, SCAN_BYTES / y->row_bytes)),
+    const bool are_whole = !tr_dtype_is_float(y->dtype) && !parts->data->y_packing.scales;
+    const int64_t rows = tr_samples_within(info, y->row_bytes, SCAN_BYTES),
                   pieces = rows == info->samples ? rows : min64(rows, SCAN_PIECES),
                   each = rows / pieces;
     int64_t largest = -1, largest_row = 0;
@@ -183,7 +182,8 @@ tr_status_t tr_h5_dense_scan(h5_dense_t *d, const h5_parts_t *parts, int64_t cla
         TR_TRY_GOTO(tr_alloc((size_t)d->points * sizeof(int64_t), "a mask", &mask), done);
     for (int64_t i = 0; i < pieces * each; i++) {
         const int64_t row = info->samples * (i / each) / pieces + i % each, before = largest;
-        while (row >= part->first + part->y.rows) part++;
+        h5_part_t *part;
+        TR_TRY_GOTO(tr_h5_part_at(parts, row, &part), done);
         TR_TRY_GOTO(tr_h5_read_rows(&part->y, scratch, row - part->first, 1, raw), done);
         tr_convert(part->y.dtype, raw, y->row_elems, TR_F64, value);
         if (mask)

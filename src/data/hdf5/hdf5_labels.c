@@ -125,19 +125,23 @@ static tr_status_t scan_part(scan_t *s, const h5_part_t *part, h5_scratch_t *scr
     return TR_OK;
 }
 
-static tr_status_t labels_scan(scan_t *s, const h5_parts_t *parts, h5_scratch_t *scratch) {
-    const h5_part_t *last = &parts->data[parts->count - 1];
+static tr_status_t labels_scan(scan_t *s, h5_parts_t *parts, h5_scratch_t *scratch) {
+    const int64_t samples = tr_h5_parts_samples(parts);
     size_t raw = 0, rows = 0;
     for (int p = 0; p < parts->count; p++) {
         int64_t piece = max64(1, PIECE_BYTES / parts->data[p].y.row_bytes);
         raw = (size_t)max64((int64_t)raw, piece * parts->data[p].y.row_bytes);
         rows = (size_t)max64((int64_t)rows, piece * s->values);
     }
-    TR_TRY(tr_alloc((size_t)(last->first + last->y.rows) * sizeof *s->label, "labels", &s->label));
+    TR_TRY(tr_alloc((size_t)samples * sizeof *s->label, "labels", &s->label));
     TR_TRY(tr_alloc(raw, "labels", &s->raw));
     TR_TRY(tr_alloc(rows * sizeof *s->row, "labels", &s->row));
-    for (int p = 0; p < parts->count && !s->plain_numbers; p++)
-        TR_TRY(scan_part(s, &parts->data[p], scratch));
+    for (int64_t first = 0; first < samples && !s->plain_numbers;) {
+        h5_part_t *part;
+        TR_TRY(tr_h5_part_at(parts, first, &part));
+        TR_TRY(scan_part(s, part, scratch));
+        first += part->x.rows;
+    }
     return TR_OK;
 }
 
@@ -209,8 +213,8 @@ static tr_status_t labels_refuse_packed(const h5_part_t *part, int64_t classes) 
                    (long long)classes);
 }
 
-tr_status_t tr_h5_labels(const h5_parts_t *parts, int64_t classes, h5_scratch_t *scratch,
-                         int32_t **out, h5_label_notes_t *notes, tr_dataset_info_t *info) {
+tr_status_t tr_h5_labels(h5_parts_t *parts, int64_t classes, h5_scratch_t *scratch, int32_t **out,
+                         h5_label_notes_t *notes, tr_dataset_info_t *info) {
     scan_t s = {.values = parts->data[0].y.row_elems,
                 .classes_given = classes,
                 .must = classes > 0,

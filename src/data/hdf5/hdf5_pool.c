@@ -27,9 +27,7 @@ static tr_status_t hdf5_pool_allocate(h5_pool_t *self, const h5_parts_t *parts, 
         tr_alloc((size_t)self->count * sizeof *self->scratch, "reading buffers", &self->scratch));
     for (int i = 0; i < self->count; i++) {
         h5_scratch_t *s = &self->scratch[i];
-        TR_TRY(tr_alloc_aligned(raw, 64, "stored chunks", &s->raw));
-        TR_TRY(tr_alloc_aligned(raw, 64, "stored chunks", &s->spare));
-        TR_TRY(tr_alloc_aligned(chunk_row, 64, "decoded chunks", &s->chunk_row));
+        TR_TRY(tr_h5_scratch_reserve(s, raw, chunk_row));
         TR_TRY(tr_alloc_aligned(rows_bytes, 64, "rows to convert", &s->rows));
         TR_TRY(tr_alloc_aligned(converted_bytes, 64, "converted rows", &s->converted));
     }
@@ -53,11 +51,7 @@ void tr_h5_pool_destroy(h5_pool_t **pool) {
     h5_pool_t *self = *pool;
     *pool = NULL;
     if (!self) return;
-    for (int i = 0; self->scratch && i < self->count; i++) {
-        h5_scratch_t *s = &self->scratch[i];
-        tr_free(&s->raw), tr_free(&s->spare), tr_free(&s->chunk_row), tr_free(&s->rows),
-            tr_free(&s->converted);
-    }
+    for (int i = 0; self->scratch && i < self->count; i++) tr_h5_scratch_free(&self->scratch[i]);
     pthread_mutex_destroy(&self->lock);
     pthread_cond_destroy(&self->free);
     tr_free(&self->scratch);

@@ -126,13 +126,37 @@ static tr_status_t source_open_mask(h5_part_t *part) {
                    (long long)mask->rows);
 }
 
+/* A file of one sample has the names of the first one. */
+static tr_status_t source_take_names(h5_part_t *part, const h5_part_t *first,
+                                     const h5_wanted_t *wanted) {
+    char path[4096];
+    part->names = first->names;
+    if (first->y_file.path && tr_h5_labels_path(part->file.path, path)) {
+        TR_TRY(tr_h5_file_open(wanted->key, path, &part->y_file));
+        part->y_file.is_sample = true;
+    }
+    const char *const name[] = {first->names.x, first->names.y, first->names.mask};
+    for (int i = 0; i < 1 + first->has_y + first->has_mask; i++) {
+        const h5_file_t *file = i > 0 && part->y_file.path ? &part->y_file : &part->file;
+        if (H5Oexists_by_name(file->id, name[i], H5P_DEFAULT) <= 0)
+            return TR_FAIL(
+                TR_ERR_DATA,
+                "%s has no data set /%s, which %s has: with data.sample = file, all files "
+                "must have the same ones.",
+                file->path, name[i], first->file.path);
+    }
+    return TR_OK;
+}
+
 /* Finds x and y and opens them; *out_found as in tr_h5_detect. first: NULL, or another part. */
 static tr_status_t source_open_arrays(h5_part_t *part, const h5_part_t *first,
                                       const h5_wanted_t *wanted, bool *out_found) {
     h5_list_t list;
-    if (first && source_has_names(first, part, wanted)) {
+    *out_found = true;
+    if (first && wanted->is_sample) {
+        TR_TRY(source_take_names(part, first, wanted));
+    } else if (first && source_has_names(first, part, wanted)) {
         part->names = first->names;
-        *out_found = true;
     } else {
         TR_TRY(tr_h5_list(&part->file, &list));
         tr_status_t status = source_find_arrays(part, &list, wanted, out_found);
@@ -161,9 +185,12 @@ static tr_status_t source_open_arrays(h5_part_t *part, const h5_part_t *first,
                    part->names.y, (long long)part->y.rows, remedy);
 }
 
+/* Whether rows can be joined. Samples that are files have one type: it is known before they are
+ * read. */
 static bool source_same_rows(const h5_array_t *a, const h5_array_t *b) {
     return a->ndim == b->ndim &&
-           !memcmp(a->dim + 1, b->dim + 1, (size_t)(a->ndim - 1) * sizeof *a->dim);
+           !memcmp(a->dim + 1, b->dim + 1, (size_t)(a->ndim - 1) * sizeof *a->dim) &&
+           (!a->file->is_sample || a->dtype == b->dtype);
 }
 
 /* "(128, 128, 4) f32" */
@@ -193,30 +220,24 @@ static tr_status_t source_check_part(const h5_part_t *first, const h5_part_t *pa
     source_say_rows(of_y ? &part->y : &part->x, found);
     return TR_FAIL(TR_ERR_DATA,
                    "%s and %s cannot be concatenated: their samples or labels differ in shape or "
-                   "type: a row of /%s is %s in the first, and %s in the second. `trainer data` "
+                   "type: a %s of /%s is %s in the first, and %s in the second. `trainer data` "
                    "shows both.",
-                   first->file.path, part->file.path, of_y ? first->names.y : first->names.x,
-                   expected, found);
+                   first->file.path, part->file.path, part->file.is_sample ? "sample" : "row",
+                   of_y ? first->names.y : first->names.x, expected, found);
 }
 
-/* Opens one more file at the end of the list; *out_found as in tr_h5_detect. */
-static tr_status_t source_add_part(const h5_source_t *source, const char *path, h5_parts_t *parts,
-                                   bool *out_found) {
-    h5_part_t *part = &parts->data[parts->count++];
-    const h5_part_t *before = parts->count > 1 ? part - 1 : NULL;
-    part->first = before ? before->first + before->x.rows : 0;
-    TR_TRY(tr_h5_file_open(source->wanted.key, path, &part->file));
-    part->file.is_sample = source->wanted.is_sample;
-    part->file.is_like_another = before != NULL;
-    TR_TRY(source_open_arrays(part, before ? parts->data : NULL, &source->wanted, out_found));
-    if (*out_found) {
-        part->has_meta = tr_h5_has_meta(part);
-        return source_check_part(parts->data, part);
-    }
-    if (before)
-        return TR_FAIL(TR_ERR_DATA, "%s: '%s' has a group that '%s' lacks.", source->wanted.key,
-                       before->file.path, path);
-    return TR_OK;
+/* Opens a file and checks that it fits to the first one; *out_found as in tr_h5_detect. */
+static tr_status_t source_open_part(const h5_wanted_t *wanted, const char *path, h5_part_t *first,
+                                    h5_part_t *part, bool *out_found) {
+    const bool is_first = part == first;
+    TR_TRY(tr_h5_file_open(wanted->key, path, &part->file));
+    part->file.is_sample = wanted->is_sample;
+    part->file.is_like_another = !is_first;
+    TR_TRY(source_open_arrays(part, is_first ? NULL : first, wanted, out_found));
+    if (*out_found) return source_check_part(first, part);
+    return is_first ? TR_OK
+                    : TR_FAIL(TR_ERR_DATA, "%s: '%s' has a group that '%s' lacks.", wanted->key,
+                              first->file.path, path);
 }
 
 /* Each file of a set may be one sample, which data.sample does not say: x has as many rows in all of
@@ -241,7 +262,10 @@ static tr_status_t source_open_parts(const h5_source_t *source, char *const *pat
     bool found = true;
     TR_TRY(tr_alloc(count * sizeof *out->data, "data files", &out->data));
     for (size_t i = 0; i < count && found; i++) {
-        TR_TRY(source_add_part(source, path[i], out, &found));
+        h5_part_t *part = &out->data[out->count++];
+        part->first = i > 0 ? part[-1].first + part[-1].x.rows : 0;
+        TR_TRY(source_open_part(&source->wanted, path[i], out->data, part, &found));
+        part->has_meta = found && tr_h5_has_meta(part);
         if (i == AWAKE_MOST)
             for (int p = 1; p < AWAKE_MOST; p++) tr_h5_part_rest(out, &out->data[p]);
         if (i > 0) tr_h5_part_rest(out, &out->data[i]);
@@ -265,8 +289,57 @@ void tr_h5_part_rest(const h5_parts_t *parts, h5_part_t *part) {
     if (part->y_file.path) tr_h5_file_rest(&part->y_file);
 }
 
-int tr_h5_part_of(const h5_parts_t *parts, int64_t sample) {
+static void source_close_part(h5_part_t *part) {
+    tr_h5_array_close(&part->mask);
+    tr_h5_array_close(&part->y);
+    tr_h5_array_close(&part->x);
+    if (part->y_file.path) tr_h5_file_close(&part->y_file);
+    tr_h5_file_close(&part->file);
+}
+
+int64_t tr_h5_parts_samples(const h5_parts_t *parts) {
+    const h5_part_t *last = &parts->data[parts->count - 1];
+    return last->first + last->x.rows + parts->late_count;
+}
+
+/* Requires the lock. */
+static tr_status_t source_open_late(h5_parts_t *parts, int index, h5_part_t **out) {
+    const h5_part_t *first = parts->data;
+    h5_part_t *part = NULL;
+    bool found;
+    TR_TRY(tr_alloc(sizeof *part, "data files", &part));
+    part->first = parts->count + index;
+    tr_status_t status =
+        source_open_part(&parts->wanted, parts->paths.path[part->first], parts->data, part, &found);
+    if (status == TR_OK && part->x_packing.has_holes && !first->x_packing.has_holes)
+        status = TR_FAIL(TR_ERR_DATA,
+                         "%s: /%s has an attribute for missing values, which %s lacks: with "
+                         "data.sample = file, all files must have it.",
+                         part->file.path, part->names.x, first->file.path);
+    if (status == TR_OK) {
+        tr_h5_part_rest(parts, part);
+        *out = part;
+        return TR_OK;
+    }
+    source_close_part(part);
+    tr_free(&part);
+    return status;
+}
+
+tr_status_t tr_h5_part_at(h5_parts_t *parts, int64_t sample, h5_part_t **out) {
     int low = 0, high = parts->count - 1;
+    if (sample >= parts->count && parts->late_count > 0) {
+        h5_part_t **late = &parts->late[sample - parts->count], *part = NULL;
+        tr_status_t status = TR_OK;
+        *out = __atomic_load_n(late, __ATOMIC_ACQUIRE);
+        if (*out) return TR_OK;
+        tr_h5_lock();
+        if (!*late) status = source_open_late(parts, (int)(sample - parts->count), &part);
+        if (part) __atomic_store_n(late, part, __ATOMIC_RELEASE);
+        *out = *late;
+        tr_h5_unlock();
+        return status;
+    }
     while (low < high) {
         const int middle = (low + high + 1) / 2;
         if (parts->data[middle].first <= sample)
@@ -274,7 +347,24 @@ int tr_h5_part_of(const h5_parts_t *parts, int64_t sample) {
         else
             high = middle - 1;
     }
-    return low;
+    *out = &parts->data[low];
+    return TR_OK;
+}
+
+void tr_h5_parts_expect(h5_parts_t *parts, int64_t first, int64_t count) {
+    while (count > 0) {
+        h5_part_t *part;
+        int64_t rows = 1;
+        if (first >= parts->count && parts->late_count > 0 &&
+            !__atomic_load_n(&parts->late[first - parts->count], __ATOMIC_ACQUIRE)) {
+            tr_h5_expect_file(parts->paths.path[first]);
+        } else if (tr_h5_part_at(parts, first, &part) == TR_OK) {
+            rows = min64(count, part->first + part->x.rows - first);
+            tr_h5_expect_rows(&part->x, first - part->first, rows);
+        }
+        first += rows;
+        count -= rows;
+    }
 }
 
 tr_status_t tr_h5_paths(const h5_source_t *source, h5_paths_t *out) {
@@ -299,21 +389,30 @@ void tr_h5_paths_free(h5_paths_t *paths) {
 tr_status_t tr_h5_parts_open(const h5_source_t *source, h5_parts_t *out) {
     h5_paths_t paths;
     TR_TRY(tr_h5_paths(source, &paths));
-    tr_status_t status = source_open_parts(source, paths.path, paths.count, out);
+    const size_t early =
+        source->wanted.is_sample && paths.count > H5_EARLY ? H5_EARLY : paths.count;
+    tr_status_t status = source_open_parts(source, paths.path, early, out);
+    if (status == TR_OK && out->count > 0 && early < paths.count) {
+        out->late_count = (int)(paths.count - early);
+        out->paths = paths;
+        out->wanted = source->wanted;
+        out->wanted.group = out->wanted.x = out->wanted.y = ""; /* those of the first file */
+        return tr_alloc((size_t)out->late_count * sizeof *out->late, "data files", &out->late);
+    }
     tr_h5_paths_free(&paths);
     return status;
 }
 
 void tr_h5_parts_close(h5_parts_t *parts) {
-    for (int p = 0; p < parts->count; p++) {
-        tr_h5_array_close(&parts->data[p].mask);
-        tr_h5_array_close(&parts->data[p].y);
-        tr_h5_array_close(&parts->data[p].x);
-        if (parts->data[p].y_file.path) tr_h5_file_close(&parts->data[p].y_file);
-        tr_h5_file_close(&parts->data[p].file);
+    for (int p = 0; p < parts->count; p++) source_close_part(&parts->data[p]);
+    for (int p = 0; parts->late && p < parts->late_count; p++) {
+        if (parts->late[p]) source_close_part(parts->late[p]);
+        tr_free(&parts->late[p]);
     }
+    if (parts->late_count > 0) tr_h5_paths_free(&parts->paths);
+    tr_free(&parts->late);
     tr_free(&parts->data);
-    parts->count = 0;
+    *parts = (h5_parts_t){0};
 }
 
 /* -- common properties of the parts ------------------------------------------------------------ */
@@ -337,6 +436,8 @@ uint64_t tr_h5_parts_fingerprint(const h5_parts_t *parts) {
         for (int d = 0; d < part->x.ndim; d++) hash = source_mix(hash, (uint64_t)part->x.dim[d]);
         hash = source_mix(hash, part->x.dtype);
     }
+    for (int p = 0; p < parts->late_count; p++)
+        hash = source_mix(hash, tr_hash_name(tr_file_name(parts->paths.path[parts->count + p])));
     return hash;
 }
 
@@ -371,7 +472,7 @@ tr_status_t tr_h5_parts_open_direct(h5_parts_t *parts, const tr_data_settings_t 
         TR_INFO(
             "%d files are read through the page cache, because direct I/O keeps each file open; "
             "it is used for at most %d",
-            parts->count, DIRECT_MOST);
+            parts->count + parts->late_count, DIRECT_MOST);
         return TR_OK;
     }
     TR_TRY(tr_h5_direct_open(out));

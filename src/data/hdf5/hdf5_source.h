@@ -127,9 +127,26 @@ typedef struct {
     int64_t first; /* index in the data set of its first sample */
 } h5_part_t;
 
+/* The files that match a pattern, at least one. */
 typedef struct {
-    h5_part_t *data;
+    char **path;
+    size_t count;
+    glob_t found;
+    char *plain[1];
+} h5_paths_t;
+
+/*
+ * The files of a split. With data.sample = file, the headers of the first H5_EARLY files are read
+ * when the split is opened, and that of another one when its sample is read first.
+ */
+#define H5_EARLY 256
+typedef struct {
+    h5_part_t *data; /* [count] */
     int count;
+    h5_part_t **late; /* [late_count], of one sample each, behind those of `data`; NULL: not read */
+    int late_count;
+    h5_paths_t paths;   /* of all files, if some are late */
+    h5_wanted_t wanted; /* the same */
 } h5_parts_t;
 
 typedef struct {
@@ -147,32 +164,31 @@ tr_dtype_t tr_h5_part_travels_as(const h5_part_t *part);
  * into *out. */
 tr_status_t tr_h5_source_parse(const tr_data_settings_t *settings, tr_split_t split,
                                h5_source_t *out);
-/* The files that match the pattern, at least one. */
-typedef struct {
-    char **path;
-    size_t count;
-    glob_t found;
-    char *plain[1];
-} h5_paths_t;
 tr_status_t tr_h5_paths(const h5_source_t *source, h5_paths_t *out);
 void tr_h5_paths_free(h5_paths_t *paths);
-/* Opens all files; none, with TR_OK, if an implied split does not exist. Close the parts also after
- * an error. Of many files, all but the first are at rest then. Open and close require the lock. */
+/* Opens the files that are not late; none, with TR_OK, if an implied split does not exist. Close the
+ * parts also after an error. Of many files, all but the first are at rest then. Open and close require
+ * the lock. */
 tr_status_t tr_h5_parts_open(const h5_source_t *source, h5_parts_t *out);
 void tr_h5_parts_close(h5_parts_t *parts);
 /* The attributes of a file can be read while it is awake. A part of few stays awake. Both require the
  * lock. */
 tr_status_t tr_h5_part_wake(h5_part_t *part);
 void tr_h5_part_rest(const h5_parts_t *parts, h5_part_t *part);
-/* The index of the part that has a sample; that of the last one, if none has. */
-int tr_h5_part_of(const h5_parts_t *parts, int64_t sample);
+/* The number of samples of all parts. */
+int64_t tr_h5_parts_samples(const h5_parts_t *parts);
+/* The part that has a sample. The header of a late file is read now; errors as those of
+ * tr_h5_parts_open. Thread-safe. Call it without the lock. */
+tr_status_t tr_h5_part_at(h5_parts_t *parts, int64_t sample, h5_part_t **out);
+/* Asks the system to prefetch samples. Thread-safe. */
+void tr_h5_parts_expect(h5_parts_t *parts, int64_t first, int64_t count);
 /* Makes reads of the parts bypass the page cache if data.direct_io selects it; *out is NULL if not.
  * Close it with tr_h5_direct_close before the parts. */
 tr_status_t tr_h5_parts_open_direct(h5_parts_t *parts, const tr_data_settings_t *settings,
                                     h5_direct_t **out);
 /* The efficient read size in samples: chunks must be decoded whole, or are read in parts. */
 int64_t tr_h5_parts_read_unit(const h5_parts_t *parts);
-/* A hash of the names, sizes, times and shapes of the files. */
+/* A hash of the names, sizes, times and shapes of the files; of late files, of their names. */
 uint64_t tr_h5_parts_fingerprint(const h5_parts_t *parts);
 
 /* -- hdf5_pool.c ------------------------------------------------------------------------------- */
@@ -230,8 +246,8 @@ typedef struct {
  * if y holds regression targets. `classes`: data.classes. Sets info->classes and, if only a few
  * values are not labels or the labels are suspicious, sentences in *notes that info points to. Call
  * it without the lock. */
-tr_status_t tr_h5_labels(const h5_parts_t *parts, int64_t classes, h5_scratch_t *scratch,
-                         int32_t **out, h5_label_notes_t *notes, tr_dataset_info_t *info);
+tr_status_t tr_h5_labels(h5_parts_t *parts, int64_t classes, h5_scratch_t *scratch, int32_t **out,
+                         h5_label_notes_t *notes, tr_dataset_info_t *info);
 
 /* -- hdf5_dense.c ------------------------------------------------------------------------------ */
 
@@ -250,7 +266,7 @@ tr_status_t tr_h5_dense_find(const h5_parts_t *parts, const tr_data_settings_t *
                              const tr_field_t *x, bool x_channels_first, h5_dense_t *out);
 /* Whether y holds labels, and of how many classes, from at most 64 MiB of it; `classes` and *notes as
  * for tr_h5_labels. Sets are_labels, classes and info->classes. Call it without the lock. */
-tr_status_t tr_h5_dense_scan(h5_dense_t *dense, const h5_parts_t *parts, int64_t classes,
+tr_status_t tr_h5_dense_scan(h5_dense_t *dense, h5_parts_t *parts, int64_t classes,
                              h5_scratch_t *scratch, h5_label_notes_t *notes,
                              tr_dataset_info_t *info);
 /* Reads rows [first, first + count) of the part as labels (i32, `as` does not count) or as numbers, NaN

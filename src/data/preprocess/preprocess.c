@@ -299,10 +299,11 @@ static tr_status_t preprocess_resolve_target(const tr_preprocess_sources_t *s,
  * evenly over the data. */
 static tr_status_t preprocess_count_labels(tr_dataset_t *train, int y, int64_t classes,
                                            int64_t *counts) {
-    enum { AT_ONCE = 1 << 18, MOST = 1 << 24 };
+    enum { AT_ONCE = 1 << 18, MOST_BYTES = 64 << 20 };
     const tr_dataset_info_t *info = &train->info;
     const int64_t values = info->field[y].sample_bytes / (int64_t)sizeof(int32_t),
-                  wanted = info->is_dense ? max64(1, MOST / values) : info->samples,
+                  some = tr_samples_within(info, info->field[y].sample_bytes, MOST_BYTES),
+                  wanted = info->is_dense ? some : info->samples,
                   pieces = wanted < info->samples ? min64(wanted, COMPUTE_PIECES) : 1,
                   each = wanted < info->samples ? wanted / pieces : info->samples,
                   most = max64(1, AT_ONCE / values);

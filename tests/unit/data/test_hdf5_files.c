@@ -171,14 +171,18 @@ static float value_of(int number, int i) {
 }
 
 /* As CosmoFlow's files: the volume `full` and the vector `unitPar`. */
-static void put_volume(int number, int depth, const hsize_t *chunk) {
+static void put_volume_as(int number, int depth, const hsize_t *chunk, const char *y_name) {
     const hsize_t dim[] = {(hsize_t)depth, H, W, C}, targets = 3;
     float x[2 * VOLUME], y[] = {(float)number, 0.5f, -1};
     for (int i = 0; i < 2 * VOLUME; i++) x[i] = value_of(number, i);
     hid_t file = create(number);
     put(file, "full", H5T_NATIVE_FLOAT, 4, dim, chunk, x);
-    put(file, "unitPar", H5T_NATIVE_FLOAT, 1, &targets, NULL, y);
+    put(file, y_name, H5T_NATIVE_FLOAT, 1, &targets, NULL, y);
     H5Fclose(file);
+}
+
+static void put_volume(int number, int depth, const hsize_t *chunk) {
+    put_volume_as(number, depth, chunk, "unitPar");
 }
 
 static void check_volumes(void) {
@@ -212,6 +216,51 @@ static void a_file_is_a_sample(void **state) {
     settings.sample = TR_SAMPLE_FILE;
     put_volume(7, D + 1, NULL);
     check_refused(settings, TR_ERR_DATA, "f0007.h5 & full & (4, 5, 6, 2) f32 & (5, 5, 6, 2) f32");
+    clear();
+}
+
+static void check_read_refused(tr_dataset_t *set, int number, tr_status_t code, const char *names) {
+    static float x[VOLUME], y[3];
+    assert_int_equal(set->ops->read(set, number, 1, (void *[]){x, y}), code);
+    assert_names(tr_error_last()->message, names);
+    tr_error_clear();
+}
+
+static void late_files_are_checked_when_they_are_read(void **state) {
+    enum { LATE = H5_EARLY + 4 }; /* 260 */
+    static const hsize_t chunk[] = {D, H, W, C}, dim[] = {D, H, W, C};
+    static double wide[VOLUME];
+    static float x[VOLUME], y[3];
+    char path[1024];
+    tr_data_settings_t settings = test_settings();
+    settings.sample = TR_SAMPLE_FILE;
+    for (int n = 0; n < LATE + 10; n++) put_volume(n, D, NULL);
+    put_volume(LATE, D + 1, NULL);
+    put_volume_as(LATE + 1, D, NULL, "other");
+    put_volume(LATE + 2, D, chunk); /* the first ones need no memory for chunks */
+    hid_t file = create(LATE + 3);
+    put(file, "full", H5T_NATIVE_DOUBLE, 4, dim, NULL, wide);
+    put(file, "unitPar", H5T_NATIVE_FLOAT, 1, (hsize_t[]){3}, NULL, y);
+    H5Fclose(file);
+    tr_dataset_t *set = open_files(settings);
+    assert_int_equal(set->info.samples, LATE + 10);
+    snprintf(path, sizeof path, "%s/f%04d.h5", folder, LATE + 4);
+    unlink(path);
+    set->ops->expect(set, H5_EARLY - 2, 16);
+    check_read_refused(set, LATE, TR_ERR_DATA,
+                       "f0000.h5 & f0260.h5 & full & (4, 5, 6, 2) f32 & (5, 5, 6, 2) f32");
+    check_read_refused(set, LATE + 1, TR_ERR_DATA, "f0000.h5 & f0261.h5 & unitPar");
+    check_read_refused(set, LATE + 3, TR_ERR_DATA,
+                       "f0263.h5 & full & (4, 5, 6, 2) f32 & (4, 5, 6, 2) f64");
+    check_read_refused(set, LATE + 4, TR_ERR_NOINPUT, "data.train & f0264.h5");
+    for (int pass = 0; pass < 2; pass++)
+        for (int n = 0; n < LATE + 10; n++) {
+            if (n == LATE || n == LATE + 1 || n == LATE + 3 || n == LATE + 4) continue;
+            OK(set->ops->read(set, n, 1, (void *[]){x, y}));
+            assert_true(x[0] == value_of(n, 0) && x[VOLUME - 1] == value_of(n, VOLUME - 1));
+            assert_true(y[0] == (float)n && y[2] == -1);
+        }
+    tr_dataset_close(&set);
     clear();
 }
 
@@ -286,6 +335,7 @@ int main(void) {
         cmocka_unit_test(files_are_opened_when_they_are_read),
         cmocka_unit_test(a_file_that_does_not_fit_is_named),
         cmocka_unit_test(a_file_is_a_sample),
+        cmocka_unit_test(late_files_are_checked_when_they_are_read),
         cmocka_unit_test(the_label_of_a_file_may_be_a_scalar),
         cmocka_unit_test(pictures_with_masks_get_a_hint),
     };
