@@ -41,6 +41,31 @@ moved() {
 }
 moved moved 3
 
+# What each rank sends in a step: the parts of 4-byte gradients are scattered, and parts of 4-byte weights or 2-byte
+# copies gathered, each (n - 1) / n of them; that is half of an all-reduce. The rest is small.
+if command -v python3 >/dev/null; then
+    sharded=49152 # elements: 37116 of matrices, rounded up to 3 x 4096
+    for type in fp32 bf16; do
+        run 3 gpt.ini run.dir=sent.$type $zero precision=$type train.steps=3 profile.steps=2:3 &&
+            python3 -I -c '
+import json, sys
+sharded, copy_bytes = int(sys.argv[1]), int(sys.argv[2])
+for file in sys.argv[3:]:
+    sent = {}
+    for e in json.load(open(file))["traceEvents"]:
+        if e.get("cat") == "bucket" and e["args"]["step"] == 3:
+            sent.setdefault(e["args"]["bucket"], []).append(e["args"]["bytes"])
+    rest = sum(sum(sent.pop(b)) for b in (-1, max(sent)))
+    scattered, gathered = (sum(b[i] for b in sent.values()) for i in (0, 1))
+    print(file, scattered, gathered, rest, len(sent))
+    if (scattered, gathered) != (4 * sharded, copy_bytes * sharded) or rest > 0.05 * scattered: sys.exit(1)
+' $sharded $([ $type = fp32 ] && echo 4 || echo 2) sent.$type/profile/trace-r000?.json >>out
+        ok $? "$type: the bytes of a step"
+    done
+else
+    skip "the bytes of a step" "no python3"
+fi
+
 # Overflows are skipped alike.
 fp16="precision=fp16 optimizer.loss_scale=268435456 optimizer.loss_scale_growth=2 train.steps=18"
 pair fp16 2 gpt.ini $fp16 && grep -q '"overflows":[1-9]' fp16.1/metrics.jsonl && same_pair fp16
@@ -53,6 +78,37 @@ ok $? "the device strict: the same bits, with a checkpoint while the next step r
 TRAINER_FLIP_BIT=1:3 run 2 gpt.ini run.dir=flip $zero precision=bf16 parallel.check=1
 [ $? = 75 ] && names out "trainer: error & step 3 & rank 1"
 ok $? "a copy of a weight that differs on a rank is found"
+
+# The plan, with the copy for checkpoints, and what a process takes for a small model.
+if all; then
+    sed 's/n_embd = 36/n_embd = 512/; s/n_head = 2/n_head = 8/; s/vocab_size = 151/vocab_size = 20000/; s/^dropout.*//
+         s/^valid_every.*/valid_every = 0/; s/^micro_batch.*/micro_batch = 1/; s/^steps = .*/steps = 1000/' gpt.ini |
+        grep -v '^bucket' >wide.ini
+    # pss CONFIG SETTINGS...: the proportional set size of rank 1 of 2 in training, in KiB
+    pss() {
+        "$MPIEXEC" -np 2 "$TRAINER" "$@" $zero run.dir=wide >out 2>&1 &
+        local job=$! pid launcher
+        until_true [ -s wide/metrics.jsonl ]
+        for launcher in $(cat /proc/$job/task/*/children); do
+            for pid in $(cat /proc/"$launcher"/task/*/children); do
+                tr '\0' '\n' <"/proc/$pid/environ" | grep -qE '^(PMIX_RANK|OMPI_COMM_WORLD_RANK)=1$' &&
+                    sed -n 's/^Pss: *\([0-9]*\) kB/\1/p' "/proc/$pid/smaps_rollup"
+            done
+        done
+        kill "$job"
+        wait "$job"
+        rm -rf wide
+    }
+    for type in fp32 bf16; do
+        planned=$("$TRAINER" plan wide.ini --ranks 2 $zero precision=$type |
+            awk '$1 == 2 && $NF == "MiB" { print ($(NF - 5) + $(NF - 1)) * 1024 }') # total and checkpoint
+        small=$(pss gpt.ini train.steps=100000 train.valid_every=0) large=$(pss wide.ini precision=$type)
+        echo "$type: planned $planned KiB, $large measured, $small of a small model" >>out
+        awk -v p="$planned" -v l="$large" -v s="$small" \
+            'BEGIN { d = (p + s) / l - 1; exit !(l > 0 && d < 0.04 && d > -0.04) }'
+        ok $? "$type: the memory of a rank is planned within 4 %"
+    done
+fi
 
 # With make test-all: other optimizers, engines and numbers of ranks, frozen parameters, fine-tuning.
 if all; then

@@ -151,7 +151,8 @@ typedef struct {
     char slots[48]; /* "3", or "2-3" where ranks differ */
     int64_t micro_batch;
     size_t parameters, gradients, optimizer, model_state, activations, inputs, total;
-    size_t sharded; /* of the total: this rank's parts of what ranks share */
+    size_t sharded;    /* of the total: this rank's parts of what ranks share */
+    size_t checkpoint; /* besides, in host memory: the copy that is written; of rank 0 */
 } memory_row_t;
 
 #define MEMORY_COLUMN(heading, member)                                                             \
@@ -169,6 +170,7 @@ static const tr_table_column_t memory_columns[] = {
     MEMORY_COLUMN("total", total),
     TR_COLUMN(memory_row_t, NULL, "of it sharded", SIZE, sharded, .people = tr_format_bytes,
               .width = 13),
+    MEMORY_COLUMN("checkpoint", checkpoint),
 };
 static const tr_table_t memory_table = TR_TABLE(memory_columns, memory_row_t);
 
@@ -195,7 +197,8 @@ static memory_row_t plan_memory_row(const tr_session_t *s) {
                         .activations = m.arena,
                         .inputs = m.inputs + m.consts,
                         .total = m.total,
-                        .sharded = plan_sharded_bytes(s)};
+                        .sharded = plan_sharded_bytes(s),
+                        .checkpoint = tr_snapshot_plan_bytes(s)};
     int64_t first, least;
     tr_sampler_slots_of_rank(s->slots, 0, s->params.size, &first, &least);
     if (least < s->slot_count)
@@ -208,15 +211,14 @@ static memory_row_t plan_memory_row(const tr_session_t *s) {
 
 void plan_append_pinned(const tr_session_t *s, tr_str_t *out) {
     char checkpoint[32], piece[32];
-    const size_t state = tr_region_whole_bytes(s->g, TR_ROLE_PARAM) +
-                         tr_region_whole_bytes(s->g, TR_ROLE_OPTIM_STATE) +
-                         tr_region_whole_bytes(s->g, TR_ROLE_MODEL_STATE);
     if (s->device->host_visible) return;
     tr_str_printf(
         out,
-        "pinned host memory at the start, without batches: %s on rank 0 for checkpoints; at most "
+        "pinned host memory at the start, without batches: %s on %s for checkpoints; at most "
         "%s on each rank where MPI broadcasts the weights, none where NCCL does\n",
-        tr_format_bytes((double)state, checkpoint), tr_format_bytes((double)TR_STATE_PIECE, piece));
+        tr_format_bytes((double)tr_snapshot_plan_bytes(s), checkpoint),
+        tr_graph_is_sharded(s->g) ? "each rank" : "rank 0",
+        tr_format_bytes((double)TR_STATE_PIECE, piece));
 }
 
 static tr_status_t plan_memory_find(tr_config_t *config, const plan_options_t *o,
