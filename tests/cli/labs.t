@@ -27,6 +27,8 @@ ok $? "each page has a report, with plots, its device and its data"
 
 json 'a == {"code": 71, "repaired": 0}' made/lab4/repaired.json
 ok $? "lab4: the smaller program is refused, and trains after its repair"
+json 'a == {"code": 71, "repaired": 0}' made/lab4/sharded.json
+ok $? "lab4: ranks that have no memory for the whole state train with parts of it"
 
 # As they are pasted: the first block finds the repository and the program, and no path depends on the folder.
 for name in lab1 lab2 lab3 lab4 lab5 inference; do
