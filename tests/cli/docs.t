@@ -42,7 +42,7 @@ done >>out
 [ ! -s out ]
 ok $? "every relative link leads somewhere"
 
-# The site of make docs, by a stand-in for cmark-gfm: no link of it is dead. Without a converter it says what to install.
+# The site of make docs, by a stand-in for cmark-gfm: no link is dead. Without a converter it says what to install.
 mkdir bin bare
 cat >bin/cmark-gfm <<'END'
 #!/bin/sh
