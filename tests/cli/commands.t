@@ -62,7 +62,8 @@ Gradient-Accumulation-Steps data.micro_batch
 Trainer.max-epochs train.epochs
 training.gradient_checkpointing model.recompute
 END
-[ -z "$bad" ] && call 0 help conv2d && grep -q '^  conv CHANNELS' out && call 0 help gpus && names out 'mpirun -np'
+[ -z "$bad" ] && call 0 help conv2d && grep -q '^  conv CHANNELS' out && call 0 help gpus && names out 'mpirun -np' &&
+    call 0 help PyTorchJob && names out docs/kubernetes.md
 ok $? "names of other programs lead to those here:${bad:- all}"
 call 0 help elsewhere && sed -n 's/^      here: //p' out | sort -u >here && [ -s here ] &&
     ! grep -vxFf keys here >err
