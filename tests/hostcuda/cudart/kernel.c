@@ -246,7 +246,7 @@ static void begin_block(bool poison) {
     resume_first = seeded && hostcuda_random() & 1;
     failed = false;
     for (int i = 0; i < count; i++) threads[i].state = UNBORN;
-    for (int i = MAX_THREADS - 1; i >= 0; i--) free_fibers[free_count++] = i;
+    for (int i = count - 1; i >= 0; i--) free_fibers[free_count++] = i;
     for (int w = 0; w * 32 < count; w++) {
         warp_live[w] = count - w * 32 >= 32 ? ~0u : (1u << (count - w * 32)) - 1;
         warp_wait[w] = 0;
@@ -261,8 +261,8 @@ static void begin_block(bool poison) {
 static void run_block(void) {
     while (live && !failed) {
         if (ready_count && (resume_first || begun == count)) {
-            const int at =
-                seeded ? (int)(hostcuda_random() % (uint64_t)ready_count) : ready_count - 1;
+            const int at = seeded ? (int)((hostcuda_random() >> 32) * (uint64_t)ready_count >> 32)
+                                  : ready_count - 1;
             const int thread = ready[at];
             ready[at] = ready[--ready_count];
             enter_thread(thread);

@@ -12,8 +12,12 @@
 #define POISON_CHUNK ((size_t)16 << 20)
 #define POISON_SMALL ((size_t)256 << 10)
 
+/* Closing takes longer than most work: it is left out 7 times of 8 after so many times. */
+#define ALWAYS_CLOSED 100
+
 static memory_t *table;
 static int count, room, open_depth;
+static bool is_open;
 static size_t used[MAX_DEVICES];
 
 static size_t page(void) {
@@ -47,14 +51,19 @@ static void protect(const memory_t *m, bool open) {
 
 EXPORT void hostcuda_open(void) {
     hc_lock();
-    if (open_depth++ == 0)
+    if (open_depth++ == 0 && !is_open) {
+        is_open = true;
         for (int i = 0; i < count; i++) protect(&table[i], true);
+    }
     hc_unlock();
 }
 EXPORT void hostcuda_close(void) {
+    static unsigned closings;
     hc_lock();
-    if (--open_depth == 0)
+    if (--open_depth == 0 && (++closings <= ALWAYS_CLOSED || closings % 8 == 0)) {
+        is_open = false;
         for (int i = 0; i < count; i++) protect(&table[i], false);
+    }
     hc_unlock();
 }
 
@@ -104,7 +113,7 @@ static cudaError_t allocate(memory_kind_t kind, size_t bytes, void **out) {
     poison(m.map + page(), inner);
     if (kind == MEMORY_DEVICE) used[m.device] += inner;
     if (kind == MEMORY_PINNED) count_pinned(bytes);
-    if (!open_depth) protect(&m, false);
+    if (!is_open) protect(&m, false);
     if (count == room) table = realloc(table, (size_t)(room = 2 * room + 16) * sizeof *table);
     table[count++] = m;
     hostcuda_count(kind == MEMORY_DEVICE ? "blocks of device memory" : "blocks of pinned memory",

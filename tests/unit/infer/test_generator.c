@@ -25,6 +25,7 @@ static const char settings[] = "[model]\ntype = gpt\nn_layer = 2\nn_head = 2\nn_
 
 static tr_world_t *world;
 static bool slides; /* texts slide, and no position is BROKEN */
+static int text_count = TEXTS;
 
 /* -- a model with random weights --------------------------------------------------------------- */
 
@@ -103,7 +104,7 @@ static void close_model(model_t *m) {
  * context, or at the position BROKEN. */
 static void make_texts(tr_text_t texts[TEXTS]) {
     static const int lengths[] = {1, 2, 15, 16, 17, 63, 64, 65, 79, 80, 81, 128, 140, 150, 0};
-    for (int i = 0; i < TEXTS; i++) {
+    for (int i = 0; i < text_count; i++) {
         tr_rng_t rng = tr_rng_make(5, TR_RNG_SYNTHETIC, 1, (uint64_t)i);
         texts[i] = (tr_text_t){
             .index = (uint64_t)i % 7,
@@ -138,15 +139,15 @@ static void take(void *self, tr_text_t *text) {
 
 static void generate_alone(model_t *m, tr_text_t texts[TEXTS]) {
     int ended = 0;
-    for (int i = 0; i < TEXTS; i++) {
+    for (int i = 0; i < text_count; i++) {
         OK(tr_generator_admit(m->generator, &texts[i]));
         while (ended <= i) OK(tr_generator_step(m->generator, take, &ended));
     }
 }
 
 static void shuffle(tr_rng_t *rng, int order[TEXTS]) {
-    for (int i = 0; i < TEXTS; i++) order[i] = i;
-    for (int i = TEXTS - 1; i > 0; i--) {
+    for (int i = 0; i < text_count; i++) order[i] = i;
+    for (int i = text_count - 1; i > 0; i--) {
         const int k = (int)(tr_rng_uniform(rng) * (i + 1)), swap = order[i];
         order[i] = order[k], order[k] = swap;
     }
@@ -159,8 +160,9 @@ static void generate_mixed(model_t *m, tr_text_t texts[TEXTS], uint64_t seed) {
     int order[TEXTS], next = 0, visits = 0, ended = 0;
     const int64_t rows = tr_generator_free(m->generator);
     shuffle(&rng, order);
-    while (ended < TEXTS) {
-        while (next < TEXTS && tr_generator_free(m->generator) > 0 && tr_rng_uniform(&rng) < 0.7)
+    while (ended < text_count) {
+        while (next < text_count && tr_generator_free(m->generator) > 0 &&
+               tr_rng_uniform(&rng) < 0.7)
             OK(tr_generator_admit(m->generator, &texts[order[next++]]));
         if (visits < VISITORS && tr_generator_free(m->generator) > 0) {
             tr_text_t *visitor = &visitors[visits++];
@@ -201,19 +203,19 @@ static void alone_and_mixed(tr_dtype_t weights) {
     make_texts(alone);
     generate_alone(&m, alone);
     close_model(&m);
-    for (int i = 0; i < TEXTS; i++) stops[alone[i].stop]++;
+    for (int i = 0; i < text_count; i++) stops[alone[i].stop]++;
     for (int stop = TR_STOP_LENGTH; stop < TR_STOP_COUNT; stop++)
         if (stop != TR_STOP_CONTEXT) assert_true(stops[stop] > 0);
     for (int threads = 1; threads <= (getenv("OP_DEVICE") ? 1 : 2); threads++)
-        for (int r = 0; r < 3; r++) {
+        for (int r = text_count < TEXTS; r < 3; r++) {
             m = open_model(rows[r], threads, weights, weights);
             make_texts(mixed);
             generate_mixed(&m, mixed, (uint64_t)(10 * r + threads));
             close_model(&m);
-            for (int i = 0; i < TEXTS; i++) expect_same(&alone[i], &mixed[i]);
-            free_texts(mixed, TEXTS);
+            for (int i = 0; i < text_count; i++) expect_same(&alone[i], &mixed[i]);
+            free_texts(mixed, text_count);
         }
-    free_texts(alone, TEXTS);
+    free_texts(alone, text_count);
 }
 
 static void mixed_is_alone_fp32(void **state) {
@@ -236,16 +238,16 @@ static void mixed_is_alone_sliding(void **state) {
     make_texts(mixed);
     generate_mixed(&m, mixed, 5);
     close_model(&m);
-    for (int i = 0; i < TEXTS; i++) {
+    for (int i = 0; i < text_count; i++) {
         assert_int_equal(alone[i].stop, TR_STOP_LENGTH);
         expect_same(&alone[i], &mixed[i]);
         past += alone[i].ids.count + alone[i].tokens.count > CONTEXT + 1;
         longer += alone[i].ids.count > CONTEXT;
     }
-    assert_true(past > 5 && longer > 1);
+    assert_true(past > text_count / 8 && longer > text_count / 30);
     slides = false;
-    free_texts(alone, TEXTS);
-    free_texts(mixed, TEXTS);
+    free_texts(alone, text_count);
+    free_texts(mixed, text_count);
 }
 
 /* A text that slides by 1 has the tokens of new texts whose prompts are the last CONTEXT tokens. */
@@ -287,10 +289,10 @@ static void halves_are_their_values(void **state) {
             assert_int_equal(tr_graph_memory(m.s->g).copies, 0);
             close_model(&m);
         }
-        for (int i = 0; i < TEXTS; i++) expect_same(&wide[i], &half[i]);
+        for (int i = 0; i < text_count; i++) expect_same(&wide[i], &half[i]);
         assert_true(bytes[0] < bytes[1] * 6 / 10); /* vectors and positions stay wide */
-        free_texts(half, TEXTS);
-        free_texts(wide, TEXTS);
+        free_texts(half, text_count);
+        free_texts(wide, text_count);
     }
 }
 
@@ -337,6 +339,7 @@ int main(void) {
         cmocka_unit_test(refused_texts),
     };
     tr_log_set_level(TR_LOG_WARN);
+    if (getenv("OP_DEVICE") && !getenv("TEST_ALL")) text_count = 15; /* the fakes are slow */
     if (tr_world_open(NULL, &world) != TR_OK) return 1;
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     tr_world_close(&world);
