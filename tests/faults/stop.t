@@ -34,7 +34,8 @@ for r in $(cases 1 0 2); do
     [ $rc = 75 ] && within "$named_sec" 30 && blamed $r "training & step [0-9]* & collective [0-9]*"
     ok $? "SIGSTOP of rank $r: named after $named_sec s, code $rc, over in $sec s"
     # Who hears nothing of the others speaks, too, where the end takes longer than 2.5 s.
-    { [ "$(grep -c 'trainer: error' out)" = 1 ] || ! within "$sec" $((limit + 3)); } && ! alive "$victim"
+    { [ "$(grep -c 'trainer: error' out)" = 1 ] || ! within "$sec" $((limit + 3)); } &&
+        until_true gone "$victim"
     ok $? "said once, and nothing is left behind"
     names stop$r/log.txt "error trainer: error & rank $r"
     ok $? "the log has it too"

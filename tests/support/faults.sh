@@ -46,6 +46,7 @@ until_named() { until_true names out "$1"; }      # NAMES in ./out
 until_there() { until_true [ -e "$1" ]; }         # PATH
 until_stopped() { until_true grep -qs '^State:.*T (stopped)' "/proc/$1/status"; } # PID
 alive() { grep -q '^State:.*[RSDTt] (' "/proc/$1/status" 2>/dev/null; }
+gone() { ! alive "$1"; } # a launcher does not wait for whom it kills
 now() { echo "$EPOCHREALTIME"; }
 # since TIME: seconds, two digits
 since() { awk -v a="$1" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.2f", b - a }'; }
