@@ -152,7 +152,7 @@ keep     = @$(shell mkdir -p $(@D))$(file >$@.new,$(1))cmp -s $@.new $@ && rm -f
 .PHONY: all help demo dist docs docs-images labs test test-all fuzz test-programs bench deps info lint reference install uninstall configure format clean distclean kernel-resources FORCE
 ifeq ($(missing),)
 all: $(O)/trainer $(cuda_lib) $(cuda_stub)
-test-programs: $(O)/libfail.so $(O)/libsecond.so $(replay_x) $(if $(k),$(foreach x,$(unit_x),$(if $(findstring $(k),$(x)),$(x))),$(unit_x))
+test-programs: $(O)/libfail.so $(O)/libnap.so $(O)/libsecond.so $(replay_x) $(if $(k),$(foreach x,$(unit_x),$(if $(findstring $(k),$(x)),$(x))),$(unit_x))
 else
 all install test-programs:
 	@echo "trainer: not found: $(missing)"
@@ -230,9 +230,11 @@ $(O)/nvcc.stamp: FORCE ; $(call keep,$(NVCC) $(nvcc_flags))
 # Registers, spills and shared memory of each kernel, for tests/golden/kernel_resources.
 kernel-resources: $(cuda_k_o) ; @NVCC='$(NVCC)' tools/kernel-resources --write $(O)
 # Preloaded by tests of faults; never with sanitizers, whose own libraries have to come first.
-$(O)/libfail.so: tools/faults/fail.c
+$(O)/libfail.so: tools/faults/fail.c tools/faults/nap.c
+$(O)/libnap.so: tools/faults/nap.c
+$(O)/libfail.so $(O)/libnap.so:
 	@mkdir -p $(@D)
-	$(call say,LINK)$(CC) -std=gnu11 -D_GNU_SOURCE $(warn) -O2 -fPIC -shared -o $@ $< -ldl
+	$(call say,LINK)$(CC) -std=gnu11 -D_GNU_SOURCE $(warn) -O2 -fPIC -shared -o $@ $^ -ldl
 $(O)/%.o: %.c $(O)/flags.stamp
 	@mkdir -p $(@D)
 	$(call say,CC)$(CC) $(cflags) -c -o $@ $<

@@ -36,11 +36,17 @@ done
 run && [ "$(grep -o 'test_. ' out | tr '\n' ' ')" = "test_c  test_d  " ] && grep -q '^2 passed' out
 ok $? "two at once, shown in their order"
 
-[ "$(grep -A 2 '^# slowest:$' out | grep -c '^#   [0-9.]* s  tests/unit/.*/test_[cd].c$')" = 2 ] &&
+[ "$(grep -cE '^# +[0-9.]+ s, user [0-9.]+, system [0-9.]+: tests/.*/test_[cd].c$' out)" = 2 ] &&
     tail -n 1 out | grep -q '^2 passed, 0 failed, 0 skipped$'
 ok $? "the slowest files, then the result"
 unit b '' 'kill -9 $(cut -d" " -f4 /proc/$PPID/stat)'; ! run && grep -q '^not ok' out && grep -q ' 1 failed' out
 ok $? "one whose runner is killed is a failure"
+clear
+unit a '' 'exit 0'
+unit b '//TEST\n//TEST timeout=130' 'exit 0'
+script c '# TEST timeout=140\necho 1..1; echo ok 1'
+run -j 1 && [ "$(grep -oE '^ok .*(test_.|c.t) ' out | sed 's|.*/||' | tr '\n' ' ')" = "c.t  test_b  test_b  test_a  " ]
+ok $? "the longest time limit first"
 clear
 unit c '' 'echo; echo "# skip: no GPU here"; exit 77'
 ! run && grep -q '^ok 1 .*# SKIP no GPU here$' out && grep -q '^0 passed, 0 failed, 1 skipped$' out
@@ -117,6 +123,7 @@ case $1 in
     rank) echo "[host:1] *** Process received signal ***" >&2; exit 139 ;;
     signal) trap 'exit 7' "$2"; : >ready; while :; do sleep 0.05; done ;;
     reported) printf '%b\n' "$2" >&2 ;;
+    preload) echo "$LD_PRELOAD" >&2; exit 0 ;;
     zero) printf 'a\0b\n' >&2; exit 0 ;;
     hang) sleep 2 & wait; printf '%b\n' "$2" >&2; exec sleep 100 ;;
     first) echo >>"$COUNT"; [ "$(wc -l <"$COUNT")" -gt "$2" ] && exit "$3" ;;
@@ -134,6 +141,8 @@ launch exit 75
 [ $? = 75 ] && [ ! -e marked ] && ! launch exit 3 && launch exit 0
 ok $? "tools/mpiexec has the launcher's code"
 
+MPIEXEC_PRELOAD=$fail_lib launch preload && grep -qxF "$fail_lib" out
+ok $? "ranks get the library of MPIEXEC_PRELOAD"
 launch zero && [ "$(od -An -c out | tr -d ' ')" = 'ab\n' ]; ok $? "its zero bytes are left out"
 launch reported 'MPI_ABORT was invoked on rank 1 in communicator X\nwith errorcode 65.'
 [ $? = 65 ] && [ ! -e marked ]
