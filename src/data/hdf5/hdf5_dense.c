@@ -178,7 +178,7 @@ tr_status_t tr_h5_dense_scan(h5_dense_t *d, h5_parts_t *parts, int64_t classes,
     if (classes == 0 || (classes < 0 && !are_whole)) return TR_OK;
     TR_TRY_GOTO(tr_alloc((size_t)y->row_elems * sizeof(int64_t), "labels", &raw), done);
     TR_TRY_GOTO(tr_alloc((size_t)y->row_elems * sizeof *value, "labels", &value), done);
-    if (part->has_mask)
+    if (parts->data->has_mask)
         TR_TRY_GOTO(tr_alloc((size_t)d->points * sizeof(int64_t), "a mask", &mask), done);
     for (int64_t i = 0; i < pieces * each; i++) {
         const int64_t row = info->samples * (i / each) / pieces + i % each, before = largest;
