@@ -87,7 +87,7 @@ static int64_t torch_layout_product(const tr_shape_t *shape, int first, int last
     return result;
 }
 
-/* (O, kernel..., I) */
+/* (O, kernel..., I), or of a transposed convolution (I, kernel..., O) */
 static void order_kernel(const tr_shape_t *here, tr_torch_order_t *out) {
     const int last = here->ndim - 1;
     *out = (tr_torch_order_t){here->dim[0], torch_layout_product(here, 1, last), here->dim[last],
@@ -108,7 +108,7 @@ bool tr_torch_order(const tr_torch_layout_t *l, const char *name, tr_torch_order
     const tr_tensor_t its = tr_graph_find(s->g, weight);
     const tr_op_t *op = tr_is_none(its) ? NULL : l->user[its.id];
     if (!op) return false;
-    if (strcmp(op->row->name, "conv") == 0) {
+    if (strcmp(op->row->name, "conv") == 0 || strcmp(op->row->name, "conv_transpose") == 0) {
         if (here->ndim > 2) order_kernel(here, out);
         return here->ndim > 2;
     }

@@ -41,7 +41,7 @@ ok $? "a U-Net finds the shapes: IoU $(told one best_valid_iou)"
 run 1 eval net.ini one --json scores.json && cp out first && run 3 eval net.ini one && cmp -s out first
 ok $? "eval is the same on one rank and three"
 ok_keys eval_positions scores.json
-run 2 predict net.ini one f.h5:test p.h5 && "$make_fields" scores f.h5 p.h5 >scored &&
+run 2 predict net.ini one f.h5:test p.h5 && "$make_fields" scores p.h5 test/y f.h5 >scored &&
     read -r accuracy iou <scored &&
     json "[round(v, 6) for v in [a['accuracy']] + [c['iou'] for c in a['classes']]] == \
         [float(v) for v in '$accuracy $iou'.split()] and a['positions'] == 20 * 23 * 20 \
@@ -124,7 +124,8 @@ run 1 eval numbers.ini z1 $numbers --json z.json && cp out first && run 3 eval n
     cmp -s out first
 ok $? "eval is the same on one rank and three"
 ok_keys eval_position_targets z.json
-run 1 predict numbers.ini z1 f.h5:test z.h5 && "$make_fields" errors f.h5 z.h5 >scored && read -r errors <scored &&
+run 1 predict numbers.ini z1 f.h5:test z.h5 && "$make_fields" errors z.h5 test/z f.h5 >scored &&
+    read -r errors <scored &&
     json "max(abs(v - w) for v, w in zip([t[k] for t in a['targets'] for k in ('rmse', 'mae')], \
         [float(v) for v in '$errors'.split()])) < 3e-6" z.json
 ok $? "its errors are those of the numbers that predict writes"
@@ -139,6 +140,52 @@ if [ -d png ]; then
     json "'classes' in a and a['samples'][0]['black'] < a['samples'][0]['white']" grey/samples.json &&
         call 0 report grey --out page && names page/index.html "data:image/png"
     ok $? "and in the strip"
+fi
+
+# The network of configs/unet_tiny.ini, on a few small shapes.
+tiny="data.train=s.h5 threads=1 data.batch_size=12 data.micro_batch=4 train.steps=16 train.valid_every=8
+checkpoint.every=4 log.every=8"
+shipped=$TRAINER_ROOT/configs/unet_tiny.ini
+# shellcheck disable=SC2086
+{
+    call 0 import synthetic shapes s.h5 --samples 60 --shape 24x24x1 --classes 3 &&
+        run 1 "$shipped" run.dir=t1 $tiny $exact && run 3 "$shipped" run.dir=t3 $tiny $exact &&
+        [ "$(state t1)" = "$(state t3)" ]
+    ok $? "unet_tiny: one rank and three train to the same bits"
+    if can_preload; then
+        LD_PRELOAD=$fail_lib FAIL_CALL=rename FAIL_ON=step-00000012 FAIL_HOW=kill FAIL_AT=1 "$TRAINER" \
+            "$shipped" run.dir=killed $tiny $exact >out 2>&1
+        [ $? = 137 ] && run 2 "$shipped" run.dir=killed $tiny $exact && resumed step-00000008 &&
+            [ "$(state killed)" = "$(state t1)" ]
+        ok $? "unet_tiny: killed and restarted, it ends with the same bits"
+    else
+        skip "unet_tiny: killed and restarted, it ends with the same bits" "a build with sanitizers"
+    fi
+    sed 's/batchnorm/& momentum=0/' "$shipped" >still.ini
+    still="$tiny train.steps=1 optimizer.lr=0 optimizer.weight_decay=0 train.valid_every=0"
+    call 0 export t1 torch.safetensors --layout torch && call 0 still.ini run.dir=still1 model.init=t1 $still &&
+        call 0 still.ini run.dir=still2 model.init=torch.safetensors $still &&
+        [ "$(weights still1)" = "$(weights still2)" ] &&
+        grep -aq '"convtranspose1.weight": *{[^}]*\[64, *32, *2, *2\]' torch.safetensors
+    ok $? "unet_tiny: to PyTorch's order and back"
+}
+python=$(python_with 'torch, h5py, safetensors')
+if [ -n "$python" ]; then
+    cat >check.py <<'END'
+import h5py, sys, torch, torch_model
+from safetensors.torch import load_file
+net = torch_model.make_model(torch_model.read_config(sys.argv[1])["model.layers"], (24, 24, 1)).eval()
+net.load_state_dict(load_file("torch.safetensors"))
+with h5py.File("s.h5") as file, h5py.File("tiny.h5") as predicted, torch.no_grad():
+    theirs = net(torch.tensor(file["test/x"][:]).float().movedim(-1, 1) / 255).softmax(1).movedim(1, -1)
+    print((torch.tensor(predicted["probability"][:]) - theirs).abs().max(), theirs.std())
+    sys.exit(not ((torch.tensor(predicted["probability"][:]) - theirs).abs().max() < 1e-5 and theirs.std() > 0.01))
+END
+    call 0 predict t1 s.h5:test tiny.h5 --probabilities data.mean=0 data.std=255 &&
+        PYTHONPATH=$TRAINER_ROOT/tools PYTHONDONTWRITEBYTECODE=1 "$python" check.py "$shipped" >out 2>err
+    ok $? "unet_tiny: PyTorch predicts the same"
+else
+    skip "unet_tiny: PyTorch predicts the same" "no python with torch, h5py and safetensors"
 fi
 
 # What does not fit is told once, with what was found.

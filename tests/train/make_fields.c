@@ -1,14 +1,18 @@
 /*
- * make_fields FILE: drawn shapes with labels of each position, for tests/train/fields.t.
+ * make_fields FILE: drawn shapes with labels of each position
  *   {train,test}/x      f32 (N, 24, 20, 1): noise, a bright rectangle, a dark disc
  *   {train,test}/y      u8 (N, 24, 20): 0 background, 1 rectangle, 2 disc; 255 in the first row
  *   {train,test}/z      f32 (N, 24, 20, 2): 3 + 2 x, 5 - x, in part NaN
  *   {train,test}/small  u8 (N, 12, 10)
  *   {train,test}/mask   u8 (N, 24, 20): 0 in the first row
- * make_fields scores FILE PREDICTIONS: of test/y, accuracy and IoU of each class
- * make_fields errors FILE PREDICTIONS: of test/z, RMSE and MAE of each channel
  * make_fields pictures FILE NAME FOLDER [BLACK WHITE]: the number of files FOLDER/000000.png, ..., if they show the rows
  *   of the array: classes in the colours of PASCAL VOC or, with a range, numbers; fails where they do not
+ * make_fields climate NAME COUNT H W [ROWS [LABEL]]: files NAME0000.h5, ..., in the form of DeepCAM's, of a sample each:
+ *   climate/data        f32 (H, W, 16): noise in units of each channel, with traces of the classes
+ *   climate/labels_0    i64 (H, W), or (ROWS, W): 0 background (98 %), 1 small discs, 2 narrow bands; 255 in the last row;
+ *                       LABEL, if given, at one position
+ * make_fields scores PREDICTIONS NAME FILE...: of the labels NAME of the files, accuracy and IoU of each class
+ * make_fields errors PREDICTIONS NAME FILE...: of the numbers NAME, RMSE and MAE of each of two channels
  */
 #include "data/images/image.h"
 #include "h5/writer.h"
@@ -86,6 +90,45 @@ static void make(const char *path) {
     }
     MUST(tr_writer_commit(writer));
     tr_writer_destroy(&writer);
+}
+
+static void put_array(hid_t file, const char *name, hid_t type, int ndim, const hsize_t *dim,
+                      const void *values) {
+    const hid_t space = H5Screate_simple(ndim, dim, NULL),
+                id = H5Dcreate2(file, name, type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    if (id < 0 || H5Dwrite(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) < 0) exit(1);
+    H5Dclose(id);
+    H5Sclose(space);
+}
+
+static void make_climate_file(const char *path, int h, int w, int rows, int odd) {
+    enum { CHANNELS = 16 };
+    const hsize_t dim[] = {(hsize_t)h, (hsize_t)w, CHANNELS},
+                  label_dim[] = {(hsize_t)rows, (hsize_t)w};
+    const int points = h * w, row = below(h), column = below(w), radius = h / 20 + 1,
+              left = below(w - w / 4), at = below(h);
+    float *data = malloc((size_t)points * CHANNELS * sizeof *data);
+    int64_t *label = calloc((size_t)points, sizeof *label);
+    for (int i = 0; i < points; i++) {
+        const int r = i / w, c = i % w, down = r - row, right = c - column;
+        if (down * down + right * right <= radius * radius) label[i] = 1;
+        if (r == at && c >= left && c < left + w / 4) label[i] = 2;
+        for (int k = 0; k < CHANNELS; k++) {
+            const double trace = 1.5 * ((label[i] == 1 && k < 4) - (label[i] == 2 && k % 3 == 2)),
+                         unit = pow(10, 3 - k % 7);
+            data[i * CHANNELS + k] =
+                (float)(unit * (k + trace + (double)(below(1000) - 500) / 1000));
+        }
+        if (r == h - 1) label[i] = 255;
+    }
+    if (odd > 0) label[points / 2] = odd;
+    const hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    H5Gclose(H5Gcreate2(file, "climate", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    put_array(file, "climate/data", H5T_NATIVE_FLOAT, 3, dim, data);
+    put_array(file, "climate/labels_0", H5T_NATIVE_INT64, 2, label_dim, label);
+    H5Fclose(file);
+    free(data);
+    free(label);
 }
 
 /* All values of an array as floats. */
@@ -171,6 +214,21 @@ static int count_pictures(const char *path, const char *name, const char *folder
     return pictures;
 }
 
+/* The arrays of these files, one after the other. */
+static float *read_files(const char *name, char **path, int paths, hsize_t *out_count) {
+    float *all = NULL;
+    *out_count = 0;
+    for (int i = 0; i < paths; i++) {
+        hsize_t count;
+        float *values = read_all(path[i], name, &count);
+        all = realloc(all, (size_t)(*out_count + count) * sizeof *all);
+        memcpy(all + *out_count, values, (size_t)count * sizeof *all);
+        *out_count += count;
+        free(values);
+    }
+    return all;
+}
+
 int main(int argc, char **argv) {
     hsize_t count, found_count;
     if (argc == 2) return make(argv[1]), 0;
@@ -179,12 +237,22 @@ int main(int argc, char **argv) {
         printf("%d\n", count_pictures(argv[2], argv[3], argv[4], argc > 6 ? range : NULL));
         return 0;
     }
-    if (argc != 4) return 2;
-    const int are_classes = strcmp(argv[1], "scores") == 0;
-    float *truth = read_all(argv[2], are_classes ? "test/y" : "test/z", &count),
-          *found = read_all(argv[3], "prediction", &found_count);
+    if (argc >= 6 && strcmp(argv[1], "climate") == 0) {
+        const int h = atoi(argv[4]), w = atoi(argv[5]);
+        for (const char *c = argv[2]; *c; c++) seed = seed * 31 + (uint32_t)*c; /* sets differ */
+        for (int i = 0; i < atoi(argv[3]); i++) {
+            char path[512];
+            snprintf(path, sizeof path, "%s%04d.h5", argv[2], i);
+            make_climate_file(path, h, w, argc > 6 ? atoi(argv[6]) : h,
+                              argc > 7 ? atoi(argv[7]) : 0);
+        }
+        return 0;
+    }
+    if (argc < 5) return 2;
+    float *truth = read_files(argv[3], argv + 4, argc - 4, &count),
+          *found = read_all(argv[2], "prediction", &found_count);
     if (count != found_count) return 1;
-    (are_classes ? print_scores : print_errors)(truth, found, count);
+    (strcmp(argv[1], "scores") == 0 ? print_scores : print_errors)(truth, found, count);
     free(truth);
     free(found);
     return 0;
