@@ -13,6 +13,9 @@ A rank takes batch_size / ranks samples and is bound to `threads` cores of its o
   --precision P  fp32, or bf16: autocast       --variants L  of those named in the list: eager,compile
   --texts N      instead of training, continues N texts by one token a step, with cached keys and values (model gpt, one rank; --precision bf16:
                  weights in bf16). "samples" are then tokens
+  --losses PATH  instead of timing, compares the losses of --steps steps with those of the program PATH, in fp32 from the same weights and on the
+                 samples of data.train in the order of the file, with SGD and without a schedule; exit code 1 if one differs by more than 1e-4.
+                 Needs h5py and safetensors
   --serve        prints a line when it is ready, then runs a round for every line on standard input, so that rounds can alternate with somebody
                  else's: between them it computes nothing
 
@@ -41,7 +44,7 @@ def parse_arguments():
     parser.add_argument("config")
     parser.add_argument("assignments", nargs="*")
     for name, kind, default in (("ranks", int, 1), ("threads", int, 0), ("steps", int, 20), ("rounds", int, 3), ("precision", str, "fp32"),
-                                ("variants", str, "eager,compile"), ("texts", int, 0)):
+                                ("variants", str, "eager,compile"), ("texts", int, 0), ("losses", str, "")):
         parser.add_argument("--" + name, type=kind, default=default)
     parser.add_argument("--serve", action="store_true")
     return parser.parse_intermixed_args()
@@ -105,7 +108,8 @@ def make_layers(config, batch):
     with torch.no_grad():
         width = model.eval()(x[:1]).shape[1]
     model.train()
-    y = torch.randint(classes, (batch,)) if classes else torch.randn(batch, width)
+    points = sample[:-1] if config.get("data.targets") == "position" else ()
+    y = torch.randint(classes, (batch, *points)) if classes else torch.randn(batch, width, *points)
     return model, x, y, torch_model.make_loss(config, classes)
 
 
@@ -236,8 +240,72 @@ def rounds(config, variants):
             print(json.dumps(result(config, variants)), flush=True)
 
 
+# -- losses --------------------------------------------------------------------------------------------------------------------
+
+# Adam makes a step of full size of a gradient that is only a rounding error, so that its losses differ after a few steps in any two programs.
+SGD = ["optimizer.type=sgd", "optimizer.lr=0.02", "optimizer.momentum=0.9", "optimizer.weight_decay=0"]
+
+
+def our_losses(folder, batch):
+    """The losses of the program, and the checkpoint from which both sides begin."""
+    fixed = ["precision=fp32", f"threads={threads}", "schedule.type=constant", "schedule.warmup=0", "data.shuffle=0", f"data.micro_batch={batch}",
+             "train.valid_every=0", "log.every=1", "checkpoint.best_by=valid_loss", *SGD]
+
+    def train(name, steps, *assignments):
+        subprocess.run([arguments.losses, arguments.config, *arguments.assignments, *fixed, f"run.dir={folder}/{name}", f"train.steps={steps}",
+                        *assignments], check=True, stdout=subprocess.DEVNULL)
+
+    start = os.path.join(folder, "start.safetensors")
+    train("first", 1, "optimizer.lr=0", "optimizer.weight_decay=0")
+    subprocess.run([arguments.losses, "export", f"{folder}/first", start, "--layout", "torch"], check=True, stdout=subprocess.DEVNULL)
+    train("second", arguments.steps, f"model.init={start}")
+    with open(f"{folder}/second/metrics.jsonl") as file:
+        records = [json.loads(line) for line in file]
+    with open(f"{folder}/first/checkpoints/latest/state.json") as file:
+        return start, json.load(file)["data"], [r["loss"] for r in records if r.get("kind", "train") == "train" and "loss" in r]
+
+
+def their_losses(config, batch, start, data):
+    import h5py
+    from safetensors.torch import load_file
+    path, _, group = config["data.train"].partition(":")
+    with h5py.File(path) as file:
+        rows = [i % len(file[group or "train"]["y"]) for i in range(arguments.steps * batch)]
+        x, y = (torch.stack([torch.as_tensor(file[group or "train"][name][i]) for i in rows]) for name in "xy")
+    mean, std = (torch.tensor([float(number) for number in data[key].split(",")]) for key in ("mean", "std"))
+    x = ((x.float() - mean) / std).movedim(-1, 1)
+    model = torch_model.make_model(config["model.layers"], (*x.shape[2:], x.shape[1]))
+    model.load_state_dict(load_file(start))
+    loss_of, losses = torch_model.make_loss(config, data["classes"]), []
+    optimizer = torch_model.make_optimizer(config, model.parameters(), fused=False)
+    for step in range(arguments.steps):
+        of_step = slice(step * batch, (step + 1) * batch)
+        optimizer.zero_grad()
+        loss = loss_of(model(x[of_step]), y[of_step].long() if data["classes"] else y[of_step])
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def compare_losses(config, folder):
+    batch = samples_of_step(config)
+    start, data, ours = our_losses(folder, batch)
+    theirs = their_losses(config, batch, start, data)
+    largest = max(abs(a - b) for a, b in zip(ours, theirs))
+    for step, (a, b) in enumerate(zip(ours, theirs), 1):
+        print(f"step {step:3}  ours {a:.6f}  PyTorch {b:.6f}  difference {a - b:+.1e}")
+    print(f"{os.path.basename(arguments.config)}: largest difference {largest:.1e} in {len(ours)} steps")
+    return len(ours) == len(theirs) == arguments.steps and largest <= 1e-4
+
+
 def main():
     config = torch_model.read_config(arguments.config, arguments.assignments)
+    if arguments.losses:
+        torch.set_num_threads(threads)
+        config |= dict(assignment.split("=") for assignment in SGD)
+        with tempfile.TemporaryDirectory() as folder:
+            sys.exit(0 if compare_losses(config, folder) else 1)
     folder = tempfile.mkdtemp() if RANK == 0 else None
     others = []
     try:

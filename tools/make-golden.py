@@ -102,15 +102,6 @@ def channels_last(tensor):
     return tensor.movedim(1, -1) if tensor.dim() > 2 else tensor
 
 
-def dice_of(output, y):
-    """1 - the mean Dice coefficient of all classes, of each sample: as MONAI's DiceLoss(softmax=True, to_onehot_y=True)."""
-    counts = (y >= 0).unsqueeze(1)
-    found = output.softmax(1) * counts
-    truth = F.one_hot(y.clamp(min=0), output.shape[1]).movedim(-1, 1) * counts
-    both, size = (found * truth).flatten(2).sum(2), (found + truth).flatten(2).sum(2)
-    return 1 - ((2 * both + 1e-5) / (size + 1e-5)).mean(1)
-
-
 def dense_losses(case, output, y):
     """The losses of the terms, and how many there are."""
     settings = case.get("settings", {})
@@ -123,7 +114,7 @@ def dense_losses(case, output, y):
             cross = cross * (weight[y.clamp(min=0)] if weight is not None else 1)
         counts = (y >= 0).flatten(1).sum(1)
         if loss in ("dice", "dice_ce"):
-            dice = dice_of(output, y)
+            dice = torch_model.dice_losses(output, y)
             return (dice + cross.flatten(1).sum(1) / counts if loss == "dice_ce" else dice), len(y)
         return cross.flatten(), int(counts.sum())
     output, counts = output.movedim(1, -1), ~y.isnan()

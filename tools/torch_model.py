@@ -247,11 +247,24 @@ def channels_first(sample):
     return sample if len(sample) == 1 else (sample[-1], *sample[:-1])
 
 
+def dice_losses(output, y):
+    """1 - the mean Dice coefficient of all classes, of each sample: as MONAI's DiceLoss(softmax=True, to_onehot_y=True)."""
+    counts = (y >= 0).unsqueeze(1)
+    found = output.softmax(1) * counts
+    truth = F.one_hot(y.clamp(min=0), output.shape[1]).movedim(-1, 1) * counts
+    both, size = (found * truth).flatten(2).sum(2), (found + truth).flatten(2).sum(2)
+    return 1 - ((2 * both + 1e-5) / (size + 1e-5)).mean(1)
+
+
 def make_loss(config, classes):
-    smoothing = float(config.get("model.label_smoothing", 0))
-    if classes > 0:
-        return lambda output, y: F.cross_entropy(output, y, label_smoothing=smoothing)
-    return F.mse_loss
+    """Of labels of samples or of positions, which all count, or of numbers."""
+    smoothing, loss = float(config.get("model.label_smoothing", 0)), config.get("model.loss")
+    if classes == 0:
+        return F.mse_loss
+    cross = lambda output, y: F.cross_entropy(output, y, label_smoothing=smoothing)
+    if loss not in ("dice", "dice_ce"):
+        return cross
+    return lambda output, y: dice_losses(output, y).mean() + (cross(output, y) if loss == "dice_ce" else 0)
 
 
 def make_optimizer(config, parameters, fused):
