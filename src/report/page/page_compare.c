@@ -129,7 +129,7 @@ void tr_page_compare(const tr_study_t *study, tr_str_t *out) {
     if (drawn.length > 0) {
         if (c->groups.count > TR_RUN_ROLES)
             tr_str_printf(out, "<p class=\"note\">The best %d have colours.</p>\n", TR_RUN_ROLES);
-        tr_str_printf(out, "<div class=\"plots\">\n%s</div>\n", drawn.text);
+        tr_str_printf(out, "<div class=\"plots wide\">\n%s</div>\n", drawn.text);
     }
     tr_str_free(&drawn);
     if (study->sweeps->count > 0)

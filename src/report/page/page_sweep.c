@@ -102,7 +102,7 @@ static void sweep_append_plots(const tr_sweep_t *sweep, tr_str_t *out) {
     char over[64];
     tr_snprintf(over, sizeof over, "speedup over %lld rank%s", ref ? (long long)ref->ranks : 1,
                 ref && ref->ranks > 1 ? "s" : "");
-    tr_str_append(out, "<div class=\"plots\">\n");
+    tr_str_append(out, "<div class=\"plots wide\">\n");
     for (size_t i = 0; i < TR_COUNT(plots); i++) {
         tr_plot_t plot = plots[i];
         if (plot.chart.y_scale == TR_SVG_LOG2) plot.chart.y_label = over;
