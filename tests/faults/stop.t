@@ -100,7 +100,7 @@ for how in $(cases stop sleep); do
     begin=$(now)
     ended
     row "rank 1 of 2 does not reach MPI_Init ($how), TRAINER_PARALLEL_TIMEOUT = 1s" "named, the job ends"
-    blamed 1 "MPI & process [0-9]*" && [ $rc = 75 ] && once out 'trainer: error' && within "$sec" 30
+    blamed 1 "MPI & process [0-9]*" && [ $rc = 75 ] && once out 'trainer: error' && within "$sec" 100
     ok $? "rank 1 does not reach MPI_Init ($how): named, code $rc, over in $sec s"
 done
 
