@@ -63,7 +63,17 @@ static void cuda_library_load(void) {
     tr_error_clear();
 }
 
+/* A node without a GPU: the library and those of CUDA would take 0.3 s to load. */
+static bool lacks_driver(void) {
+    char path[PATH_MAX];
+    if (getenv("TRAINER_CUDA_LIBRARY") || !find_library(path)) return false;
+    void *driver = dlopen("libcuda.so.1", RTLD_LAZY);
+    if (driver) dlclose(driver);
+    return !driver;
+}
+
 static const char *unavailable(void) {
+    if (lacks_driver()) return "there is no NVIDIA driver";
     pthread_once(&once, cuda_library_load);
     if (!loaded) return reason;
     return loaded->unavailable ? loaded->unavailable() : NULL;
