@@ -75,8 +75,22 @@ static bool pictures_is_name(const char *name) {
 /* A folder that is replaced must not have other files. */
 static tr_status_t pictures_check_folder(const char *path, bool force) {
     tr_entries_t entries;
-    const char *other = NULL;
+    const char *other = NULL, *name = tr_file_name(path);
+    struct stat own, above;
+    tr_str_t parent = {0};
     if (!tr_is_folder(path)) return TR_OK;
+    /* the new folder is made beside it, and takes its place by a rename */
+    tr_str_printf(&parent, "%s/..", path);
+    const bool is_fixed = strcmp(name, ".") == 0 || strcmp(name, "..") == 0 ||
+                          parent.status != TR_OK || stat(path, &own) != 0 ||
+                          stat(parent.text, &above) != 0 || own.st_dev != above.st_dev ||
+                          own.st_ino == above.st_ino;
+    tr_str_free(&parent);
+    if (is_fixed)
+        return TR_FAIL(TR_ERR_USAGE,
+                       "'%s' is the current folder or a mount point, which cannot be replaced: "
+                       "name a folder inside it, such as '%s/pictures/'",
+                       path, path);
     TR_TRY(tr_entries_read(path, &entries));
     for (int i = 0; i < entries.count && !other; i++)
         if (!force || !pictures_is_name(entries.entry[i]->d_name)) other = entries.entry[i]->d_name;

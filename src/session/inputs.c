@@ -36,10 +36,18 @@ static void warn_rounded(const tr_sample_stats_t *stats, bool are_targets) {
 static tr_status_t check_targets(const tr_session_t *s) {
     tr_sample_stats_t stats = {0};
     const int y = tr_field_find(&s->info, "y");
-    if (y < 0 || s->info.classes > 0 || !s->info.is_rounded[y]) return TR_OK;
-    const tr_status_t status =
+    const bool are_shares = s->model.loss == TR_LOSS_BINARY_CROSS_ENTROPY;
+    if (y < 0 || s->info.classes > 0 || !(s->info.is_rounded[y] || are_shares)) return TR_OK;
+    tr_status_t status =
         tr_dataset_sample(s->dataset[TR_SPLIT_TRAIN], y, TARGET_BYTES, 8, 0.01, &stats);
-    if (status == TR_OK) warn_rounded(&stats, true);
+    if (status == TR_OK && s->info.is_rounded[y]) warn_rounded(&stats, true);
+    for (int64_t c = 0; c < stats.channels && are_shares && status == TR_OK; c++)
+        if (stats.of[c].min < 0 || stats.of[c].max > 1)
+            status = TR_FAIL(TR_ERR_DATA,
+                             "model.loss = binary_cross_entropy: expected targets from 0 to 1, "
+                             "found %g to %g in channel %lld of data.y. Divide masks of 0 and 255 "
+                             "by 255 when you create the file, or set another model.loss.",
+                             stats.of[c].min, stats.of[c].max, (long long)c);
     tr_free(&stats.of);
     return status;
 }

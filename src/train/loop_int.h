@@ -45,7 +45,6 @@ typedef struct {
     tr_checkpoint_content_t content;
     tr_checkpoint_sharing_t sharing; /* to which `content` points */
     bool has_content;
-    int64_t attempts;            /* to save one, where ranks share; rank 0 */
     char *state_text, *metadata; /* of the checkpoint being written */
     tr_checkpoint_texts_t files; /* of every checkpoint, for other programs */
     double best_wait_sec;        /* that training waited to save new bests */

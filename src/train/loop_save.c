@@ -119,12 +119,13 @@ static tr_status_t loop_exchange_parts(void *self, tr_checkpoint_part_t *parts) 
 /* Where ranks share: rank 0 tells all where they write, and numbers the attempts. *takes: whether a
  * checkpoint is taken, which rank 0 knows. Collective. */
 static tr_status_t loop_share_attempt(loop_t *l, bool *takes) {
+    static _Atomic int64_t attempts; /* of the process: heartbeats outlive a run */
     loop_saving_t *saving = &l->saving;
     tr_checkpoint_attempt_t attempt = {0};
     if (tr_loop_is_root(l) && *takes) {
         TR_TRY(tr_loop_describe_state(l));
         loop_fill_content(l);
-        TR_TRY(tr_checkpoint_attempt(&saving->content, ++saving->attempts, &attempt));
+        TR_TRY(tr_checkpoint_attempt(&saving->content, ++attempts, &attempt));
     }
     TR_TRY(tr_world_broadcast(l->world, &attempt, sizeof attempt, 0));
     *takes = attempt.number > 0;
@@ -192,6 +193,8 @@ tr_status_t tr_loop_save_in_haste(loop_t *l) {
 }
 
 void tr_loop_finish_writing(loop_t *l) {
+    /* a writer of pieces uses this loop, and waits for nobody */
+    if (!tr_loop_is_root(l) && l->saving.checkpointer) loop_wait_for_writer(l);
     if (!tr_loop_state_is_writing(&l->state)) return;
     /* the other ranks may not come to write their pieces */
     if (l->s && tr_graph_is_sharded(l->s->g)) l->saving.has_content = false;

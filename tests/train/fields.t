@@ -84,6 +84,8 @@ if run 2 predict net.ini $latest f.h5:test png/; [ -d png ]; then
         rm png/notes png/000019.png &&
         call 0 predict net.ini $latest f.h5:test png --force && [ "$(ls png | wc -l)" = 20 ]
     ok $? "--force replaces pictures, and nothing else"
+    mkdir here && (cd here && call 2 predict ../net.ini "../$latest" ../f.h5:test . && names err "current folder")
+    ok $? "the current folder is not replaced"
     call 2 predict net.ini $latest f.h5:test png --force --probabilities && names err "probabilities & .h5" &&
         call 2 predict net.ini $latest f.h5:test png --force --range 0,1 && names err "range & classes"
     ok $? "what PNG files cannot hold"
@@ -200,6 +202,9 @@ refused 78 "256 & 255 & data.ignore_label" data.ignore_label=none
 ok $? "a label that may mean none"
 refused 65 "f.h5 & /train/y & 2 & 0 to 1 & data.classes" data.classes=2
 ok $? "a label out of range"
+# shellcheck disable=SC2086
+refused 65 "binary_cross_entropy & 0 to 1 & channel 0" $numbers model.loss=binary_cross_entropy model.layers="conv 2 1"
+ok $? "a target that is no probability"
 refused 65 "/train/small & data.mask & (12, 10) & (24, 20, 1)" data.mask=small
 ok $? "a mask of another size"
 refused 66 "nothing & data.mask & train/y" data.mask=nothing

@@ -125,46 +125,6 @@ static tr_status_t scan_part(scan_t *s, const h5_part_t *part, h5_scratch_t *scr
     return TR_OK;
 }
 
-static tr_status_t labels_scan(scan_t *s, h5_parts_t *parts, h5_scratch_t *scratch) {
-    const int64_t samples = tr_h5_parts_samples(parts);
-    size_t raw = 0, rows = 0;
-    for (int p = 0; p < parts->count; p++) {
-        int64_t piece = max64(1, PIECE_BYTES / parts->data[p].y.row_bytes);
-        raw = (size_t)max64((int64_t)raw, piece * parts->data[p].y.row_bytes);
-        rows = (size_t)max64((int64_t)rows, piece * s->values);
-    }
-    TR_TRY(tr_alloc((size_t)samples * sizeof *s->label, "labels", &s->label));
-    TR_TRY(tr_alloc(raw, "labels", &s->raw));
-    TR_TRY(tr_alloc(rows * sizeof *s->row, "labels", &s->row));
-    for (int64_t first = 0; first < samples && !s->plain_numbers;) {
-        h5_part_t *part;
-        TR_TRY(tr_h5_part_at(parts, first, &part));
-        TR_TRY(scan_part(s, part, scratch));
-        first += part->x.rows;
-    }
-    return TR_OK;
-}
-
-/* For an error about the number of classes, which one wrong label, or labels that start at 1, can
- * cause. */
-static void labels_note(const scan_t *s, tr_dataset_info_t *info) {
-    if (!s->largest_part || s->largest != info->classes - 1) return;
-    const char *path = s->largest_part->y.file->path, *name = s->largest_part->names.y;
-    if (s->smallest == 1)
-        snprintf(s->notes->note, sizeof s->notes->note,
-                 "the labels of %.*s:/%.*s run from 1 to %lld: subtract 1 when you create the file",
-                 (int)tr_utf8_bytes(path, 70), path, (int)tr_utf8_bytes(name, 50), name,
-                 (long long)s->largest);
-    else
-        snprintf(s->notes->note, sizeof s->notes->note,
-                 "the largest label, %lld, belongs to sample %lld of %.*s:/%.*s: correct it if it "
-                 "is wrong",
-                 (long long)s->largest, (long long)s->largest_row, (int)tr_utf8_bytes(path, 70),
-                 path, (int)tr_utf8_bytes(name, 50), name);
-    info->label_note = s->notes->note;
-    info->counts_from_1 = s->smallest == 1;
-}
-
 /* Nothing can be learned from a missing label or target, and a loss has no term for it. Reads at
  * most MISSING_BYTES of each part; a missing value beyond ends the run when it is read. */
 static tr_status_t labels_refuse_missing(const h5_part_t *part, h5_scratch_t *scratch) {
@@ -200,6 +160,48 @@ done:
     tr_free(&raw);
     tr_free(&values);
     return status;
+}
+
+static tr_status_t labels_scan(scan_t *s, h5_parts_t *parts, h5_scratch_t *scratch) {
+    const int64_t samples = tr_h5_parts_samples(parts);
+    size_t raw = 0, rows = 0;
+    for (int p = 0; p < parts->count; p++) {
+        int64_t piece = max64(1, PIECE_BYTES / parts->data[p].y.row_bytes);
+        raw = (size_t)max64((int64_t)raw, piece * parts->data[p].y.row_bytes);
+        rows = (size_t)max64((int64_t)rows, piece * s->values);
+    }
+    TR_TRY(tr_alloc((size_t)samples * sizeof *s->label, "labels", &s->label));
+    TR_TRY(tr_alloc(raw, "labels", &s->raw));
+    TR_TRY(tr_alloc(rows * sizeof *s->row, "labels", &s->row));
+    for (int64_t first = 0; first < samples && !s->plain_numbers;) {
+        h5_part_t *part;
+        TR_TRY(tr_h5_part_at(parts, first, &part));
+        if (first >= parts->count && parts->late_count > 0)
+            TR_TRY(labels_refuse_missing(part, scratch));
+        TR_TRY(scan_part(s, part, scratch));
+        first += part->x.rows;
+    }
+    return TR_OK;
+}
+
+/* For an error about the number of classes, which one wrong label, or labels that start at 1, can
+ * cause. */
+static void labels_note(const scan_t *s, tr_dataset_info_t *info) {
+    if (!s->largest_part || s->largest != info->classes - 1) return;
+    const char *path = s->largest_part->y.file->path, *name = s->largest_part->names.y;
+    if (s->smallest == 1)
+        snprintf(s->notes->note, sizeof s->notes->note,
+                 "the labels of %.*s:/%.*s run from 1 to %lld: subtract 1 when you create the file",
+                 (int)tr_utf8_bytes(path, 70), path, (int)tr_utf8_bytes(name, 50), name,
+                 (long long)s->largest);
+    else
+        snprintf(s->notes->note, sizeof s->notes->note,
+                 "the largest label, %lld, belongs to sample %lld of %.*s:/%.*s: correct it if it "
+                 "is wrong",
+                 (long long)s->largest, (long long)s->largest_row, (int)tr_utf8_bytes(path, 70),
+                 path, (int)tr_utf8_bytes(name, 50), name);
+    info->label_note = s->notes->note;
+    info->counts_from_1 = s->smallest == 1;
 }
 
 /* Packed values are numbers. */

@@ -219,9 +219,9 @@ void tr_page_run(const tr_record_t *r, tr_str_t *out) {
     tr_str_free(&words);
     tr_str_append(out, "<div class=\"plots\">\n");
     tr_page_plots(r, out);
-    tr_page_strip(r, out);
     run_append_times(r, out);
     tr_str_append(out, "</div>\n");
+    tr_page_strip(r, out);
     run_append_profile(r, out);
     run_append_sessions(r, out);
     run_append_facts(r, out);
