@@ -97,3 +97,12 @@ static int stats_ascending(const void *a, const void *b) {
 void tr_sort(double *values, int64_t count) {
     qsort(values, (size_t)count, sizeof *values, stats_ascending);
 }
+
+int64_t tr_class_of(const float *scores, int64_t classes) {
+    int64_t best = 0;
+    for (int64_t c = 0; c < classes; c++) {
+        if (isnan(scores[c])) return -1;
+        if (scores[c] > scores[best]) best = c;
+    }
+    return best;
+}

@@ -40,5 +40,7 @@ bool tr_stats_has_sentinel(const tr_stats_t *stats, double *out, int64_t *out_co
 const char *tr_stats_format_rounding(const tr_stats_t *stats, char text[128]);
 
 void tr_sort(double *values, int64_t count); /* ascending; NaN is not allowed */
+/* The class with the largest score, the first of equal ones; -1 if a score is NaN. */
+int64_t tr_class_of(const float *scores, int64_t classes);
 
 #endif

@@ -80,20 +80,29 @@ static tr_status_t shared_write_part(const char *dir, const tr_checkpoint_conten
     return TR_OK;
 }
 
+/* Writes the pieces of this rank, unless `status` is an error, and exchanges parts[ranks]: also after
+ * an error, so that nobody writes into the folder when it is removed. */
+static tr_status_t shared_write_and_tell(const char *dir, const tr_checkpoint_content_t *c,
+                                         tr_status_t status, tr_checkpoint_part_t *parts) {
+    const tr_checkpoint_sharing_t *sharing = c->sharing;
+    tr_checkpoint_part_t *own = &parts[sharing->rank];
+    own->number = sharing->attempt.number;
+    if (status == TR_OK) status = shared_write_part(dir, c, own);
+    own->status = status;
+    const tr_error_t cause = *tr_error_last();
+    const tr_status_t told = sharing->exchange(sharing->self, parts);
+    return status != TR_OK ? tr_error_set(&cause) : told;
+}
+
 tr_status_t tr_checkpoint_write_part(const char *dir, const tr_checkpoint_content_t *content) {
     const tr_checkpoint_sharing_t *sharing = content->sharing;
     char temporary[4096];
     tr_checkpoint_part_t *parts = NULL;
     TR_TRY(tr_alloc((size_t)sharing->ranks * sizeof *parts, "parts of a checkpoint", &parts));
-    tr_checkpoint_part_t *own = &parts[sharing->rank];
-    own->number = sharing->attempt.number;
     tr_status_t status = tr_path_join(dir, sharing->attempt.folder, temporary);
-    if (status == TR_OK) status = shared_write_part(temporary, content, own);
-    own->status = status;
-    const tr_error_t cause = *tr_error_last();
-    const tr_status_t told = sharing->exchange(sharing->self, parts);
+    status = shared_write_and_tell(temporary, content, status, parts);
     tr_free(&parts);
-    return status != TR_OK ? tr_error_set(&cause) : told;
+    return status;
 }
 
 /* -- reading what was written ------------------------------------------------------------------ */
@@ -188,13 +197,7 @@ tr_status_t tr_checkpoint_write_shared(const char *temporary, const tr_checkpoin
     const tr_checkpoint_sharing_t *sharing = c->sharing;
     tr_checkpoint_part_t *parts = NULL;
     TR_TRY(tr_alloc((size_t)sharing->ranks * sizeof *parts, "parts of a checkpoint", &parts));
-    parts[0].number = sharing->attempt.number;
-    if (status == TR_OK) status = shared_write_part(temporary, c, &parts[0]);
-    parts[0].status = status;
-    const tr_error_t cause = *tr_error_last();
-    /* Also after an error, so that nobody writes into the folder when it is removed. */
-    const tr_status_t told = sharing->exchange(sharing->self, parts);
-    status = status != TR_OK ? tr_error_set(&cause) : told;
+    status = shared_write_and_tell(temporary, c, status, parts);
     for (int i = 0; i < sharing->ranks && status == TR_OK; i++)
         if (parts[i].status != TR_OK)
             status = TR_FAIL(TR_ERR_IO,

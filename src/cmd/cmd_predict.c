@@ -4,6 +4,7 @@
 #include "infer/prediction_pictures.h"
 #include "trainer/log.h"
 #include "base/mem.h"
+#include "base/stats.h"
 #include "infer/score.h"
 #include "session/eval.h"
 #include "base/thread.h"

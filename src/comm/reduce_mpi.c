@@ -512,7 +512,7 @@ tr_status_t tr_engine_open(tr_world_t *world, tr_device_t *device,
     e->comm = MPI_COMM_NULL;
     e->device = device;
     e->staged = !device->host_visible;
-    e->timeout_sec = tr_watchdog_limits_waits(world) ? 0 : settings->timeout;
+    e->timeout_sec = tr_watchdog_is_linked(world) ? 0 : settings->timeout;
     tr_collectives_t *opened = &e->base;
     tr_status_t status = reduce_open_engine(e, settings);
     if (status != TR_OK) {

@@ -529,9 +529,8 @@ void tr_watchdog_values(tr_world_t *world, tr_rank_values_t *out) {
 
 /* -- reports ----------------------------------------------------------------------------------- */
 
-bool tr_watchdog_is_linked(tr_world_t *world) {
-    tr_watchdog_t *w = world->watchdog;
-    return w && w->linked;
+bool tr_watchdog_is_linked(const tr_world_t *world) {
+    return world->watchdog && world->watchdog->linked;
 }
 
 void tr_watchdog_report(tr_world_t *world, const tr_rank_report_t *report) {
@@ -548,7 +547,7 @@ void tr_watchdog_report(tr_world_t *world, const tr_rank_report_t *report) {
 tr_status_t tr_watchdog_wait_reports(tr_world_t *world, int64_t number, tr_rank_report_t *out) {
     tr_watchdog_t *w = world->watchdog;
     int missing = world->info.size - 1, gone = 0;
-    if (!w || !w->linked)
+    if (!tr_watchdog_is_linked(world))
         return TR_FAIL(TR_ERR_INTERNAL, "reports of ranks are awaited without a watchdog");
     w->awaits_reports = true;
     (void)!write(w->wake[1], &(char){WAKE_TO_REPORT}, 1); /* a tick may have just begun */
@@ -569,10 +568,6 @@ tr_status_t tr_watchdog_wait_reports(tr_world_t *world, int64_t number, tr_rank_
     if (gone == 0) return TR_OK;
     return TR_FAIL(TR_ERR_RETRY, "rank %d (%s) ended before its work was done", gone,
                    w->peers[gone].host);
-}
-
-bool tr_watchdog_limits_waits(const tr_world_t *world) {
-    return world->watchdog && world->watchdog->linked;
 }
 
 void tr_watchdog_end(tr_world_t *world) {

@@ -79,8 +79,9 @@ typedef struct {
     int64_t number, status;
     uint64_t value[2];
 } tr_rank_report_t;
-/* Whether there are watchdogs that connect the ranks. Not collective. */
-bool tr_watchdog_is_linked(tr_world_t *world);
+/* Whether there are watchdogs that connect the ranks: waits for other ranks then need no time limit of
+ * their own. Not collective. */
+bool tr_watchdog_is_linked(const tr_world_t *world);
 /* Reports to rank 0 at once. One thread per rank, a rank above 0; not collective. */
 void tr_watchdog_report(tr_world_t *world, const tr_rank_report_t *report);
 /* On rank 0: waits for the reports of all other ranks about work `number`, out[size], of which

@@ -76,9 +76,6 @@ tr_status_t tr_world_run_point(tr_world_t *world, tr_mpi_job_fn job, void *arg);
 
 #define TR_CHECKPOINT_SEC 3600.0 /* time limit of a checkpoint */
 
-/* Whether the watchdog limits waits for other ranks, so that they need no time limit of their own.
- * */
-bool tr_watchdog_limits_waits(const tr_world_t *world);
 /* Called when MPI is finalized or lost. */
 void tr_watchdog_stop(tr_world_t *world);
 /* Called before MPI_Abort: tells the peers that this rank reports the error, so that they do not

@@ -1,6 +1,7 @@
 /* Counts of classes, and the scores that follow from them. */
 #include "score.h"
 #include "base/mem.h"
+#include "base/stats.h"
 
 #include <math.h>
 
@@ -30,15 +31,6 @@ tr_status_t tr_class_counts_create(int64_t classes, tr_class_counts_t **out) {
 void tr_class_counts_destroy(tr_class_counts_t **counts) {
     if (*counts) tr_free(&(*counts)->support);
     tr_free(counts);
-}
-
-int64_t tr_class_of(const float *scores, int64_t classes) {
-    int64_t best = 0;
-    for (int64_t c = 0; c < classes; c++) {
-        if (isnan(scores[c])) return -1;
-        if (scores[c] > scores[best]) best = c;
-    }
-    return best;
 }
 
 void tr_class_probabilities(const float *scores, int64_t classes, float *out) {

@@ -21,8 +21,6 @@ typedef struct {
 
 tr_status_t tr_class_counts_create(int64_t classes, tr_class_counts_t **out);
 void tr_class_counts_destroy(tr_class_counts_t **counts);
-/* The class with the largest score, the first of equal ones; -1 if a score is NaN. */
-int64_t tr_class_of(const float *scores, int64_t classes);
 /* Softmax of `classes` scores; in place if out is scores. */
 void tr_class_probabilities(const float *scores, int64_t classes, float *out);
 /* scores (rows, classes), label (rows) in [0, classes). Skips rows with weight 0 or label -1. */

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/stats.h"
 #include "infer/score.h"
 #include "json_request.h"
 #include <math.h>

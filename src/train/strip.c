@@ -2,6 +2,7 @@
 #include "strip.h"
 #include "base/json_text.h"
 #include "base/mem.h"
+#include "base/stats.h"
 #include "data/images/image.h"
 
 #include <jansson.h>
@@ -161,16 +162,6 @@ static tr_status_t strip_add_numbers(tr_strip_t *p, int64_t channels, strip_scal
     return strip_add_picture(p, false, key, sample);
 }
 
-/* The class with the highest score; -1: a score is NaN. */
-static int32_t strip_class_of(const float *score, int64_t classes) {
-    int32_t best = 0;
-    for (int64_t c = 0; c < classes; c++) {
-        if (isnan(score[c])) return -1;
-        if (score[c] > score[best]) best = (int32_t)c;
-    }
-    return best;
-}
-
 /* Labels of a slice, or where they are NULL the classes of p->output. */
 static tr_status_t strip_add_classes(tr_strip_t *p, const int32_t *label, const char *key,
                                      json_t *sample) {
@@ -181,7 +172,7 @@ static tr_status_t strip_add_classes(tr_strip_t *p, const int32_t *label, const 
             const int64_t at =
                 h * p->height / p->small.height * p->width + w * p->width / p->small.width;
             const int32_t class =
-                label ? label[at] : strip_class_of(p->output + at * p->channels, p->channels);
+                label ? label[at] : (int32_t)tr_class_of(p->output + at * p->channels, p->channels);
             p->has_unlabelled = p->has_unlabelled || class < 0;
             *to++ = class < 0 ? TR_CLASS_NONE : (uint8_t)(class % TR_CLASS_NONE);
         }

@@ -98,15 +98,23 @@ static tr_status_t source_find_packing(h5_array_t *array, const h5_wanted_t *wan
     return TR_OK;
 }
 
+/* The first data set of `first` that the files of `part` do not have; NULL: none. */
+static const char *source_find_lack(const h5_part_t *first, const h5_part_t *part,
+                                    const h5_file_t **out_file) {
+    const char *const name[] = {first->names.x, first->names.y, first->names.mask};
+    for (int i = 0; i < 1 + first->has_y + first->has_mask; i++) {
+        *out_file = i > 0 && part->y_file.path ? &part->y_file : &part->file;
+        if (H5Oexists_by_name((*out_file)->id, name[i], H5P_DEFAULT) <= 0) return name[i];
+    }
+    return NULL;
+}
+
 /* Whether the file has data sets of the names of the first one, so that no search is needed. */
 static bool source_has_names(const h5_part_t *first, const h5_part_t *part,
                              const h5_wanted_t *wanted) {
-    const char *const path[] = {first->names.x, first->names.y, first->names.mask};
-    if (first->y_file.path || (!first->has_y && !first->names.is_tokens && !wanted->inputs_only))
-        return false;
-    for (int i = 0; i < 1 + first->has_y + first->has_mask; i++)
-        if (H5Oexists_by_name(part->file.id, path[i], H5P_DEFAULT) <= 0) return false;
-    return true;
+    const h5_file_t *file;
+    return !first->y_file.path && (first->has_y || first->names.is_tokens || wanted->inputs_only) &&
+           !source_find_lack(first, part, &file);
 }
 
 /* The mask, beside y. */
@@ -135,17 +143,13 @@ static tr_status_t source_take_names(h5_part_t *part, const h5_part_t *first,
         TR_TRY(tr_h5_file_open(wanted->key, path, &part->y_file));
         part->y_file.is_sample = true;
     }
-    const char *const name[] = {first->names.x, first->names.y, first->names.mask};
-    for (int i = 0; i < 1 + first->has_y + first->has_mask; i++) {
-        const h5_file_t *file = i > 0 && part->y_file.path ? &part->y_file : &part->file;
-        if (H5Oexists_by_name(file->id, name[i], H5P_DEFAULT) <= 0)
-            return TR_FAIL(
-                TR_ERR_DATA,
-                "%s has no data set /%s, which %s has: with data.sample = file, all files "
-                "must have the same ones.",
-                file->path, name[i], first->file.path);
-    }
-    return TR_OK;
+    const h5_file_t *file;
+    const char *lack = source_find_lack(first, part, &file);
+    if (!lack) return TR_OK;
+    return TR_FAIL(TR_ERR_DATA,
+                   "%s has no data set /%s, which %s has: with data.sample = file, all files must "
+                   "have the same ones.",
+                   file->path, lack, first->file.path);
 }
 
 /* Finds x and y and opens them; *out_found as in tr_h5_detect. first: NULL, or another part. */

@@ -4,6 +4,7 @@
 //TEST np=3
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/stats.h"
 #include "infer/score.h"
 #include "session/target_score.h"
 

@@ -102,6 +102,17 @@ static tr_status_t reshape(cuda_dnn_plan_t *p, desc_t x, desc_t y) {
 
 #define F32 CUDNN_DATA_FLOAT
 
+/* x and b (NULL: none) element by element, as (B, H, T, columns) inside the graph. out may be &x. */
+static tr_status_t combined(cuda_dnn_plan_t *p, const cuda_dnn_attention_t *a, int64_t columns,
+                            cudnnDataType_t type, cudnnPointwiseMode_t mode, desc_t x, desc_t b,
+                            desc_t *out) {
+    desc_t made;
+    TR_TRY(inside(p, a, columns, type, &made));
+    TR_TRY(tr_cuda_dnn_pointwise(p, mode, x, b, made));
+    *out = made;
+    return TR_OK;
+}
+
 /* The scaled scores q k^T, with low ones where the key comes after the query. */
 static tr_status_t scores(cuda_dnn_plan_t *p, const cuda_dnn_attention_t *a, desc_t q,
                           desc_t k_transposed, desc_t scale, desc_t *out) {
@@ -109,8 +120,7 @@ static tr_status_t scores(cuda_dnn_plan_t *p, const cuda_dnn_attention_t *a, des
     TR_TRY(tr_cuda_dnn_scalar(p, UID_LOW, &low));
     TR_TRY(inside(p, a, a->steps, F32, &product));
     TR_TRY(tr_cuda_dnn_matmul(p, q, k_transposed, product));
-    TR_TRY(inside(p, a, a->steps, F32, &scaled));
-    TR_TRY(tr_cuda_dnn_pointwise(p, CUDNN_POINTWISE_MUL, product, scale, scaled));
+    TR_TRY(combined(p, a, a->steps, F32, CUDNN_POINTWISE_MUL, product, scale, &scaled));
     TR_TRY(inside(p, a, a->steps, CUDNN_DATA_INT32, &row));
     TR_TRY(tr_cuda_dnn_apply(
         p, &(cuda_dnn_pointwise_t){
@@ -119,8 +129,8 @@ static tr_status_t scores(cuda_dnn_plan_t *p, const cuda_dnn_attention_t *a, des
     TR_TRY(tr_cuda_dnn_apply(
         p, &(cuda_dnn_pointwise_t){
                .mode = CUDNN_POINTWISE_GEN_INDEX, .axis = 3, .x = scaled, .y = column}));
-    TR_TRY(inside(p, a, a->steps, CUDNN_DATA_BOOLEAN, &seen));
-    TR_TRY(tr_cuda_dnn_pointwise(p, CUDNN_POINTWISE_CMP_GE, row, column, seen));
+    TR_TRY(
+        combined(p, a, a->steps, CUDNN_DATA_BOOLEAN, CUDNN_POINTWISE_CMP_GE, row, column, &seen));
     TR_TRY(inside(p, a, a->steps, F32, out));
     return tr_cuda_dnn_apply(p, &(cuda_dnn_pointwise_t){.mode = CUDNN_POINTWISE_BINARY_SELECT,
                                                         .which = seen,
@@ -139,11 +149,10 @@ static tr_status_t share_drop(cuda_dnn_plan_t *p, const cuda_dnn_attention_t *a,
                               desc_t *out) {
     desc_t mask, kept, factor;
     TR_TRY(dropout_mask(p, a, &mask));
-    TR_TRY(inside(p, a, a->steps, F32, &kept));
-    TR_TRY(tr_cuda_dnn_pointwise(p, CUDNN_POINTWISE_MUL, share, mask, kept));
+    TR_TRY(combined(p, a, a->steps, F32, CUDNN_POINTWISE_MUL, share, mask, &kept));
     TR_TRY(tr_cuda_dnn_scalar(p, UID_FACTOR, &factor));
-    TR_TRY(inside(p, a, a->steps, tr_cuda_dnn_type(a->dtype), out));
-    return tr_cuda_dnn_pointwise(p, CUDNN_POINTWISE_MUL, kept, factor, *out);
+    return combined(p, a, a->steps, tr_cuda_dnn_type(a->dtype), CUDNN_POINTWISE_MUL, kept, factor,
+                    out);
 }
 
 /* y = dropout(softmax(scores)) v, lse = max + log sum exp(scores - max) */
@@ -159,17 +168,13 @@ static tr_status_t cuda_dnn_attention_forward(cuda_dnn_plan_t *p, const cuda_dnn
     TR_TRY(scores(p, a, q, k, scale, &s));
     TR_TRY(inside(p, a, 1, F32, &max));
     TR_TRY(reduce(p, CUDNN_REDUCE_TENSOR_MAX, s, max));
-    TR_TRY(inside(p, a, a->steps, F32, &less));
-    TR_TRY(tr_cuda_dnn_pointwise(p, CUDNN_POINTWISE_SUB, s, max, less));
-    TR_TRY(inside(p, a, a->steps, F32, &e));
-    TR_TRY(tr_cuda_dnn_pointwise(p, CUDNN_POINTWISE_EXP, less, NULL, e));
+    TR_TRY(combined(p, a, a->steps, F32, CUDNN_POINTWISE_SUB, s, max, &less));
+    TR_TRY(combined(p, a, a->steps, F32, CUDNN_POINTWISE_EXP, less, NULL, &e));
     TR_TRY(inside(p, a, 1, F32, &sum));
     TR_TRY(reduce(p, CUDNN_REDUCE_TENSOR_ADD, e, sum));
-    TR_TRY(inside(p, a, 1, F32, &log_sum));
-    TR_TRY(tr_cuda_dnn_pointwise(p, CUDNN_POINTWISE_LOG, sum, NULL, log_sum));
+    TR_TRY(combined(p, a, 1, F32, CUDNN_POINTWISE_LOG, sum, NULL, &log_sum));
     TR_TRY(tr_cuda_dnn_pointwise(p, CUDNN_POINTWISE_ADD, max, log_sum, lse));
-    TR_TRY(inside(p, a, a->steps, a->drops ? F32 : type, &share));
-    TR_TRY(tr_cuda_dnn_pointwise(p, CUDNN_POINTWISE_DIV, e, sum, share));
+    TR_TRY(combined(p, a, a->steps, a->drops ? F32 : type, CUDNN_POINTWISE_DIV, e, sum, &share));
     if (a->drops) TR_TRY(share_drop(p, a, share, &share));
     return tr_cuda_dnn_matmul(p, share, v, y);
 }
@@ -195,35 +200,26 @@ static tr_status_t score_gradient(cuda_dnn_plan_t *p, const cuda_dnn_attention_t
     desc_t v, y, both, sum, keep, delta, dshare, less, times;
     TR_TRY(tensor(p, transposed(packed(a, 3)), type, UID_V, &v));
     TR_TRY(tensor(p, packed(a, 1), type, UID_Y, &y));
-    TR_TRY(inside(p, a, a->size, F32, &both));
-    TR_TRY(tr_cuda_dnn_pointwise(p, CUDNN_POINTWISE_MUL, dy, y, both));
+    TR_TRY(combined(p, a, a->size, F32, CUDNN_POINTWISE_MUL, dy, y, &both));
     TR_TRY(inside(p, a, 1, F32, &sum));
     TR_TRY(reduce(p, CUDNN_REDUCE_TENSOR_ADD, both, sum));
     TR_TRY(tr_cuda_dnn_scalar(p, UID_KEEP, &keep));
-    TR_TRY(inside(p, a, 1, F32, &delta));
-    TR_TRY(tr_cuda_dnn_pointwise(p, CUDNN_POINTWISE_MUL, sum, keep, delta));
+    TR_TRY(combined(p, a, 1, F32, CUDNN_POINTWISE_MUL, sum, keep, &delta));
     TR_TRY(inside(p, a, a->steps, F32, &dshare));
     TR_TRY(tr_cuda_dnn_matmul(p, dy, v, dshare));
     if (a->drops) {
-        const desc_t whole = dshare;
         desc_t mask;
         TR_TRY(dropout_mask(p, a, &mask));
-        TR_TRY(inside(p, a, a->steps, F32, &dshare));
-        TR_TRY(tr_cuda_dnn_pointwise(p, CUDNN_POINTWISE_MUL, whole, mask, dshare));
+        TR_TRY(combined(p, a, a->steps, F32, CUDNN_POINTWISE_MUL, dshare, mask, &dshare));
     }
-    TR_TRY(inside(p, a, a->steps, F32, &less));
-    TR_TRY(tr_cuda_dnn_pointwise(p, CUDNN_POINTWISE_SUB, dshare, delta, less));
-    TR_TRY(inside(p, a, a->steps, F32, &times));
-    TR_TRY(tr_cuda_dnn_pointwise(p, CUDNN_POINTWISE_MUL, less, share, times));
+    TR_TRY(combined(p, a, a->steps, F32, CUDNN_POINTWISE_SUB, dshare, delta, &less));
+    TR_TRY(combined(p, a, a->steps, F32, CUDNN_POINTWISE_MUL, less, share, &times));
     if (a->drops) {
-        const desc_t whole = times;
         desc_t factor;
         TR_TRY(tr_cuda_dnn_scalar(p, UID_FACTOR, &factor));
-        TR_TRY(inside(p, a, a->steps, F32, &times));
-        TR_TRY(tr_cuda_dnn_pointwise(p, CUDNN_POINTWISE_MUL, whole, factor, times));
+        TR_TRY(combined(p, a, a->steps, F32, CUDNN_POINTWISE_MUL, times, factor, &times));
     }
-    TR_TRY(inside(p, a, a->steps, type, out));
-    return tr_cuda_dnn_pointwise(p, CUDNN_POINTWISE_MUL, times, scale, *out);
+    return combined(p, a, a->steps, type, CUDNN_POINTWISE_MUL, times, scale, out);
 }
 
 /* dv = dropout(share)^T dy    dk = dscores^T q    dq = dscores k */
@@ -239,10 +235,9 @@ static tr_status_t cuda_dnn_attention_backward(cuda_dnn_plan_t *p, const cuda_dn
     TR_TRY(tensor(p, packed(a, 3), type, UID_DV, &dv));
     TR_TRY(tr_cuda_dnn_scalar(p, UID_SCALE, &scale));
     TR_TRY(scores(p, a, q, k_turned, scale, &s));
-    TR_TRY(inside(p, a, a->steps, F32, &less));
-    TR_TRY(tr_cuda_dnn_pointwise(p, CUDNN_POINTWISE_SUB, s, lse, less));
-    TR_TRY(inside(p, a, a->steps, a->drops ? F32 : type, &share));
-    TR_TRY(tr_cuda_dnn_pointwise(p, CUDNN_POINTWISE_EXP, less, NULL, share));
+    TR_TRY(combined(p, a, a->steps, F32, CUDNN_POINTWISE_SUB, s, lse, &less));
+    TR_TRY(
+        combined(p, a, a->steps, a->drops ? F32 : type, CUDNN_POINTWISE_EXP, less, NULL, &share));
     kept = share;
     if (a->drops) TR_TRY(share_drop(p, a, share, &kept));
     TR_TRY(transposed_product(p, a, kept, dy, dv));
