@@ -10,7 +10,7 @@ ok $? "four nodes run a task each"
 run_config
 run 2 net.ini run.dir=whole $exact
 ok $? "an uninterrupted run"
-export SLOW=250 # on a busy machine scancel takes seconds
+export SLOW=350 # on a busy machine scancel takes seconds
 one() { submit --nodes=1 --exclusive --ntasks-per-node=2 -- net.ini $exact; }
 # A GPU fails in the first session only, in a job whose node nobody chose.
 cat >broken_gpu <<END
