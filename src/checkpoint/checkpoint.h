@@ -141,6 +141,9 @@ tr_status_t tr_checkpoint_attempt(const tr_checkpoint_content_t *content, int64_
                                   tr_checkpoint_attempt_t *out);
 /* What the ranks above 0 do of tr_checkpoint_write: their pieces. Rank 0 is told how it ended. */
 tr_status_t tr_checkpoint_write_part(const char *dir, const tr_checkpoint_content_t *content);
+/* Rank 0, instead of tr_checkpoint_write: waits until the other ranks have written their pieces, and
+ * removes them. The last error stays. */
+void tr_checkpoint_abandon(const char *dir, const tr_checkpoint_content_t *content);
 /* TR_ERR_IO with both figures if the file system of `dir` has less free space than `count` such
  * checkpoints require. OK if the free space is unknown. */
 tr_status_t tr_checkpoint_room(const char *dir, const tr_checkpoint_content_t *content,

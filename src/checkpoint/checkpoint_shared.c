@@ -207,3 +207,14 @@ tr_status_t tr_checkpoint_write_shared(const char *temporary, const tr_checkpoin
     tr_free(&parts);
     return status;
 }
+
+void tr_checkpoint_abandon(const char *dir, const tr_checkpoint_content_t *content) {
+    const tr_error_t cause = *tr_error_last();
+    char temporary[4096];
+    tr_manifest_t unused = {0};
+    if (tr_path_join(dir, content->sharing->attempt.folder, temporary) == TR_OK) {
+        (void)tr_checkpoint_write_shared(temporary, content, cause.code, &unused);
+        (void)tr_remove_tree(temporary);
+    }
+    tr_error_set(&cause);
+}

@@ -153,11 +153,12 @@ tr_status_t tr_checkpoint_write(const char *dir, const tr_checkpoint_content_t *
     snprintf(hidden, sizeof hidden, ".tmp-%s-%d", name, (int)getpid());
     TR_TRY(tr_path_join(dir, c->sharing ? c->sharing->attempt.folder : hidden, temporary));
     TR_TRY(tr_path_join(dir, name, final));
-    if (mkdir(dir, 0777) != 0 && errno != EEXIST) return tr_io_fail("create", dir, errno);
 
     /* A temporary folder, where there is space. The files, each with fsync; MANIFEST, which makes
      * them complete, is the last. */
-    if (tr_free_bytes(dir) < checkpoint_content_bytes(c))
+    if (mkdir(dir, 0777) != 0 && errno != EEXIST)
+        status = tr_io_fail("create", dir, errno);
+    else if (tr_free_bytes(dir) < checkpoint_content_bytes(c))
         status = TR_FAIL(
             TR_ERR_IO,
             "Free some space there, or choose another run.dir or a smaller checkpoint.keep.");

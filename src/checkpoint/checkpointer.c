@@ -64,6 +64,8 @@ static void checkpointer_save(tr_checkpointer_t *c) {
         status = tr_checkpoint_write_part(c->dir, &c->content);
     else if (status == TR_OK)
         status = tr_checkpoint_write(c->dir, &c->content, &path);
+    else if (c->content.sharing)
+        tr_checkpoint_abandon(c->dir, &c->content);
     if (status == TR_OK && c->writes_part) {
         now.saved++;
     } else if (status == TR_OK) {

@@ -28,14 +28,10 @@ static tr_status_t loop_open_best(loop_t *l, tr_weights_t **out, int64_t *out_st
         *out_step = l->state.step;
         return TR_OK;
     }
-    tr_status_t status = tr_weights_open(path, out);
-    if (status == TR_OK && (*out)->step != l->state.step && !tr_graph_is_sharded(l->s->g))
-        status = tr_snapshot_load(l->saving.snapshot, *out);
-    if (status == TR_OK) *out_step = (*out)->step;
-    if (status != TR_ERR_NOINPUT && status != TR_ERR_DATA && status != TR_ERR_IO) return status;
-    TR_WARN("the best checkpoint cannot be read, only the last step was tested: %s",
-            tr_error_last()->message);
-    tr_error_clear();
+    TR_TRY(tr_weights_open(path, out));
+    if ((*out)->step != l->state.step && !tr_graph_is_sharded(l->s->g))
+        TR_TRY(tr_snapshot_load(l->saving.snapshot, *out));
+    *out_step = (*out)->step;
     return TR_OK;
 }
 
@@ -59,12 +55,20 @@ static tr_status_t loop_load_best(loop_t *l, int64_t *out_step) {
     tr_status_t status = tr_world_agree(
         l->world, tr_loop_is_root(l) ? loop_open_best(l, &weights, out_step) : TR_OK);
     if (status == TR_OK) status = tr_world_broadcast(l->world, out_step, sizeof *out_step, 0);
-    if (status == TR_OK && *out_step >= 0 && *out_step != l->state.step) {
-        if (tr_graph_is_sharded(l->s->g)) status = loop_load_parts(l, &weights);
-        if (status == TR_OK) status = tr_state_broadcast(l->s, l->collectives, is_averaged);
-    }
+    const bool is_other = status == TR_OK && *out_step >= 0 && *out_step != l->state.step;
+    if (is_other && tr_graph_is_sharded(l->s->g)) status = loop_load_parts(l, &weights);
     tr_weights_close(&weights);
-    return status;
+    if (status == TR_ERR_NOINPUT || status == TR_ERR_DATA ||
+        status == TR_ERR_IO) { /* on all ranks */
+        if (tr_loop_is_root(l))
+            TR_WARN("the best checkpoint cannot be read, only the last step was tested: %s",
+                    tr_error_last()->message);
+        tr_error_clear();
+        *out_step = -1;
+        return TR_OK;
+    }
+    return is_other && status == TR_OK ? tr_state_broadcast(l->s, l->collectives, is_averaged)
+                                       : status;
 }
 
 static tr_status_t loop_evaluate_test(loop_t *l, tr_test_t *out) {

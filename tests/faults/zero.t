@@ -58,6 +58,22 @@ if all; then
     ok $? "rank 1 has no space for the last one: all try again, until there is"
 fi
 
+FAULT="FAIL_RANK=0 FAIL_CALL=mkdir FAIL_ON=made/checkpoints FAIL_HOW=EIO FAIL_AT=3 FAIL_ALWAYS=1" \
+    start 2 net.ini run.dir=made $exact $zero checkpoint.every=0 checkpoint.patience=0
+begin=$(now)
+ended
+[ $rc = 74 ] && names out "trainer: error & 12 & made/checkpoints & Input/output error" && [ -z "$(steps made)" ]
+ok $? "rank 0 cannot write at all: what the others have written goes, code $rc"
+
+# The validation after step 4 is the best.
+FAULT="FAIL_RANK=1 FAIL_CALL=open FAIL_ON=step-00000004/MANIFEST FAIL_HOW=EIO FAIL_AT=1" \
+    start 2 net.ini run.dir=best $zero train.steps=8 train.valid_every=4 optimizer.lr=2 optimizer.ema=0
+begin=$(now)
+ended
+[ $rc = 0 ] && names out "warning & best & rank 1 & step-00000004/MANIFEST" && grep -q '^test  loss' out &&
+    grep -q '"best_step": 4,' best/summary.json && grep -q '"best_test_loss": null' best/summary.json
+ok $? "rank 1 cannot read the best checkpoint at the end: a warning, as without it"
+
 FAULT="FAIL_RANK=1 FAIL_CALL=open FAIL_ON=.tmp-shared FAIL_HOW=ENOENT FAIL_AT=1" \
     start 2 net.ini run.dir=apart $exact $zero
 begin=$(now)

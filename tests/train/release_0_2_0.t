@@ -27,12 +27,15 @@ ok $? "the same rows, imported again, fit its checkpoint"
 call 0 eval pictures --json eval.json && json 'abs(a["loss"] - 1.12275) < 1e-4 and a["accuracy"] == 0.8' eval.json
 ok $? "the images are evaluated as by 0.2.0"
 
-ends() { # RUN LOSS VALID_LOSS
-    "$TRAINER" "$1.ini" train.steps=32 >out 2>&1 && resumed step-00000020 &&
+cp -r pictures pictures.shared
+ends() { # RUN LOSS VALID_LOSS LAUNCHER...
+    "${@:4}" "$TRAINER" "${1%.*}.ini" run.dir="$1" train.steps=32 >out 2>&1 && resumed step-00000020 &&
         json "a['steps'] == 32 and abs(a['loss'] - $2) < 1e-4 and abs(a['valid_loss'] - $3) < 1e-4" "$1/summary.json"
 }
-ends table 0.596075803 0.661105275
+ends table 0.596075803 0.661105275 env
 ok $? "the table's run resumes and ends as with 0.2.0"
-ends pictures 1.12212101 0.9894876
+ends pictures 1.12212101 0.9894876 env
 ok $? "the run of images resumes and ends as with 0.2.0"
+ends pictures.shared 1.12212101 0.9894876 "$MPIEXEC" -np 2 -x TRAINER_PARALLEL_ZERO=1
+ok $? "and on 2 ranks that share the optimizer's state"
 echo "1..$n"

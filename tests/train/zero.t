@@ -41,6 +41,16 @@ moved() {
 }
 moved moved 3
 
+# A tensor that is missing is an error, never zeros; and a resume that is refused leaves the run as it was.
+gone=transformer.wte.weight.adam.v
+"$BUILD/tests/train/make_without" moved/checkpoints/latest $gone moved/checkpoints 2>out &&
+    before=$(cat moved/config.ini moved/checkpoints/*/* | sha256sum) &&
+    { run 2 gpt.ini run.dir=moved $zero train.steps=20; [ $? = 78 ]; } &&
+    names out "trainer: error & moved/checkpoints/step-00000012 & $gone" &&
+    [ "$(grep -c 'trainer: error' out)" = 1 ] &&
+    [ "$(cat moved/config.ini moved/checkpoints/*/* | sha256sum)" = "$before" ]
+ok $? "moved: without the second moment of one tensor it is refused, and stays as it was"
+
 # What each rank sends in a step: the parts of 4-byte gradients are scattered, and parts of 4-byte weights or 2-byte
 # copies gathered, each (n - 1) / n of them; that is half of an all-reduce. The rest is small.
 if command -v python3 >/dev/null; then

@@ -165,6 +165,26 @@ static void test_other_bytes(void **state) {
     check_left(0);
 }
 
+/* What rank 0 may not commit, because its run folder has gone: the pieces of the others go, too. */
+static void test_abandoned(void **state) {
+    int rank = 1;
+    tr_checkpoint_sharing_t sharing = {
+        .ranks = RANKS, .pieces = all, .piece_count = PIECES, .exchange = exchange, .self = &rank};
+    tr_checkpoint_content_t c = content(&sharing);
+    OK(tr_checkpoint_attempt(&c, 200, &sharing.attempt));
+    mkdir(DIR_NAME, 0777);
+    for (; rank < RANKS; rank++) {
+        sharing.rank = rank;
+        OK(tr_checkpoint_write_part(DIR_NAME, &c));
+    }
+    check_left(1);
+    sharing.rank = rank = 0;
+    TR_FAIL(TR_ERR_IO, "the run folder has gone");
+    tr_checkpoint_abandon(DIR_NAME, &c);
+    assert_string_equal(tr_error_last()->message, "the run folder has gone");
+    check_left(0);
+}
+
 static int fresh(void **state) {
     for (int i = 0; i < WEIGHTS; i++) weights[i] = (float)i + 1, moments[i] = (float)-i - 1;
     return tr_remove_tree(DIR_NAME) != TR_OK;
@@ -175,6 +195,7 @@ int main(void) {
         cmocka_unit_test_setup(test_bytes_of_one_rank, fresh),
         cmocka_unit_test_setup(test_parts_that_are_missing, fresh),
         cmocka_unit_test_setup(test_other_bytes, fresh),
+        cmocka_unit_test_setup(test_abandoned, fresh),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
