@@ -10,7 +10,6 @@
 #include <string.h>
 
 enum { REFRESH_SEC = 5, MOST_RANKS = 32, LATE_SEC = 30 };
-#define LEAST_CORES_WAIT 0.2 /* fewer cores are waited for by chance */
 
 static void live_duration(tr_str_t *out, const char *name, double sec) {
     char text[32];
@@ -19,6 +18,7 @@ static void live_duration(tr_str_t *out, const char *name, double sec) {
 
 static void live_facts(const tr_live_t *live, const tr_newest_t *n, tr_str_t *out) {
     const tr_rows_t *valid = &live->record->validation, *lines = &live->record->training;
+    const tr_use_t use = tr_record_use(live->record);
     char text[192];
     tr_str_append(out, "<dl>\n");
     tr_html_fact_number(out, "epoch", "%.2f", n->epoch);
@@ -44,9 +44,10 @@ static void live_facts(const tr_live_t *live, const tr_newest_t *n, tr_str_t *ou
     if (live->record->ranks > 1)
         tr_html_fact_number(out, "exposed communication", "%.1f %%", 100 * n->comm_exposed);
     tr_html_fact_number(out, "GPU utilisation", "%.0f %%", 100 * n->gpu_util);
-    if (n->cpu_wait >= LEAST_CORES_WAIT)
-        tr_html_fact_number(out, "cores per rank that other programs use", "%.1f", n->cpu_wait);
-    if (n->slow_rank >= 0) {
+    tr_html_fact_number(out, "cores in use per rank", "%.2g", use.used);
+    if (tr_record_shared(live->record) > 0)
+        tr_html_fact_number(out, "cores that a rank waits for", "%.2g", use.waited);
+    else if (n->slow_rank >= 0) {
         tr_snprintf(text, sizeof text, "%d on %s (%.0f %%)", n->slow_rank,
                     n->slow_host ? n->slow_host : "?", 100 * n->slow_share);
         tr_html_fact(out, "slowest rank (others wait)", text);

@@ -10,8 +10,8 @@
 #define LEAST_SHARE 0.1 /* of a step: a smaller loss is not worth a sentence */
 
 const char *tr_loss_name(tr_loss_t loss) {
-    static const char *const names[TR_LOSSES] = {"input",       "communication", "slow_rank",
-                                                 "launch_gaps", "memory_bound",  "small_ops"};
+    static const char *const names[TR_LOSSES] = {
+        "cores", "input", "communication", "slow_rank", "launch_gaps", "memory_bound", "small_ops"};
     return names[loss];
 }
 
@@ -71,6 +71,19 @@ static double advice_memory_sec(const tr_step_profile_t *p, const tr_op_profile_
     return fmax(0, fmin(op->sec, op->floor_sec) - op->flops / p->peak_flops);
 }
 
+/* Of a step of this rank: the share of the time of its threads that waited for cores. */
+static double advice_cores_sec(const tr_rank_profile_t *r) {
+    const double sec = r->step_sec * r->cores_waited / fmax(1, r->cores_used + r->cores_waited);
+    return isfinite(sec) ? sec : 0;
+}
+
+static int advice_crowded_rank(const tr_step_profile_t *p) {
+    int most = 0;
+    for (int i = 1; i < (int)p->ranks.count; i++)
+        if (advice_cores_sec(&p->ranks.data[i]) > advice_cores_sec(&p->ranks.data[most])) most = i;
+    return most;
+}
+
 static double advice_distance_sec(const tr_op_profile_t *op) {
     return fmax(0, op->sec - op->floor_sec);
 }
@@ -81,6 +94,8 @@ void tr_advice_losses(const tr_step_profile_t *p, double lost[TR_LOSSES]) {
     const tr_rank_profile_t *ranks = p->ranks.data;
     const int slow = advice_slow_rank(p);
     double least_wait = INFINITY, gaps = 0;
+    /* the threads of another device's rank only launch */
+    lost[TR_LOSS_CORES] = p->is_immediate ? advice_cores_sec(&ranks[advice_crowded_rank(p)]) : 0;
     for (size_t i = 0; i < p->ranks.count; i++) {
         const double wait = advice_communication_sec(p, &ranks[i]);
         least_wait = fmin(least_wait, wait);
@@ -102,6 +117,17 @@ void tr_advice_losses(const tr_step_profile_t *p, double lost[TR_LOSSES]) {
 }
 
 /* -- in words ---------------------------------------------------------------------------------- */
+
+static void advice_say_cores(const tr_step_profile_t *p, tr_advice_t *a) {
+    const tr_rank_profile_t *r = &p->ranks.data[a->rank];
+    tr_snprintf(
+        a->text, sizeof a->text,
+        "the threads of rank %d (%s) computed on %.2g cores and waited for %.2g more, %.0f %% "
+        "of a step: other programs use the cores, or there are more threads than cores, and "
+        "all times of this profile are longer for it. trainer doctor under the same launcher "
+        "shows the cores of each rank and what else uses them",
+        a->rank, r->host, r->cores_used, r->cores_waited, 100 * a->sec / tr_step_profile_sec(p));
+}
 
 static void advice_say_input(const tr_step_profile_t *p, tr_advice_t *a) {
     const tr_rank_profile_t *r = &p->ranks.data[a->rank];
@@ -204,11 +230,13 @@ static void advice_say_small(const tr_step_profile_t *p, tr_advice_t *a) {
 }
 
 static void advice_say(const tr_step_profile_t *p, tr_advice_t *a) {
-    a->rank = a->loss == TR_LOSS_INPUT       ? advice_starved_rank(p)
+    a->rank = a->loss == TR_LOSS_CORES       ? advice_crowded_rank(p)
+              : a->loss == TR_LOSS_INPUT     ? advice_starved_rank(p)
               : a->loss == TR_LOSS_SLOW_RANK ? advice_slow_rank(p)
                                              : -1;
     a->bucket = a->loss == TR_LOSS_COMMUNICATION ? advice_late_bucket(p) : -1;
     switch (a->loss) {
+    case TR_LOSS_CORES: advice_say_cores(p, a); break;
     case TR_LOSS_INPUT: advice_say_input(p, a); break;
     case TR_LOSS_COMMUNICATION: advice_say_communication(p, a); break;
     case TR_LOSS_SLOW_RANK: advice_say_slow_rank(p, a); break;
@@ -240,6 +268,10 @@ static int advice_take_range(const tr_step_profile_t *p, const double *lost, int
 int tr_advice_take(const tr_step_profile_t *p, tr_advice_t out[TR_ADVICE]) {
     double lost[TR_LOSSES];
     tr_advice_losses(p, lost);
-    const int count = advice_take_range(p, lost, 0, TR_LOSS_MEMORY_BOUND, out);
-    return count > 0 ? count : advice_take_range(p, lost, TR_LOSS_MEMORY_BOUND, TR_LOSSES, out);
+    static const tr_loss_t first[] = {TR_LOSS_CORES, TR_LOSS_INPUT, TR_LOSS_MEMORY_BOUND,
+                                      TR_LOSSES};
+    int count = 0;
+    for (int i = 0; count == 0 && first[i] < TR_LOSSES; i++)
+        count = advice_take_range(p, lost, first[i], first[i + 1], out);
+    return count;
 }

@@ -5,6 +5,7 @@
 #include "step_profile.h"
 
 typedef enum {
+    TR_LOSS_CORES,         /* threads wait for cores that others use, and all else is late for it */
     TR_LOSS_INPUT,         /* ranks wait for their loaders */
     TR_LOSS_COMMUNICATION, /* that no computation hides */
     TR_LOSS_SLOW_RANK,     /* the others wait for it */
@@ -27,8 +28,8 @@ typedef struct {
     int bucket;     /* of COMMUNICATION; -1: none */
     char text[512]; /* one or two sentences */
 } tr_advice_t;
-/* The largest losses, at most TR_ADVICE and only those of at least a tenth of a step. What keeps
- * the device from computing comes before what makes its ops slow, which is named only where nothing
+/* The largest losses, at most TR_ADVICE and only those of at least a tenth of a step. Cores that
+ * are missing are named alone. What keeps the device from computing comes before what makes its ops slow, which is named only where nothing
  * else is. Returns their number. */
 int tr_advice_take(const tr_step_profile_t *profile, tr_advice_t out[TR_ADVICE]);
 

@@ -1,7 +1,9 @@
 /* The life of a profile: from profile.steps to its files. */
 #include "profiler.h"
 #include "base/background.h"
+#include "base/clock.h"
 #include "base/file.h"
+#include "base/host.h"
 #include "base/json_text.h"
 #include "base/stats.h"
 #include "device/device_trace.h"
@@ -48,6 +50,7 @@ struct tr_profiler {
     double untraced[UNTRACED_STEPS];
     int untraced_count;
     tr_trace_clock_t clock;
+    double from_sec, cpu_sec, cores_wait_sec; /* when the trace began */
     tr_step_profile_t profile;
     tr_spans_t spans; /* of the thread, once it has the job */
     tr_background_t *background;
@@ -160,6 +163,9 @@ static tr_status_t profiler_start(tr_profiler_t *p) {
         TR_TRY(tr_world_clock_offset(world, &p->clock.before));
         p->clock.origin_sec = p->clock.before.at_sec;
         p->state = PROFILER_TRACES;
+        p->from_sec = tr_clock_sec();
+        p->cpu_sec = tr_host_cpu_sec();
+        p->cores_wait_sec = tr_host_cores_wait_sec();
         return tr_world_broadcast(world, &p->clock.origin_sec, sizeof p->clock.origin_sec, 0);
     }
     if (status == TR_ERR_RETRY) return status; /* a peer is lost */
@@ -256,6 +262,8 @@ done:
 
 static tr_status_t profiler_end(tr_profiler_t *p, int64_t last) {
     const tr_world_info_t *info = tr_world_info(p->params.world);
+    const double sec = tr_clock_sec() - p->from_sec, used = (tr_host_cpu_sec() - p->cpu_sec) / sec,
+                 waited = (tr_host_cores_wait_sec() - p->cores_wait_sec) / sec;
     tr_rank_profile_t mine = {0};
     p->state = PROFILER_IS_OVER;
     p->profile.last = last;
@@ -274,6 +282,8 @@ static tr_status_t profiler_end(tr_profiler_t *p, int64_t last) {
     }
     const bool has_steps = tr_rank_profile_take(&p->spans, &mine);
     memcpy(mine.host, info->host, sizeof mine.host);
+    mine.cores_used = used;
+    mine.cores_waited = waited < 0 ? 0 : waited; /* threads that have ended are missing */
     mine.clock_error_sec = tr_trace_clock_error_sec(&p->clock);
     const tr_status_t status = profiler_gather(p, &mine);
     if (status == TR_ERR_RETRY) return status; /* a peer is lost */

@@ -26,6 +26,8 @@ typedef struct {
     double read_sec;     /* of all threads of the loader together */
     double read_bytes;
     double dropped; /* spans that the trace had no room for */
+    /* busy, and that threads waited for while others ran on them; NaN: unknown */
+    double cores_used, cores_waited;
     double clock_error_sec;
 } tr_rank_profile_t;
 

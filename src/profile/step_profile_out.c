@@ -23,15 +23,17 @@ static json_t *out_json_op(const tr_step_profile_t *p, const tr_op_profile_t *op
 
 static json_t *out_json_rank(const tr_rank_profile_t *r) {
     return json_pack(
-        "{s:s, s:o, s:o, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "host", r->host,
-        "step_ms", tr_json_measured(1e3 * r->step_sec), "median_ms",
+        "{s:s, s:o, s:o, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "host",
+        r->host, "step_ms", tr_json_measured(1e3 * r->step_sec), "median_ms",
         tr_json_measured(1e3 * r->median_sec), "longest_ms", tr_json_measured(1e3 * r->longest_sec),
         "longest_step", (json_int_t)r->longest_step, "compute_ms",
         tr_json_measured(1e3 * r->compute_sec), "data_ms", tr_json_measured(1e3 * r->data_sec),
         "wait_ms", tr_json_measured(1e3 * r->wait_sec), "progress_ms",
         tr_json_measured(1e3 * r->progress_sec), "read_ms", tr_json_measured(1e3 * r->read_sec),
         "read_bytes", tr_json_measured(r->read_bytes), "spans_dropped",
-        tr_json_measured(r->dropped), "clock_error_us", tr_json_measured(1e6 * r->clock_error_sec));
+        tr_json_measured(r->dropped), "clock_error_us", tr_json_measured(1e6 * r->clock_error_sec),
+        "cores_used", tr_json_measured(r->cores_used), "cores_waited",
+        tr_json_measured(r->cores_waited));
 }
 
 static json_t *out_json_advice(const tr_step_profile_t *p, const tr_advice_t *a) {

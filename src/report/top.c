@@ -13,7 +13,7 @@ enum { CELL = 64, NAME_MOST = 32 };
 enum { LATE_SEC = 30, LATE_LINES = 20 }; /* a run is silent if no line has come for both */
 
 typedef struct {
-    char name[CELL], state[CELL], step[CELL], use[CELL], slow[CELL], job[CELL];
+    char name[CELL], state[CELL], step[CELL], use[CELL], waits[CELL], job[CELL];
     double loss, best_loss, rate, stall, age_sec, left_sec;
     bool has_ended;
     double silent_sec;
@@ -31,7 +31,7 @@ static const tr_table_column_t columns[] = {
     TR_COLUMN(top_row_t, NULL, "time left", REAL, left_sec, .people = tr_format_duration,
               .drop = 7),
     TR_COLUMN(top_row_t, NULL, "use", CHARS, use, .drop = 8),
-    TR_COLUMN(top_row_t, NULL, "slow rank", CHARS, slow, .is_left = true, .drop = 9),
+    TR_COLUMN(top_row_t, NULL, "waits for", CHARS, waits, .is_left = true, .drop = 9),
     TR_COLUMN(top_row_t, NULL, "job", CHARS, job, .is_left = true, .drop = 10),
 };
 static const tr_table_t table = TR_TABLE(columns, top_row_t);
@@ -48,6 +48,8 @@ static void top_text(char cell[CELL], const char *text) {
 
 static void top_fill(const tr_record_t *r, top_row_t *row) {
     const tr_newest_t n = tr_newest_of(r);
+    const tr_use_t use = tr_record_use(r);
+    const double shared = tr_record_shared(r);
     const tr_run_state_t state = tr_run_state(r);
     const json_t *session = json_array_get(r->sessions, json_array_size(r->sessions) - 1);
     const char *job = json_string_value(json_object_get(json_object_get(session, "start"), "job"));
@@ -75,14 +77,17 @@ static void top_fill(const tr_record_t *r, top_row_t *row) {
         tr_snprintf(row->step, CELL, "%lld", (long long)n.step);
     if (isfinite(n.gpu_util))
         tr_snprintf(row->use, CELL, "%.0f %% GPU", 100 * n.gpu_util);
-    else if (isfinite(n.cpu_util))
-        tr_snprintf(row->use, CELL, "%.1f of %.1f cores", n.cpu_util,
-                    n.cpu_util + (isfinite(n.cpu_wait) ? n.cpu_wait : 0));
-    if (n.slow_rank >= 0) {
+    else if (isfinite(use.used))
+        tr_snprintf(row->use, CELL, "%.1f of %.1f cores", use.used,
+                    use.used + (isfinite(use.waited) ? use.waited : 0));
+    /* A rank that lacks cores is slow by chance. */
+    if (shared > 0) {
+        tr_snprintf(row->waits, CELL, "%.0f %%: cores", 100 * shared);
+    } else if (n.slow_rank >= 0) {
         char text[CELL];
-        tr_snprintf(text, sizeof text, "%.0f %%: %d on %s", 100 * n.slow_share, n.slow_rank,
+        tr_snprintf(text, sizeof text, "%.0f %%: rank %d on %s", 100 * n.slow_share, n.slow_rank,
                     n.slow_host ? n.slow_host : "?");
-        top_text(row->slow, text);
+        top_text(row->waits, text);
     }
     top_text(row->job, job ? job : "");
 }

@@ -428,6 +428,7 @@ static void describe_run(const tr_metrics_t *r, int64_t steps_done, json_t *o) {
     tr_record_text(o, TR_SUMMARY_device_description, s->device->description);
     tr_record_number(o, TR_SUMMARY_hosts, w->nodes);
     tr_record_number(o, TR_SUMMARY_threads, s->device->threads);
+    tr_record_number(o, TR_SUMMARY_cores, (double)w->cores / w->cores_shared_by);
     tr_record_text(o, TR_SUMMARY_mpi, w->mpi_version);
     tr_record_text(o, TR_SUMMARY_started, r->started);
     tr_record_text(o, TR_SUMMARY_finished, now);

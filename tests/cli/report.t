@@ -88,7 +88,7 @@ cp w/report/scaling.csv out
 ok $? "weak: the median of repeats, efficiency t(ref) / t(N), speedup efficiency N / ref"
 
 # of 40 ms: network 12, compute 20, slow rank 8; of 10 ms on one rank: network 2.5, compute 7.5
-causes='{"compute":12.5,"slowrank":8.0,"data":0.0,"network":9.5,"checkpoint":0.0}'
+causes='{"compute":12.5,"slowrank":8.0,"data":0.0,"network":9.5,"checkpoint":0.0,"cores":0.0}'
 [ "$(reading w/report lost_ms)" = 10.0 ] &&
     tr -d ' \n' <w/report/summary.json >out &&
     grep -q "\"lost_ms\":30.0,\"lost_ms_by_cause\":$causes" out
@@ -281,6 +281,32 @@ cp h/index.html out
 [ $rc = 0 ] && ! grep -q '<script' h/index.html && [ ! -e hit ] && grep -q '&#60;script&#62;' h/index.html &&
     iconv -f utf-8 h/index.html h/summary.json >/dev/null
 ok $? "a hostile name"
+
+# -- cores that others use: of 20 ms on two ranks, whose threads wait half of the time, compute 5, slow 2, network 3
+member c/weak-n1-r1 1 8 8 10
+member c/weak-n2-r1 2 16 8 20
+sed -i 's/"threads"/"cpu_util":0.5,"cpu_wait":0.5,"cores":1,"threads"/' c/weak-n2-r1/summary.json
+report c/weak-n* --out c/report
+causes='{"compute":-2.5,"slowrank":2.0,"data":0.0,"network":0.5,"checkpoint":0.0,"cores":10.0}'
+tr -d ' \n' <c/report/summary.json >out && grep -q "\"lost_ms_by_cause\":$causes" out &&
+    grep -o '"explanation": .*' c/report/summary.json >out && names out '0.5 cores & 2.0 times & trainer doctor' &&
+    ! grep -qi 'network\|slow rank' out
+ok $? "cores that other programs use are a cause of their own, and no network is blamed"
+# explained NAME [SED]: what the page says of a run that waits half of its time for others and for data
+explained() {
+    mkdir "$1"
+    sed 's/}$/,"cpu_util":0.42,"cpu_wait":0.58}/; s/"comm_exposed":[^,]*/"comm_exposed":0.3/' run/metrics.jsonl |
+        sed "${2-}" >"$1/metrics.jsonl"
+    echo '{"ranks":2,"batch_size":64,"device":"cpu","threads":2,"cores":1.5}' | sed "${2-}" >"$1/summary.json"
+    report "$1" --out "$1-page" && grep 'class="words"' "$1-page/index.html" >out
+}
+explained crowded && names out '56 % & 0.42 & 0.58 & 2.4 times & threads = auto' && ! grep -qi 'network\|data' out &&
+    explained beside 's/"cores":1.5/"cores":2/' && names out '56 % & trainer doctor & --exclusive' &&
+    explained alone 's/0.58/0.01/' && grep -q network out && explained gpu 's/"cpu"/"cuda"/' && grep -q network out &&
+    explained few 's/0.58/0.01/; s/\("[a-z_]*\(exposed\|stall\|point\)":\)[^,]*/\10/g' &&
+    names out '95 % & 2 threads & 0.42 & data.micro_batch' && "$TRAINER" top crowded gpu >out &&
+    [ "$(grep -o '58 %: cores' out | wc -l)" = 1 ]
+ok $? "a run whose threads wait for cores: too many threads, other programs; the network where there are none"
 
 # -- plots, which no other program draws
 PATH=/nonexistent "$TRAINER" report run --out drawn >out 2>&1

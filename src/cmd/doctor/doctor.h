@@ -66,6 +66,8 @@ typedef struct {
     const char *engine;
 } doctor_t;
 
+/* Whether threads of a rank waited for cores while it was measured. */
+bool doctor_is_busy(const doctor_t *d, int rank);
 /* Adds a finding on rank 0; does nothing on other ranks. `remedy` may be NULL. */
 void doctor_find(doctor_t *d, const char *check, doctor_verdict_t verdict, tr_status_t code,
                  const char *remedy, const char *format, ...) __attribute__((format(printf, 6, 7)));

@@ -79,7 +79,12 @@ static void doctor_network_judge(doctor_t *d) {
         if (d->links[i].large_sec > slow->large_sec) slow = &d->links[i];
     }
     const double least = doctor_network_bandwidth(slow->large_sec);
-    if (place >= 0)
+    if (place >= 0 && doctor_is_busy(d, d->links[place].from))
+        doctor_find(d, "network", DOCTOR_WARNING, TR_OK,
+                    "Repeat this when nothing else uses its cores: messages wait for them.",
+                    "%s (rank %d) answers slowly, and other programs use its cores",
+                    d->ranks[d->links[place].from].host, d->links[place].from);
+    else if (place >= 0)
         doctor_find(d, "network", DOCTOR_WARNING, TR_OK,
                     "Leave it out (--exclude=NODE), and report it to the administrators.",
                     "%s (rank %d) is slow: its best link has %.1f MB/s, the median is %.1f MB/s",

@@ -156,25 +156,39 @@ static void doctor_ranks_find_problem(doctor_t *d, problem_t problem, const node
                     n->first->node_cores, cores, more);
 }
 
+bool doctor_is_busy(const doctor_t *d, int rank) {
+    const doctor_rank_t *r = &d->ranks[rank];
+    return r->cores_waited > BUSY * (r->cores_used + r->cores_waited);
+}
+
 void doctor_check_cores(doctor_t *d) {
     node_t first[PROBLEMS];
     int nodes[PROBLEMS + 1] = {0};
+    double used = 0, waited = 0;
     for (int i = 0; i < d->info->nodes; i++) {
         node_t n;
         doctor_ranks_look_at_node(d, i, &n);
         const int cores = CPU_COUNT(&n.cores), all = n.first->node_cores;
+        const bool is_crowded = n.ranks > cores || n.ranks > all || n.threads > cores;
+        const bool is_busy = !is_crowded && n.waited > BUSY * (n.used + n.waited);
         const problem_t problem = n.ranks > cores || n.ranks > all        ? FEW_CORES
-                                  : n.threads > cores                     ? MANY_THREADS
+                                  : is_crowded                            ? MANY_THREADS
                                   : n.a                                   ? SHARED_CORES
-                                  : n.waited > BUSY * (n.used + n.waited) ? BUSY_CORES
+                                  : is_busy                               ? BUSY_CORES
                                   : n.threads > 0 && n.threads * 2 <= all ? IDLE_CORES
                                                                           : PROBLEMS;
         if (nodes[problem]++ == 0 && problem < PROBLEMS) first[problem] = n;
+        if (is_busy && problem != BUSY_CORES && nodes[BUSY_CORES]++ == 0) first[BUSY_CORES] = n;
+        used += n.used;
+        waited += n.waited;
     }
     for (problem_t p = 0; p < PROBLEMS; p++)
         if (nodes[p] > 0) doctor_ranks_find_problem(d, p, &first[p], nodes[p]);
     if (nodes[PROBLEMS] == d->info->nodes)
-        doctor_find(d, "cores", DOCTOR_OK, TR_OK, NULL, "every rank has cores of its own");
+        doctor_find(d, "cores", DOCTOR_OK, TR_OK, NULL,
+                    "every rank has cores of its own: the ranks computed on %.1f and waited for "
+                    "%.1f more",
+                    used, fmax(0, waited));
 }
 
 /* -- versions ---------------------------------------------------------------------------------- */
@@ -222,13 +236,16 @@ void doctor_check_speed(doctor_t *d) {
     }
     tr_sort(sorted, size);
     const double median = sorted[size / 2], least = sorted[0];
+    const doctor_rank_t *slow = &d->ranks[slowest];
     tr_free(&sorted);
     if (least < SLOW_RANK * median)
-        doctor_find(d, "speed", DOCTOR_WARNING, TR_OK,
-                    "Look for other programs, a lower clock or shared cores there; leave the node "
-                    "out with --exclude.",
-                    "rank %d on %s computes at %.1f GFLOP/s, the median is %.1f", slowest,
-                    d->ranks[slowest].host, least / 1e9, median / 1e9);
+        doctor_find(
+            d, "speed", DOCTOR_WARNING, TR_OK,
+            "Look for other programs, a lower clock or shared cores there; leave the node "
+            "out with --exclude.",
+            "rank %d on %s computes at %.1f GFLOP/s, the median is %.1f; it used %.1f cores "
+            "and waited for %.1f more",
+            slowest, slow->host, least / 1e9, median / 1e9, slow->cores_used, slow->cores_waited);
     else
         doctor_find(d, "speed", DOCTOR_OK, TR_OK, NULL,
                     "every rank computes at %.1f GFLOP/s or more, at the same time", least / 1e9);

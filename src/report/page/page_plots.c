@@ -96,8 +96,7 @@ static const tr_plot_t plots[] = {
     {.chart = {.title = "GPU power", STEP, .y_label = "power (W)", .from_zero = true},
      .curves = {{"gpu_power_watts", "mean of the GPUs", TR_SHOWS_GPU}}},
     {.chart = {.title = "CPU cores per rank", STEP, .y_label = "cores", .from_zero = true},
-     .curves = {{"cpu_util", "in use", TR_SHOWS_HOST},
-                {"cpu_wait", "used by other programs", TR_SHOWS_OTHER}}},
+     .curves = {{"cpu_util", "in use", TR_SHOWS_HOST}, {"cpu_wait", "waited for", TR_SHOWS_OTHER}}},
     {.chart = {.title = "Memory per rank", STEP, .y_label = "memory (GiB)", .from_zero = true},
      .scale = 0x1p-30,
      .curves = {{"gpu_mem_bytes", "GPU", TR_SHOWS_GPU},
@@ -205,6 +204,7 @@ void tr_page_ask(tr_asked_t *asked) {
         for (size_t k = 0; k < TR_PLOT_CURVES && plots[i].curves[k].y; k++)
             if (!curve_is_validation(&plots[i].curves[k])) tr_ask(asked, plots[i].curves[k].y);
     for (size_t k = 0; k < PARTS; k++) tr_ask(asked, parts[k].key);
+    tr_ask(asked, "session");
 }
 
 void tr_page_plots(const tr_record_t *r, tr_str_t *out) {

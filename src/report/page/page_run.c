@@ -3,6 +3,7 @@
 #include "report/scaling/losses.h"
 #include "page.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <string.h>
 
@@ -148,7 +149,10 @@ static void run_append_profile(const tr_record_t *r, tr_str_t *out) {
         100 * tr_json_number(r->profile, "utilisation_mark"));
     json_array_foreach(advice, i, entry) {
         const char *text = json_string_value(json_object_get(entry, "text"));
-        if (text) tr_html_element(out, "p class=\"words\"", text);
+        if (!text || !*text) continue;
+        tr_str_printf(out, "<p class=\"words\">%c", toupper((unsigned char)*text));
+        tr_html_text(out, text + 1);
+        tr_str_append(out, ".</p>\n");
     }
     tr_html_table(out,
                   "<op|<layer|<phase|ms per step|calls|of the step|GFLOP/s|GB/s|times its floor");

@@ -221,7 +221,8 @@ static void sweep_append_losses(const tr_sweep_t *sweep, tr_str_t *out) {
         if (!tr_losses_of(sweep, p, &losses)) continue;
         if (!any) {
             tr_html_element(out, "h3", "Lost time by cause (ms per step, against the reference)");
-            tr_html_table(out, "ranks|mean step|lost|compute|slow rank|data|network|checkpoint");
+            tr_html_table(out,
+                          "ranks|mean step|lost|compute|slow rank|data|network|checkpoint|cores");
         }
         any = true;
         tr_str_printf(out, "<tr><td>%lld</td>", (long long)p->ranks);
@@ -235,7 +236,9 @@ static void sweep_append_losses(const tr_sweep_t *sweep, tr_str_t *out) {
     tr_html_element(out, "p class=\"note\"",
                     "Compute: of the rank that computes least. Slow rank: what the slowest rank "
                     "needs beyond that. Data: of the rank that waits most. Network: of the rank "
-                    "that waits least, because the others also wait for it. In short runs that "
+                    "that waits least, because the others also wait for it. Cores: threads were "
+                    "ready, but other threads ran on the cores of the rank; the other causes are "
+                    "without it. In short runs that "
                     "recorded no times of all ranks, those of rank 0 count, and a slow rank shows "
                     "as network.");
 }

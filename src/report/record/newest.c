@@ -88,8 +88,6 @@ tr_newest_t tr_newest_of(const tr_record_t *r) {
                      .data_stall = recent.data_stall,
                      .comm_exposed = recent.comm_exposed,
                      .gpu_util = newest_number(lines, "gpu_util"),
-                     .cpu_util = newest_number(lines, "cpu_util"),
-                     .cpu_wait = newest_number(lines, "cpu_wait"),
                      .unix_sec = tr_rows_number(lines, last, "unix_time"),
                      .line_sec = recent.line_sec,
                      .slow_rank = recent.slow_rank >= least_slow ? (int)rank : -1,

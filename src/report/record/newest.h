@@ -13,8 +13,7 @@ typedef struct {
     /* at the pace of the last lines, with their validations and checkpoints */
     double samples_per_sec, eta_sec;
     double data_stall, comm_exposed; /* fractions of the time of the last lines */
-    double gpu_util, cpu_util;       /* of the newest line that has it; a fraction, cores */
-    double cpu_wait;                 /* the same: cores that others use */
+    double gpu_util;                 /* of the newest line that has it; a fraction */
     double unix_sec;                 /* of the newest line of training */
     double line_sec;                 /* mean time between the last lines */
     /* the rank for which others wait at least a tenth of the time of the last lines, and the share */

@@ -30,6 +30,12 @@ typedef struct {
     double compute_min, compute_max, data_stall_min, data_stall_max, wait_min, wait_max;
 } tr_spread_t;
 
+/* Cores of a rank, means over the ranks; NaN: unknown. */
+typedef struct {
+    double threads, share; /* threads that compute; cores that the rank can use */
+    double used, waited;   /* that were busy; that threads waited for while others ran on them */
+} tr_use_t;
+
 /* The rank that was the slowest most often. */
 typedef struct {
     int rank; /* -1: unknown */
@@ -100,6 +106,11 @@ const char *tr_record_key(const tr_record_t *record, const char *key);
 double tr_json_number(const json_t *object, const char *key);
 /* The median of the finite values; NaN if there are none. Reorders `values`. */
 double tr_median(double *values, size_t count);
+/* Over the lines of the last session that are kept; without lines that have it, by the summary. */
+tr_use_t tr_record_use(const tr_record_t *record);
+/* The share of a rank's time that its threads waited for cores, if it is enough to make a step much
+ * longer than its work; 0: it is not, it is unknown, or another device computes. */
+double tr_record_shared(const tr_record_t *record);
 /* When the last line of training of a session was written, in Unix time; NaN: unknown. */
 double tr_record_session_end(const tr_record_t *record, double session);
 /* Seconds from exec to the end of the first step of session i; NaN if unknown. */

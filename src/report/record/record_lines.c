@@ -136,6 +136,39 @@ tr_status_t tr_record_read_lines(tr_record_t *r, const tr_asked_t *asked) {
     return tr_each_line(path, record_take_session, r);
 }
 
+/* The mean over the lines of the last session; NaN: none has it. */
+static double use_mean(const tr_rows_t *lines, const char *key) {
+    const int column = tr_rows_column(lines, key), sessions = tr_rows_column(lines, "session");
+    double sum = 0, count = 0;
+    for (size_t i = lines->count; i-- > 0;) {
+        if (tr_rows_at(lines, i, sessions) < tr_rows_at(lines, lines->count - 1, sessions)) break;
+        const double value = tr_rows_at(lines, i, column);
+        if (isfinite(value)) sum += value, count++;
+    }
+    return sum / count;
+}
+
+tr_use_t tr_record_use(const tr_record_t *r) {
+    tr_use_t use = {.threads = tr_json_number(r->summary, "threads"),
+                    .share = tr_json_number(r->summary, "cores"),
+                    .used = use_mean(&r->training, "cpu_util"),
+                    .waited = use_mean(&r->training, "cpu_wait")};
+    if (isnan(use.used)) {
+        use.used = tr_json_number(r->summary, "cpu_util");
+        use.waited = tr_json_number(r->summary, "cpu_wait");
+    }
+    return use;
+}
+
+double tr_record_shared(const tr_record_t *r) {
+    static const double notice = 0.1; /* less is waited for by chance */
+    const char *device = json_string_value(json_object_get(r->summary, "device"));
+    const tr_use_t use = tr_record_use(r);
+    /* Threads that mostly sleep lose less than a thread that is always ready. */
+    const double share = use.waited / fmax(1, use.used + use.waited);
+    return share > notice && !(device && strcmp(device, "cuda") == 0) ? share : 0;
+}
+
 double tr_record_session_end(const tr_record_t *r, double session) {
     for (size_t i = 0; i < r->session_ends.count; i++)
         if (r->session_ends.data[i].session == session) return r->session_ends.data[i].unix_sec;

@@ -9,19 +9,20 @@
 #define GOOD        0.95 /* efficiency */
 #define DOUBTFUL    1.1  /* caches that grow with the ranks explain less */
 #define NOTICE_RUN  0.05
-#define NOTICE_CORES 0.10 /* of the cores that a rank wanted */
+#define FEW_CORES   0.60 /* in use, of those of the threads */
 #define MUCH_LAUNCH 0.10 /* start-up as a fraction of the time of a session */
 
 const char *tr_cause_name(tr_cause_t cause) {
-    static const char *const names[TR_CAUSES] = {"compute", "slow rank", "data", "network",
-                                                 "checkpoint"};
+    static const char *const names[TR_CAUSES] = {"compute", "slow rank",  "data",
+                                                 "network", "checkpoint", "cores"};
     return names[cause];
 }
 
 /* "Most is lost to ..." */
 static const char *cause_in_words(tr_cause_t cause) {
     static const char *const words[TR_CAUSES] = {"slower computing", "a slow rank",
-                                                 "waiting for data", "the network", "checkpoints"};
+                                                 "waiting for data", "the network",
+                                                 "checkpoints",      "waiting for cores"};
     return words[cause];
 }
 
@@ -31,7 +32,9 @@ static double known_or_zero(double value) {
     return isfinite(value) ? fmax(0, value) : 0;
 }
 
-static void losses_split(const tr_step_times_t *t, const tr_spread_t *over, double out[TR_CAUSES]) {
+/* Threads that wait for a core are late in all that they do: `shared` is that part of their time. */
+static void losses_split(const tr_step_times_t *t, const tr_spread_t *over, double shared,
+                         double out[TR_CAUSES]) {
     const bool all = isfinite(over->wait_min);
     const double step = known_or_zero(t->compute) + known_or_zero(t->comm_exposed) +
                         known_or_zero(t->data_stall) + known_or_zero(t->checkpoint);
@@ -43,6 +46,19 @@ static void losses_split(const tr_step_times_t *t, const tr_spread_t *over, doub
         all ? fmax(0, step - out[TR_CAUSE_CHECKPOINT] - out[TR_CAUSE_NETWORK] - out[TR_CAUSE_DATA] -
                           out[TR_CAUSE_COMPUTE])
             : 0;
+    out[TR_CAUSE_CORES] = 0;
+    for (int i = 0; i < TR_CAUSES; i++) {
+        if (i == TR_CAUSE_CHECKPOINT || i == TR_CAUSE_CORES) continue;
+        out[TR_CAUSE_CORES] += shared * out[i];
+        out[i] *= 1 - shared;
+    }
+}
+
+/* The mean over the repeats. */
+static double losses_shared(const tr_point_t *point) {
+    double sum = 0;
+    for (size_t i = 0; i < point->runs.count; i++) sum += tr_record_shared(point->runs.data[i]);
+    return sum / (double)point->runs.count;
 }
 
 static double losses_sum(const double part[TR_CAUSES]) {
@@ -59,8 +75,8 @@ bool tr_losses_of(const tr_sweep_t *sweep, const tr_point_t *point, tr_losses_t 
         return false;
     const double scale =
         sweep->mode == TR_MODE_STRONG ? (double)ref->ranks / (double)point->ranks : 1;
-    losses_split(&ref->times, &ref->spread, base);
-    losses_split(&point->times, &point->spread, out->cause);
+    losses_split(&ref->times, &ref->spread, losses_shared(ref), base);
+    losses_split(&point->times, &point->spread, losses_shared(point), out->cause);
     out->step = losses_sum(out->cause);
     out->whole = out->step - scale * losses_sum(base);
     for (int i = 0; i < TR_CAUSES; i++) out->cause[i] -= scale * base[i];
@@ -75,6 +91,33 @@ static tr_cause_t losses_largest(const double part[TR_CAUSES]) {
 }
 
 /* -- words ------------------------------------------------------------------------------------- */
+
+/* Whose threads run on the cores. Older runs did not record how many there are. */
+static void losses_append_cores(const tr_record_t *r, tr_str_t *out) {
+    const tr_use_t use = tr_record_use(r);
+    const bool is_crowded = use.threads > use.share;
+    char threads[48] = "The threads";
+    if (isfinite(use.threads))
+        tr_snprintf(threads, sizeof threads, "The %.0f thread%s", use.threads,
+                    use.threads == 1 ? "" : "s");
+    if (is_crowded)
+        tr_str_append(out, " The ranks have more threads than cores.");
+    else if (isfinite(use.share))
+        tr_str_append(out, " Other programs use the cores of the ranks.");
+    else
+        tr_str_append(out, " Other programs use the cores of the ranks, or the ranks have more "
+                           "threads than cores.");
+    tr_str_printf(out,
+                  " %s of a rank computed on %.2g cores and waited for %.2g more, so a step takes "
+                  "about %.1f times as long as on free cores.",
+                  threads, use.used, use.waited, (use.used + use.waited) / use.used);
+    tr_str_append(out, is_crowded
+                           ? " Start fewer ranks on a node, or set threads = auto."
+                           : " trainer doctor under the same launcher shows the cores of each "
+                             "rank and what else uses them. Take a node for the job alone "
+                             "(--exclusive with SLURM), or repeat the run when the other "
+                             "programs have ended.");
+}
 
 /* Older runs did not record the engine of the reductions. */
 static void losses_append_remedy(tr_cause_t cause, tr_scaling_mode_t mode, const tr_record_t *r,
@@ -130,6 +173,7 @@ static void losses_append_remedy(tr_cause_t cause, tr_scaling_mode_t mode, const
         tr_str_append(out, " Save less often: checkpoint.every; a new best is saved at each "
                            "validation that finds one (train.valid_every, checkpoint.best).");
         break;
+    case TR_CAUSE_CORES: losses_append_cores(r, out); break;
     case TR_CAUSES: break;
     }
 }
@@ -190,6 +234,8 @@ void tr_losses_explain(const tr_sweep_t *sweep, tr_str_t *out) {
         tr_str_printf(out, " %s", doubt.text);
     } else if (p->efficiency >= GOOD) {
         tr_str_append(out, " Nothing holds this sweep back.");
+    } else if (losses_shared(p) > 0) { /* whatever the ranks wait for is late for this reason */
+        losses_append_cores(run, out);
     } else if (losses.cause[cause] <= NOTICE * losses.step) {
         tr_str_append(out, " No part of the step grew by more than 2 %.");
     } else {
@@ -210,20 +256,14 @@ void tr_losses_explain(const tr_sweep_t *sweep, tr_str_t *out) {
 
 void tr_losses_explain_run(const tr_record_t *r, tr_str_t *out) {
     double part[TR_CAUSES];
-    losses_split(&r->times, &r->spread, part);
+    losses_split(&r->times, &r->spread, tr_record_shared(r), part);
     const double step = losses_sum(part);
+    const tr_use_t use = tr_record_use(r);
     part[TR_CAUSE_COMPUTE] = 0;
-    const tr_cause_t cause = losses_largest(part);
-    const double used = tr_json_number(r->summary, "cpu_util"),
-                 wait = tr_json_number(r->summary, "cpu_wait"),
-                 threads = tr_json_number(r->summary, "threads");
-    if (step > 0 && wait > NOTICE_CORES * (used + wait)) {
-        tr_str_printf(
-            out,
-            "A rank's %.0f thread%s used %.2g cores and waited for %.2g more, which others "
-            "used: its times are longer than its work. Look for other programs, and for "
-            "more threads than cores, with trainer doctor under the same launcher.",
-            threads, threads == 1 ? "" : "s", used, wait);
+    const tr_cause_t cause = tr_record_shared(r) > 0 ? TR_CAUSE_CORES : losses_largest(part);
+    if (step > 0 && cause == TR_CAUSE_CORES) {
+        tr_str_printf(out, "%.0f %% of a step is waiting for cores.", 100 * part[cause] / step);
+        losses_append_cores(r, out);
     } else if (step > 0 && part[cause] > NOTICE_RUN * step) {
         tr_str_printf(out,
                       "Besides computing, most time goes to %s: %.2f ms of a step of %.2f "
@@ -232,6 +272,15 @@ void tr_losses_explain_run(const tr_record_t *r, tr_str_t *out) {
         losses_append_remedy(cause, TR_MODE_NONE, r, out);
     } else if (step > 0) {
         tr_str_append(out, "At least 95 % of a step is computing.");
+        if (isfinite(use.used) && use.threads > 0)
+            tr_str_printf(
+                out, " The %.0f thread%s of a rank kept%s %.2g cores busy%s.", use.threads,
+                use.threads == 1 ? "" : "s", use.used < FEW_CORES * use.threads ? " only" : "",
+                use.used,
+                use.used < FEW_CORES * use.threads
+                    ? ": parts of a step have work for fewer threads. Larger micro-batches "
+                      "(data.micro_batch) use more cores, and fewer threads may be as fast"
+                    : "");
     }
     losses_append_startup(r, out);
 }

@@ -6,6 +6,8 @@
  *   data         waiting for samples, on the rank that waits most
  *   network      waiting for reductions, on the rank that waits least: the others wait for it
  *   checkpoint   copying a checkpoint in memory
+ *   cores        waiting for cores that other programs, or too many threads, use: that share of the
+ *                time of a rank's threads (tr_record_shared), taken from each of the first four
  *
  * The loss of a cause is its time minus its time at the reference (strong scaling: multiplied by
  * ref / N). Without times of all ranks, those of rank 0 are used, and a slow rank counts as
@@ -23,6 +25,7 @@ typedef enum {
     TR_CAUSE_DATA,
     TR_CAUSE_NETWORK,
     TR_CAUSE_CHECKPOINT,
+    TR_CAUSE_CORES,
     TR_CAUSES
 } tr_cause_t;
 const char *tr_cause_name(tr_cause_t cause);

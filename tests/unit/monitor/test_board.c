@@ -4,10 +4,12 @@
 #include <stdint.h>
 #include <setjmp.h>
 #include <cmocka.h>
+#include "../../support/names.h"
 #include "../../support/ok.h"
 
 #include "monitor/board.h"
 #include "report/record/newest.h"
+#include "report/scaling/losses.h"
 
 #include <math.h>
 #include <string.h>
@@ -107,9 +109,32 @@ static void the_rank_for_which_others_wait(void **state) {
     tr_board_close(&board);
 }
 
+/* While a run trains, its lines say how its ranks used the cores. */
+static void cores_that_others_use(void **state) {
+    tr_board_t *board = NULL;
+    tr_record_t view;
+    tr_str_t words = {0};
+    (void)state;
+    OK(tr_board_open("some", 100, true, &board));
+    tr_board_describe(board, json_pack("{s:i, s:i, s:s, s:i, s:i}", "ranks", 2, "batch_size", 10,
+                                       "device", "cpu", "threads", 1, "cores", 1));
+    for (int i = 1; i <= 9; i++)
+        add(board, json_pack("{s:i, s:f, s:i, s:f, s:f, s:f, s:f}", "step", i, "unix_time",
+                             (double)i, "session", 1, "samples_per_sec", 10.0, "comm_exposed", 0.6,
+                             "cpu_util", 0.3, "cpu_wait", i % 2 ? 0.8 : 0.55));
+    OK(tr_board_view(board, &view));
+    assert_true(fabs(tr_record_shared(&view) - 6.2 / 8.9) < 1e-9);
+    tr_losses_explain_run(&view, &words);
+    assert_names(words.text, "70 % & 0.3 cores & trainer doctor");
+    assert_null(strstr(words.text, "network"));
+    tr_str_free(&words);
+    tr_record_free(&view);
+    tr_board_close(&board);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(curves_are_bounded),
-                                       cmocka_unit_test(pace_is_that_of_the_last_lines),
-                                       cmocka_unit_test(the_rank_for_which_others_wait)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(curves_are_bounded), cmocka_unit_test(pace_is_that_of_the_last_lines),
+        cmocka_unit_test(the_rank_for_which_others_wait), cmocka_unit_test(cores_that_others_use)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -143,13 +143,29 @@ static void the_two_largest_in_their_order(void **state) {
     assert_int_equal(advice[1].loss, TR_LOSS_COMMUNICATION);
 }
 
+/* All else is late for this reason, and not named. */
+static void cores_that_others_use(void **state) {
+    (void)state;
+    for (int i = 0; i < 4; i++) ranks[i].compute_sec = 5e-3, ranks[i].wait_sec = 4e-3;
+    for (int i = 0; i < 4; i++) ranks[i].cores_used = 0.95, ranks[i].cores_waited = 0.05;
+    ranks[1].cores_used = 0.4, ranks[1].cores_waited = 0.6;
+    expect(TR_LOSS_CORES, 6, 1, "1 & node1 & 0.4 & 0.6 & 60 % & trainer doctor");
+    assert_int_equal(tr_advice_take(&p, advice), 1);
+    p.is_immediate = false; /* the threads do not compute */
+    expect(TR_LOSS_COMMUNICATION, 4, -1, "data.batch_size");
+    p.is_immediate = true;
+    ranks[1].cores_waited = NAN; /* the kernel does not count */
+    expect(TR_LOSS_COMMUNICATION, 4, -1, "data.batch_size");
+}
+
 #define PLANTED(test) cmocka_unit_test_setup(test, plain)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        PLANTED(a_starved_loader),   PLANTED(a_host_that_is_ahead_waits_without_a_loss),
-        PLANTED(a_late_bucket),      PLANTED(a_slow_rank),
-        PLANTED(gaps_between_ops),   PLANTED(ops_that_are_bound_by_memory),
-        PLANTED(ops_that_are_small), PLANTED(the_two_largest_in_their_order)};
+        PLANTED(a_starved_loader),     PLANTED(a_host_that_is_ahead_waits_without_a_loss),
+        PLANTED(a_late_bucket),        PLANTED(a_slow_rank),
+        PLANTED(gaps_between_ops),     PLANTED(ops_that_are_bound_by_memory),
+        PLANTED(ops_that_are_small),   PLANTED(the_two_largest_in_their_order),
+        PLANTED(cores_that_others_use)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
