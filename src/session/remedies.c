@@ -106,21 +106,15 @@ static tr_status_t remedies_use(remedies_t *r, size_t first) {
     return status;
 }
 
-static tr_status_t remedies_add_batch(remedies_t *r) {
-    const bool is_two = r->out->now.has_batchnorm; /* statistics of one sample are no statistics */
+/* Not used with others. */
+static tr_status_t remedies_add_batch(remedies_t *r, bool is_two) {
     char settings[96];
     tr_snprintf(settings, sizeof settings, "data.batch_size=%d data.micro_batch=%d",
                 (is_two ? 2 : 1) * r->size, is_two ? 2 : 1);
-    TR_TRY(remedies_add(r,
+    return remedies_add(r,
                         is_two ? "a batch of two samples per rank; training differs"
                                : "a batch of one sample per rank; training differs",
-                        settings));
-    const size_t first = r->out->rows.count; /* the smaller batch changes the run: not used */
-    TR_TRY(remedies_add(r,
-                        is_two ? "micro-batches of 2, their gradients accumulated"
-                               : "micro-batches of 1, their gradients accumulated",
-                        is_two ? "data.micro_batch=2" : "data.micro_batch=1"));
-    return remedies_use(r, first);
+                        settings);
 }
 
 static tr_status_t remedies_add_recompute(remedies_t *r) {
@@ -168,6 +162,8 @@ static tr_status_t remedies_add_shared(remedies_t *r) {
     return TR_OK;
 }
 
+/* By what they cost: the same results at once, for more FLOPs, with fewer digits, with another
+ * optimizer or batch. */
 static tr_status_t remedies_add_all(remedies_t *r) {
     const char *precision = tr_config_get(r->config, "precision"),
                *type = tr_config_get(r->config, "optimizer.type"),
@@ -177,15 +173,20 @@ static tr_status_t remedies_add_all(remedies_t *r) {
                              attention && strcmp(attention, "standard") == 0;
     TR_TRY(remedies_plan_one(r, "", &r->out->now));
     r->out->least = r->out->now;
-    TR_TRY(remedies_add_batch(r));
-    TR_TRY(remedies_add_recompute(r));
+    const bool is_two = r->out->now.has_batchnorm; /* statistics of one sample are no statistics */
+    TR_TRY(remedies_add_if(r, true,
+                           is_two ? "micro-batches of 2, their gradients accumulated"
+                                  : "micro-batches of 1, their gradients accumulated",
+                           is_two ? "data.micro_batch=2" : "data.micro_batch=1"));
     TR_TRY(remedies_add_if(r, is_standard, "attention without a table of all pairs of tokens",
                            "model.attention=flash"));
-    TR_TRY(remedies_add_if(r, is_wide, "activations in two bytes", "precision=bf16"));
     TR_TRY(remedies_add_shared(r));
-    return remedies_add_if(r, strcmp(type, "sgd") != 0 || r->out->now.moments > 0,
+    TR_TRY(remedies_add_recompute(r));
+    TR_TRY(remedies_add_if(r, is_wide, "activations in two bytes", "precision=bf16"));
+    TR_TRY(remedies_add_if(r, strcmp(type, "sgd") != 0 || r->out->now.moments > 0,
                            "an optimizer without moments; training differs",
-                           "optimizer.type=sgd optimizer.momentum=0 optimizer.nesterov=no");
+                           "optimizer.type=sgd optimizer.momentum=0 optimizer.nesterov=no"));
+    return remedies_add_batch(r, is_two);
 }
 
 tr_status_t tr_remedies_plan(const tr_config_t *config, int size, tr_device_t *device,

@@ -55,6 +55,19 @@ printf '%s\n' '[model]' 'layers = conv 4 3x3, batchnorm, globalpool, linear 10' 
           all(r["alone"]["bytes"] < a["now"]["bytes"] for r in a["rows"] if not r["computed"])' n.json &&
     call 0 plan norm.ini --fixes data.micro_batch=2 && ! grep -q 'data.micro_batch' out
 ok $? "no micro-batch of one sample with batch normalisation, and nothing larger than the run"
+tiny=("$TRAINER_ROOT/configs/gpt_tiny.ini" data.format=synthetic_tokens data.train= data.valid= model.vocab_size=66)
+call 0 plan "${tiny[@]}" && cp out brief && call 0 plan "${tiny[@]}" --verbose &&
+    [ "$(wc -l <brief)" -lt 40 ] && grep -q '^fits ' brief && sed -n '1,3p' brief | grep -q '^memory per rank' &&
+    [ "$(sed -n 's/^  transformer\.h\.\*\.attn\.c_attn\.weight  *4 x .* \([0-9]*\) *$/\1/p' brief)" = \
+        "$(awk '/^  transformer\.h\.[0-9]*\.attn\.c_attn\.weight/ { sum += $NF } END { print sum }' out)" ] &&
+    [ "$(grep '^  in all' brief)" = "$(grep '^  in all' out)" ] && call 2 plan "${tiny[@]}" --verbose --stages
+ok $? "the memory first; parameters by groups, whose sums are those of --verbose"
+json '[r["settings"] for r in a["rows"]][-1].startswith("data.batch_size") and
+       all(x < y for x, y in zip(*[[i for i, r in enumerate(a["rows"]) if w in r["settings"]][:1] for w in
+           ("micro_batch=1", "recompute")])) and
+       max(i for i, r in enumerate(a["rows"]) if r["computed"]) < min(i for i, r in enumerate(a["rows"])
+           if "bf16" in r["settings"])' f.json
+ok $? "remedies by what they cost: exact ones, then more FLOPs, fewer digits, another training"
 call 2 plan "$lab" --fixes --stages && names err --stages --fixes &&
     call 0 plan big.ini --fixes && call 2 plan "$lab" --memory 1GiB && names err --memory --fixes
 ok $? "options that exclude each other; models of other types"

@@ -29,6 +29,9 @@ static const cmd_option_t options[] = {
 #define PLAN_MODE(name, ...) __VA_ARGS__,
 #include "modes.def"
 #undef PLAN_MODE
+    CMD_OPTION_FLAG(plan_options_t, verbose, "--verbose",
+                    "Lists every parameter, instead of one line for those whose names differ only "
+                    "in their numbers."),
     CMD_OPTION_TEXT(plan_options_t, svg, "--svg", "FILE", NULL,
                     "Also draws the memory as SVG: by stage and over the ops of a step, or by "
                     "model.recompute; - writes to standard output.",
@@ -93,7 +96,9 @@ static tr_status_t plan_choose_mode(plan_options_t *o, const plan_mode_t **out) 
         chosen = plan_mode_option(i);
         *out = modes[i];
     }
-    if (chosen && o->ops) return TR_FAIL(TR_ERR_USAGE, "plan %s does not take --ops", chosen);
+    if (chosen && (o->ops || o->verbose))
+        return TR_FAIL(TR_ERR_USAGE, "plan %s does not take %s", chosen,
+                       o->ops ? "--ops" : "--verbose");
     if (o->nodes.count > 0 && o->ranks.count > 0)
         return TR_FAIL(TR_ERR_USAGE, "plan --nodes does not take --ranks; use --ranks-per-node");
     if ((o->gpu || o->price) && o->ranks.count > 1)

@@ -20,7 +20,7 @@ typedef struct {
     const char *path, *json;
     cmd_words_t settings;
     cmd_list_t ranks;
-    bool ops;
+    bool ops, verbose;
     bool given[PLAN_MODES]; /* whether the option of a mode is */
     const char *svg;        /* of --stages and --recompute-sweep */
     /* --nodes */

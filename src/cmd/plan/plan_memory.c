@@ -5,43 +5,73 @@
 #include "weights/state.h"
 
 #include <math.h>
+#include <string.h>
 
 /* -- parameters -------------------------------------------------------------------------------- */
 
 typedef struct {
-    const char *name;
+    char name[96]; /* of a group: with * for its numbers */
     char shape[96], note[32];
     int64_t elems;
+    int count; /* tensors of the group */
 } parameter_row_t;
 
 static const tr_table_column_t parameter_columns[] = {
-    TR_COLUMN(parameter_row_t, NULL, "", STRING, name, .is_left = true, .width = 39),
+    TR_COLUMN(parameter_row_t, NULL, "", CHARS, name, .is_left = true, .width = 39),
+    TR_COLUMN(parameter_row_t, NULL, "", INT, count, .format = "%.0f x", .zero_is_missing = true,
+              .missing = "", .width = 5),
     TR_COLUMN(parameter_row_t, NULL, "", CHARS, shape, .is_left = true, .missing = "", .width = 20),
     TR_COLUMN(parameter_row_t, NULL, "", INT64, elems, .width = 11),
     TR_COLUMN(parameter_row_t, NULL, "", CHARS, note, .is_left = true, .missing = ""),
 };
 
-static tr_status_t plan_append_parameters(const tr_session_t *s, tr_str_t *out) {
+typedef TR_VEC(parameter_row_t) parameter_rows_t;
+
+/* Adds a tensor to the rows: tensors of one shape, whose names differ in their numbers, are one row. */
+static tr_status_t plan_add_parameter(parameter_rows_t *rows, parameter_row_t row) {
+    size_t bytes = 0;
+    const parameter_row_t own = row;
+    for (const char *at = own.name; *at; at++) {
+        if (*at < '0' || *at > '9')
+            row.name[bytes++] = *at;
+        else if (at == own.name || at[-1] < '0' || at[-1] > '9')
+            row.name[bytes++] = '*';
+    }
+    row.name[bytes] = '\0';
+    for (size_t i = 0; i < rows->count; i++) {
+        parameter_row_t *group = &rows->data[i];
+        if (strcmp(group->name, row.name) != 0 || strcmp(group->shape, row.shape) != 0 ||
+            strcmp(group->note, row.note) != 0)
+            continue;
+        group->count++;
+        group->elems += row.elems;
+        return TR_OK;
+    }
+    return tr_vec_push(rows, row);
+}
+
+static tr_status_t plan_append_parameters(const tr_session_t *s, bool all, tr_str_t *out) {
     const tr_table_t table =
         TR_TABLE(parameter_columns, parameter_row_t, .indent = 2, .has_no_heads = true);
-    TR_VEC(parameter_row_t) rows = {0};
+    parameter_rows_t rows = {0};
     parameter_row_t sum = {.name = "in all", .elems = s->parameters};
     char count[32];
     tr_status_t status = TR_OK;
     for (int32_t id = 1; id <= tr_graph_tensor_count(s->g); id++) {
         const tr_tensor_info_t *info = tr_tensor_info(s->g, (tr_tensor_t){id});
-        parameter_row_t row = {.name = info->name, .elems = tr_shape_elems(&info->shape)};
+        parameter_row_t row = {.elems = tr_shape_elems(&info->shape), .count = all ? 0 : 1};
         if (!tr_is_param(s->g, (tr_tensor_t){id})) continue;
+        tr_snprintf(row.name, sizeof row.name, "%s", info->name);
         tr_shape_format(&info->shape, row.shape);
         tr_snprintf(row.note, sizeof row.note, "%s%s", info->param.trainable ? "" : "frozen",
                     info->param.decay       ? ""
                     : info->param.trainable ? "no decay"
                                             : "  no decay");
-        TR_TRY_GOTO(tr_vec_push(&rows, row), done);
+        TR_TRY_GOTO(all ? tr_vec_push(&rows, row) : plan_add_parameter(&rows, row), done);
     }
     tr_snprintf(sum.note, sizeof sum.note, "(%s)", tr_format_count((double)s->parameters, count));
     TR_TRY_GOTO(tr_vec_push(&rows, sum), done);
-    tr_str_append(out, "parameters\n");
+    tr_str_append(out, all ? "parameters\n" : "parameters (--verbose lists each tensor)\n");
     tr_table_text(&table, rows.data, rows.count, 0, out);
     tr_str_append(out, "\n");
 done:
@@ -223,29 +253,39 @@ void plan_append_pinned(const tr_session_t *s, tr_str_t *out) {
 
 static tr_status_t plan_memory_find(tr_config_t *config, const plan_options_t *o,
                                     plan_result_t *out) {
-    tr_str_t *before = &out->before;
+    tr_str_t details = {0}; /* of the first number of ranks */
     memory_row_t *rows = NULL;
-    TR_TRY(tr_alloc(CMD_LIST_MAX * sizeof *rows, "memory by ranks", &rows));
+    char limit[32];
+    tr_status_t status = tr_alloc(CMD_LIST_MAX * sizeof *rows, "memory by ranks", &rows);
     out->rows = rows;
-    for (int i = 0; i < o->ranks.count; i++) {
+    for (int i = 0; i < o->ranks.count && status == TR_OK; i++) {
         tr_session_t *s = NULL;
-        tr_status_t status = TR_OK;
-        TR_TRY(plan_session(config, o->ranks.value[i], false, &s));
+        TR_TRY_GOTO(plan_session(config, o->ranks.value[i], false, &s), done); /* or: too large */
+        rows[out->count++] = plan_memory_row(s);
         if (i == 0) {
-            status = plan_append_parameters(s, before);
+            plan_append_work(s, &details);
+            status = plan_append_parameters(s, o->verbose, &details);
             for (int p = 0; o->ops && status == TR_OK && p < tr_graph_program_count(s->g); p++)
-                status = plan_append_ops(s, p, before);
-            plan_append_work(s, before);
-            tr_str_printf(before,
+                status = plan_append_ops(s, p, &details);
+        }
+        if (i == o->ranks.count - 1) {
+            tr_str_printf(&out->before,
                           "memory per rank on device %s (slots: micro-batches per rank and step)\n",
                           s->device->ops->name);
+            tr_str_printf(&out->after, "fits      the device has %s%s\n",
+                          tr_format_bytes((double)s->device->memory_bytes, limit),
+                          s->device->host_visible && s->params.size > 1
+                              ? ", which the ranks of a node share"
+                              : "");
+            plan_append_pinned(s, &out->after);
+            tr_str_append(&out->after, "\n");
         }
-        rows[out->count++] = plan_memory_row(s);
-        if (i == o->ranks.count - 1) plan_append_pinned(s, &out->after);
         tr_session_destroy(&s);
-        TR_TRY(status);
     }
-    return TR_OK;
+    if (details.text) tr_str_append(&out->after, details.text);
+done:
+    tr_str_free(&details);
+    return status;
 }
 
 const plan_mode_t plan_mode_memory = {.table = &memory_table, .find = plan_memory_find};
