@@ -9,8 +9,7 @@ class TrainerMpi(MakefilePackage, CudaPackage):
     """Trains neural networks from HDF5 data on one or many nodes: convolutional networks, GPTs and
     networks of your own, on CPUs or NVIDIA GPUs, with exact resumption. In C, without Python."""
 
-    homepage = "https://github.com/OWNER/trainer"
-    git = "https://github.com/OWNER/trainer.git"
+    # homepage and git: the address of packaging/project, once there is one.
 
     license("MIT")
 

@@ -48,18 +48,33 @@ name=$(sed -n 's/^Source: //p' "$root/packaging/debian/control")
 [ "$(cat names)" = "$name" ]
 ok $? "packages and images have one name"
 
-# One address and one maintainer: those of packaging/project.
-of_project() { sed -n "s/^$1 = //p" "$root/packaging/project"; }
+# One address and one maintainer: those of packaging/project. Without an address, no file names one, nor a placeholder.
+of_project() { sed -n "s/^$1 = *//p" "$root/packaging/project"; }
 url=$(of_project url) maintainer=$(of_project maintainer)
 (
     cd "$root" || exit
-    for file in README.md docs/cloud.md CITATION.cff "$spack" "$recipe" packaging/debian/{control,copyright}; do
-        grep -qF "$url" "$file" || echo "$file: no $url"
-        grep -oE "https://[^ \"']*/trainer(\.git)?\b" "$file" | sed 's/\.git$//' | grep -vxF "$url" | sed "s,^,$file: ,"
-        case $file in packaging/debian/*) grep -qE "^(Maintainer|Upstream-Contact): $maintainer$" "$file" ||
-            echo "$file: not the maintainer" ;; esac
+    for file in docs/cloud.md CITATION.cff "$spack" "$recipe" packaging/debian/{control,copyright} ${url:+README.md}; do
+        case $url,$file in ,* | *,packaging/debian/*) ;; *) grep -qF "$url" "$file" || echo "$file: no $url" ;; esac
+        grep -oE "https://[^ \"']*/trainer(\.git)?\b" "$file" | sed 's/\.git$//' | grep -vxF "${url:-none}" |
+            sed "s,^,$file: ,"
+        ! grep -nE 'OWNER|example\.(org|com)|^(Maintainer|Homepage|Upstream-Contact):' "$file" || echo "in $file"
     done
 ) >out
-[ -n "$url" ] && [ -n "$maintainer" ] && [ ! -s out ]
-ok $? "README, CITATION.cff and the packages name the project as packaging/project does"
+grep -q '^url =' "$root/packaging/project" && grep -q '^maintainer =' "$root/packaging/project" && [ ! -s out ]
+ok $? "the documents and the packages name the project as packaging/project does"
+
+# What dpkg-buildpackage gets: the files of the last commit, with these facts.
+if [ -e "$root/.git" ] && command -v git >/dev/null; then
+    mkdir fake
+    printf '#!/bin/sh\ncp debian/control debian/copyright debian/changelog "%s"\n' "$PWD" >fake/dpkg-buildpackage
+    chmod +x fake/dpkg-buildpackage
+    PATH=$PWD/fake:$PATH DEBFULLNAME='A B' DEBEMAIL=a@b.c "$root/packaging/debian/build" built >out 2>&1
+    [ "$(sed -n 's/^Maintainer: //p' control)" = "${maintainer:-A B <a@b.c>}" ] &&
+        [ "$(sed -n 's/^Homepage: //p' control)" = "$url" ] &&
+        grep -qx "Upstream-Contact: ${maintainer:-A B <a@b.c>}" copyright &&
+        grep -q "^ -- ${maintainer:-A B <a@b.c>}  " changelog
+    ok $? "the Debian package has a maintainer: of packaging/project, or who builds it"
+else
+    skip "the maintainer of the Debian package" "no git"
+fi
 echo "1..$n"
