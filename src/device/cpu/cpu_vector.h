@@ -90,4 +90,41 @@ CPU_VECTOR cpu_vec_t cpu_vec_fma(cpu_vec_t a, cpu_vec_t b, cpu_vec_t c) {
 #endif
 }
 
+/* The larger of each; x where one of them is NaN. */
+CPU_VECTOR cpu_vec_t cpu_vec_max(cpu_vec_t x, cpu_vec_t y) {
+    const cpu_vec_mask_t larger = y > x;
+    return (cpu_vec_t)(((cpu_vec_mask_t)y & larger) | ((cpu_vec_mask_t)x & ~larger));
+}
+
+/* Lane l: that of lane at[l] of a, followed by b. */
+CPU_VECTOR cpu_vec_t cpu_vec_pick(cpu_vec_t a, cpu_vec_t b, cpu_vec_mask_t at) {
+#ifdef __clang__ /* has no shuffle whose lanes are variables, and sees by itself that they are not */
+    cpu_vec_t out;
+    for (int l = 0; l < CPU_VEC_LANES; l++)
+        out[l] = at[l] < CPU_VEC_LANES ? a[at[l]] : b[at[l] - CPU_VEC_LANES];
+    return out;
+#else
+    return __builtin_shuffle(a, b, at);
+#endif
+}
+
+/* Of pairs of `half` lanes: *low has the first ones of x and y, *high the second ones. */
+CPU_VECTOR void cpu_vec_zip(cpu_vec_t x, cpu_vec_t y, int half, cpu_vec_t *low, cpu_vec_t *high) {
+    cpu_vec_mask_t first, second;
+    for (int l = 0; l < CPU_VEC_LANES; l++) {
+        first[l] = l & half ? CPU_VEC_LANES + l - half : l;
+        second[l] = l & half ? CPU_VEC_LANES + l : l + half;
+    }
+    *low = cpu_vec_pick(x, y, first), *high = cpu_vec_pick(x, y, second);
+}
+
+/* Lane j of v[i] <-> lane i of v[j]. */
+CPU_VECTOR void cpu_vec_transpose(cpu_vec_t v[CPU_VEC_LANES]) {
+#pragma GCC unroll 4
+    for (int half = CPU_VEC_LANES / 2; half > 0; half /= 2)
+#pragma GCC unroll 16
+        for (int i = 0; i < CPU_VEC_LANES; i++)
+            if (!(i & half)) cpu_vec_zip(v[i], v[i + half], half, &v[i], &v[i + half]);
+}
+
 #endif

@@ -1,150 +1,261 @@
-/* Attention, backward (Dao et al. 2022, algorithm 4): scores are recomputed from lse if
- * probabilities were not kept. */
+/*
+ * Attention, backward (Dao et al. 2022, algorithm 4): scores are recomputed from lse if
+ * probabilities were not kept.
+ *
+ * The work is cut into pairs of a block of queries and one of keys. The gradient of a query adds its
+ * keys from the last block to the first, that of a key its queries from the first block to the last,
+ * whoever computes them: a thread that has a head for itself, or all threads, wave by wave. The pairs
+ * of a wave have the same number of blocks between queries and keys, so none shares a gradient.
+ */
 #include "cpu_attention.h"
 #include <string.h>
 
-enum { TILE = CPU_ATTENTION_TILE };
+enum { BLOCK = CPU_ATTENTION_KEYS, PANEL = CPU_TILE_PANEL };
 enum { DY, QKV, Y, LSE, KEPT, SAMPLE_ID };
 
 /* A thread's memory. */
 typedef struct {
-    float *q, *k, *v, *dy, *dq, *dk, *dv; /* (tall, wide) */
-    float *kt, *vt;                       /* (tiles, size, TILE) */
-    float *p, *dp;          /* (TILE, TILE): dropped probabilities; the gradient of scores */
-    float *delta, *dropped; /* (tall), (TILE) */
+    float *q, *dy, *k, *v; /* (BLOCK, wide); q is scaled */
+    float *qt, *dyt;       /* panels of q and dy */
+    float *p, *ds; /* (keys, queries), each BLOCK: dropped probabilities; the gradient of scores */
+    float *lse, *delta;   /* (BLOCK) */
+    float *rows, *factor; /* (PANEL, BLOCK), (BLOCK, PANEL) */
 } work_t;
 
 static int64_t cpu_attention_bwd_work_elems(const cpu_attention_t *a) {
-    return 7 * a->tall * a->wide + 2 * cpu_attention_tiled(a, TILE) + 2 * TILE * TILE + a->tall +
-           TILE;
+    return 6 * BLOCK * a->wide + 2 * BLOCK * BLOCK + 2 * BLOCK + 2 * BLOCK * PANEL;
 }
 
 static work_t cpu_attention_bwd_work_at(const cpu_attention_t *a, float *at) {
     work_t w = {0};
-    float **const dense[] = {&w.q, &w.k, &w.v, &w.dy, &w.dq, &w.dk, &w.dv};
-    for (size_t i = 0; i < sizeof dense / sizeof *dense; i++, at += a->tall * a->wide)
-        *dense[i] = at;
-    w.kt = at;
-    w.vt = w.kt + cpu_attention_tiled(a, TILE);
-    w.p = w.vt + cpu_attention_tiled(a, TILE);
-    w.dp = w.p + TILE * TILE;
-    w.delta = w.dp + TILE * TILE;
-    w.dropped = w.delta + a->tall;
+    float **const dense[] = {&w.q, &w.dy, &w.k, &w.v, &w.qt, &w.dyt};
+    for (size_t i = 0; i < sizeof dense / sizeof *dense; i++, at += BLOCK * a->wide) *dense[i] = at;
+    w.p = at;
+    w.ds = w.p + BLOCK * BLOCK;
+    w.rows = w.ds + BLOCK * BLOCK;
+    w.factor = w.rows + BLOCK * PANEL;
+    w.lse = w.factor + BLOCK * PANEL;
+    w.delta = w.lse + BLOCK;
     return w;
+}
+
+/* How the work is shared. Gradients are summed in f32: 3 (tall, wide) for each head in work. */
+typedef struct {
+    int64_t heads, blocks; /* of all samples; of a head */
+    int threads;
+    bool by_waves;
+} shares_t;
+
+static shares_t cpu_attention_bwd_shares(const tr_device_t *device, const cpu_attention_t *a) {
+    shares_t s = {.heads = a->samples * a->heads, .blocks = (a->steps + BLOCK - 1) / BLOCK};
+    s.threads = cpu_threads(device, s.heads * a->steps * (a->steps + a->size));
+    s.by_waves = s.blocks > 1 && s.heads < 4 * s.threads && s.heads % s.threads != 0;
+    return s;
 }
 
 CPU_KERNEL_PREPARE(attention_bwd) {
     const cpu_attention_t a = cpu_attention_of(call, &call->in[QKV], SAMPLE_ID);
+    const shares_t s = cpu_attention_bwd_shares(device, &a);
     *out_state = NULL;
-    *out_scratch_bytes =
-        (size_t)(device->threads * cpu_attention_bwd_work_elems(&a)) * sizeof(float);
+    *out_scratch_bytes = (size_t)(s.threads * cpu_attention_bwd_work_elems(&a) +
+                                  (s.by_waves ? s.heads : s.threads) * 3 * a.tall * a.wide) *
+                         sizeof(float);
     return TR_OK;
 }
 
-/* One query and the keys of a tile that it attends to. In: scores p, gradients dp of the
- * probabilities after dropout. Out: probabilities p after dropout, gradients dp of the unscaled
- * scores. */
-static void row_backward(const cpu_attention_t *a, const float *dropped, const float *kept,
-                         float lse, float delta, int64_t seen, int64_t count, float *restrict p,
-                         float *restrict dp) {
-    const float scale = a->scale;
-    if (kept)
-        for (int64_t k = 0; k < seen; k++) p[k] = kept[k];
-    else
+/* A head that is in work. */
+typedef struct {
+    const cpu_attention_t *a;
+    const tr_kernel_call_t *call;
+    cpu_attention_head_t at;
+    float *dq, *dk, *dv; /* (tall, wide) */
+} head_t;
+
+static head_t cpu_attention_bwd_head(const cpu_attention_t *a, const tr_kernel_call_t *call,
+                                     int64_t index, float *sums) {
+    const tr_view_t *qkv = &call->in[QKV];
+    const int64_t width = a->heads * a->size, sample = index / a->heads, head = index % a->heads;
+    head_t h = {.a = a, .call = call, .dq = sums};
+    h.at = (cpu_attention_head_t){
+        .sample = sample, .index = head, .q_row = a->row, .kv_row = a->row, .type = qkv->dtype};
+    h.at.q = cpu_at(qkv->data, sample * a->steps * a->row + head * a->size, qkv->dtype);
+    h.at.k = cpu_at(h.at.q, width, qkv->dtype);
+    h.at.v = cpu_at(h.at.k, width, qkv->dtype);
+    h.dk = h.dq + a->tall * a->wide;
+    h.dv = h.dk + a->tall * a->wide;
+    return h;
+}
+
+static int64_t cpu_attention_bwd_rows(const cpu_attention_t *a, int64_t block) {
+    const int64_t left = a->steps - block * BLOCK;
+    return left < BLOCK ? left : BLOCK;
+}
+
+/* What does not depend on keys: q, dy, lse and delta = the sum of y dy, of a block of queries. */
+static void load_queries(const head_t *h, const work_t *w, int64_t block) {
+    const cpu_attention_t *a = h->a;
+    const tr_dtype_t type = h->at.type;
+    const int64_t first = block * BLOCK, rows = cpu_attention_bwd_rows(a, block),
+                  padded = cpu_attention_panel_rows(rows), width = a->heads * a->size,
+                  at = (h->at.sample * a->steps + first) * width + h->at.index * a->size;
+    const float *lse = (const float *)h->call->in[LSE].data +
+                       (h->at.sample * a->heads + h->at.index) * a->steps + first;
+    float *yt = w->v;
+    cpu_attention_pack(a, cpu_at(h->at.q, first * a->row, type), rows, padded, a->row, a->scale,
+                       type, w->q);
+    cpu_attention_pack(a, cpu_at(h->call->in[DY].data, at, type), rows, padded, width, 1, type,
+                       w->dy);
+    cpu_attention_pack(a, cpu_at(h->call->in[Y].data, at, type), rows, padded, width, 1, type,
+                       w->k);
+    cpu_attention_panels(a, w->q, padded, w->qt);
+    cpu_attention_panels(a, w->dy, padded, w->dyt);
+    cpu_attention_panels(a, w->k, padded, yt);
+    for (int64_t i = 0; i < padded; i++) w->lse[i] = i < rows ? lse[i] : 0, w->delta[i] = 0;
+    for (int64_t p = 0; p < padded; p += PANEL)
+        for (int64_t d = 0; d < a->size; d++)
 #pragma omp simd
-        for (int64_t k = 0; k < seen; k++) p[k] = cpu_exp_nonpositive(p[k] * scale - lse);
-    if (dropped)
-        for (int64_t k = 0; k < seen; k++) {
-            dp[k] = p[k] * (dp[k] * dropped[k] - delta) * scale;
-            p[k] *= dropped[k];
-        }
-    else
-        for (int64_t k = 0; k < seen; k++) dp[k] = p[k] * (dp[k] - delta) * scale;
-    for (int64_t k = seen; k < count; k++) p[k] = dp[k] = 0;
+            for (int i = 0; i < PANEL; i++) {
+                const int64_t e = p * a->wide + d * PANEL + i;
+                w->delta[p + i] = cpu_fma(yt[e], w->dyt[e], w->delta[p + i]);
+            }
 }
 
-/* Processes queries [first, first + rows) and keys [key, key + count). */
-static void tile_backward(const cpu_attention_t *a, const work_t *w, int64_t sample, int64_t head,
-                          int64_t first, int64_t rows, int64_t key, int64_t count, const float *lse,
-                          const float *kept) {
-    const int64_t wide = a->wide, padded = cpu_attention_pad(count);
-    const cpu_tile_a_t p_t = {w->p, 1, TILE}, dp = {w->dp, TILE, 1}, dp_t = {w->dp, 1, TILE};
-    if (!kept)
-        cpu_tile_product(rows, padded, a->size, (cpu_tile_a_t){w->q + first * wide, wide, 1},
-                         w->kt + key * a->size, TILE, false, w->p, TILE);
-    cpu_tile_product(rows, padded, a->size, (cpu_tile_a_t){w->dy + first * wide, wide, 1},
-                     w->vt + key * a->size, TILE, false, w->dp, TILE);
-    for (int64_t i = 0; i < rows; i++) {
-        const int64_t t = first + i, past = t - key + 1, seen = past < count ? past : count;
-        if (a->sample_id) cpu_attention_dropout(a, sample, head, t, key, seen, w->dropped);
-        row_backward(a, a->sample_id ? w->dropped : NULL, kept ? kept + t * a->steps + key : NULL,
-                     lse[t], w->delta[t], seen, count, w->p + i * TILE, w->dp + i * TILE);
+/* The probabilities that were kept of a panel of queries from position t, `count` keys from `key`. */
+static void load_kept(const head_t *h, const work_t *w, int64_t t, int64_t queries, int64_t key,
+                      int64_t count, float *p) {
+    const int64_t steps = h->a->steps, index = h->at.sample * h->a->heads + h->at.index;
+    const float *kept = (const float *)h->call->in[KEPT].data + (index * steps + t) * steps + key;
+    memset(w->rows, 0, BLOCK * PANEL * sizeof(float));
+    for (int64_t i = 0; i < queries; i++)
+        memcpy(w->rows + i * BLOCK, kept + i * steps, (size_t)count * sizeof(float));
+    cpu_tile_transpose(w->rows, PANEL, cpu_attention_pad(count), BLOCK, p, BLOCK);
+}
+
+/* A panel of queries, `at` of its block of `queries` rows, and `count` keys from `key`. Makes w->p
+ * and w->ds. */
+static void panel_backward(const head_t *h, const work_t *w, int64_t first, int64_t at,
+                           int64_t queries, int64_t key, int64_t count) {
+    const cpu_attention_t *a = h->a;
+    const int64_t t = first + at, past = t + PANEL - key, seen = past < count ? past : count,
+                  some = queries - at < PANEL ? queries - at : PANEL;
+    const bool is_kept = cpu_present(&h->call->in[KEPT]);
+    const float *lse = w->lse + at, *delta = w->delta + at;
+    float *p = w->p + at, *ds = w->ds + at;
+    if (is_kept) {
+        load_kept(h, w, t, some, key, seen, p);
+    } else {
+        cpu_tile_product(seen, PANEL, a->size, (cpu_tile_a_t){w->k, a->wide, 1},
+                         w->qt + at * a->wide, PANEL, false, p, BLOCK);
+        for (int64_t k = 0; k < seen; k++)
+#pragma omp simd
+            for (int i = 0; i < PANEL; i++)
+                p[k * BLOCK + i] = cpu_exp_nonpositive(p[k * BLOCK + i] - lse[i]);
     }
-    cpu_tile_product(count, wide, rows, p_t, w->dy + first * wide, wide, true, w->dv + key * wide,
-                     wide);
-    cpu_tile_product(count, wide, rows, dp_t, w->q + first * wide, wide, true, w->dk + key * wide,
-                     wide);
-    cpu_tile_product(rows, wide, count, dp, w->k + key * wide, wide, true, w->dq + first * wide,
-                     wide);
-}
-
-CPU_INLINE void load_head(const cpu_attention_t *a, const work_t *w, const tr_kernel_call_t *call,
-                          int64_t sample, int64_t head, int type) {
-    const int64_t width = a->heads * a->size, at = sample * a->steps * width + head * a->size;
-    const void *q = cpu_at(call->in[QKV].data, sample * a->steps * a->row + head * a->size, type);
-    const void *k = cpu_at(q, width, type), *v = cpu_at(q, 2 * width, type),
-               *y = cpu_at(call->in[Y].data, at, type), *dy = cpu_at(call->in[DY].data, at, type);
-    cpu_attention_pack(q, a->steps, a->row, a->size, a->wide, w->q, type);
-    cpu_attention_pack(k, a->steps, a->row, a->size, a->wide, w->k, type);
-    cpu_attention_pack(dy, a->steps, width, a->size, a->wide, w->dy, type);
-    cpu_attention_pack_transposed(k, a->steps, a->row, a->size, TILE, w->kt, type);
-    cpu_attention_pack_transposed(v, a->steps, a->row, a->size, TILE, w->vt, type);
-    for (int64_t t = 0; t < a->steps; t++) {
-        double sum = 0;
-        CPU_LANE_SUM(sum, a->size, d,
-                     cpu_get(y, t * width + d, type) * cpu_get(dy, t * width + d, type));
-        w->delta[t] = (float)sum;
+    cpu_tile_product(seen, PANEL, a->size, (cpu_tile_a_t){w->v, a->wide, 1}, w->dyt + at * a->wide,
+                     PANEL, false, ds, BLOCK);
+    if (a->sample_id) {
+        cpu_attention_factors(a, &h->at, t, some, key, seen, w->rows, w->factor);
+        for (int64_t k = 0; k < seen; k++)
+#pragma omp simd
+            for (int i = 0; i < PANEL; i++) {
+                const float factor = w->factor[k * PANEL + i], value = p[k * BLOCK + i];
+                ds[k * BLOCK + i] = value * (ds[k * BLOCK + i] * factor - delta[i]);
+                p[k * BLOCK + i] = value * factor;
+            }
+    } else {
+        for (int64_t k = 0; k < seen; k++)
+#pragma omp simd
+            for (int i = 0; i < PANEL; i++)
+                ds[k * BLOCK + i] = p[k * BLOCK + i] * (ds[k * BLOCK + i] - delta[i]);
     }
-    memset(w->dq, 0, (size_t)(3 * a->tall * a->wide) * sizeof(float)); /* dk and dv too */
+    cpu_attention_hide(t, key, seen, 0, p, BLOCK);
+    cpu_attention_hide(t, key, seen, 0, ds, BLOCK);
 }
 
-CPU_INLINE void store_head(const cpu_attention_t *a, const work_t *w, void *dqkv, int64_t sample,
-                           int64_t head, int type) {
-    const float *const from[] = {w->dq, w->dk, w->dv};
-    for (int64_t t = 0; t < a->steps; t++)
-        for (int part = 0; part < 3; part++) {
-            void *to = cpu_at_out(
-                dqkv, (sample * a->steps + t) * a->row + (part * a->heads + head) * a->size, type);
-            for (int64_t d = 0; d < a->size; d++) cpu_put(to, d, from[part][t * a->wide + d], type);
-        }
+/* A block of queries, which is loaded, and one of keys. */
+static void pair_backward(const head_t *h, const work_t *w, int64_t block, int64_t key_block) {
+    const cpu_attention_t *a = h->a;
+    const int64_t first = block * BLOCK, key = key_block * BLOCK, wide = a->wide,
+                  queries = cpu_attention_bwd_rows(a, block),
+                  keys = cpu_attention_bwd_rows(a, key_block);
+    const bool is_diagonal = block == key_block, adds = !is_diagonal; /* it comes first */
+    float *dq = h->dq + first * wide, *dk = h->dk + key * wide, *dv = h->dv + key * wide;
+    cpu_attention_pack(a, cpu_at(h->at.k, key * a->row, h->at.type), keys, keys, a->row, 1,
+                       h->at.type, w->k);
+    cpu_attention_pack(a, cpu_at(h->at.v, key * a->row, h->at.type), keys, keys, a->row, 1,
+                       h->at.type, w->v);
+    for (int64_t at = 0; at < queries; at += PANEL)
+        panel_backward(h, w, first, at, queries, key, keys);
+    /* on the diagonal, a panel at a time, without what is hidden from all of it */
+    const int64_t step = is_diagonal ? PANEL : BLOCK;
+    for (int64_t k = 0; k < keys; k += step) {
+        const int64_t some = keys - k < step ? keys - k : step, from = is_diagonal ? k : 0,
+                      at = k * BLOCK + from;
+        cpu_tile_product(some, wide, queries - from, (cpu_tile_a_t){w->p + at, BLOCK, 1},
+                         w->dy + from * wide, wide, adds, dv + k * wide, wide);
+        cpu_tile_product(some, wide, queries - from, (cpu_tile_a_t){w->ds + at, BLOCK, 1},
+                         w->q + from * wide, wide, adds, dk + k * wide, wide);
+    }
+    for (int64_t i = 0; i < queries; i += step) {
+        const int64_t some = queries - i < step ? queries - i : step,
+                      seen = is_diagonal && i + PANEL < keys ? i + PANEL : keys;
+        cpu_tile_product(some, wide, seen, (cpu_tile_a_t){w->ds + i, 1, BLOCK}, w->k, wide, adds,
+                         dq + i * wide, wide);
+    }
 }
 
-static void head_backward(const cpu_attention_t *a, const work_t *w, const tr_kernel_call_t *call,
-                          int64_t sample, int64_t head) {
-    const int64_t index = sample * a->heads + head, steps = a->steps;
-    const float *lse = (const float *)call->in[LSE].data + index * steps;
-    const float *kept = cpu_present(&call->in[KEPT]) ? call->in[KEPT].data : NULL;
-    if (kept) kept += index * steps * steps;
-    for (int64_t first = 0; first < steps; first += TILE)
-        for (int64_t key = 0; key <= first; key += TILE) {
-            const int64_t rows = steps - first < TILE ? steps - first : TILE,
-                          count = steps - key < TILE ? steps - key : TILE;
-            tile_backward(a, w, sample, head, first, rows, key, count, lse, kept);
-        }
+/* The sums of a block are complete: part 0 of dqkv is that of queries, 1 of keys, 2 of values. */
+static void store_block(const head_t *h, int64_t block, int part, const float *sums, float factor) {
+    const cpu_attention_t *a = h->a;
+    const int64_t first = block * BLOCK, rows = cpu_attention_bwd_rows(a, block);
+    const int64_t at =
+        (h->at.sample * a->steps + first) * a->row + (part * a->heads + h->at.index) * a->size;
+    sums += first * a->wide;
+    CPU_BY_TYPE(
+        h->at.type, type, for (int64_t i = 0; i < rows; i++) {
+            void *to = cpu_at_out(h->call->out[0].data, at + i * a->row, type);
+            for (int64_t d = 0; d < a->size; d++)
+                cpu_put(to, d, sums[i * a->wide + d] * factor, type);
+        });
+}
+
+static void store_complete(const head_t *h, int64_t blocks, int64_t block, int64_t key_block) {
+    if (key_block == 0) store_block(h, block, 0, h->dq, h->a->scale);
+    if (block + 1 < blocks) return;
+    store_block(h, key_block, 1, h->dk, 1);
+    store_block(h, key_block, 2, h->dv, 1);
 }
 
 CPU_KERNEL(attention_bwd) {
     const cpu_attention_t a = cpu_attention_of(call, &call->in[QKV], SAMPLE_ID);
-    const int64_t elems = cpu_attention_bwd_work_elems(&a);
-    const int threads = cpu_threads(device, a.samples * a.heads * a.steps * (a.steps + a.size));
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (int64_t i = 0; i < a.samples * a.heads; i++) {
-        const work_t w =
-            cpu_attention_bwd_work_at(&a, (float *)call->scratch + omp_get_thread_num() * elems);
-        const int64_t sample = i / a.heads, head = i % a.heads;
-        CPU_BY_TYPE(call->in[QKV].dtype, t, load_head(&a, &w, call, sample, head, t));
-        head_backward(&a, &w, call, sample, head);
-        CPU_BY_TYPE(call->in[QKV].dtype, t, store_head(&a, &w, call->out[0].data, sample, head, t));
+    const shares_t s = cpu_attention_bwd_shares(device, &a);
+    const int64_t elems = cpu_attention_bwd_work_elems(&a), sums_elems = 3 * a.tall * a.wide;
+    float *sums = (float *)call->scratch + s.threads * elems;
+#pragma omp parallel num_threads(s.threads)
+    {
+        const int thread = omp_get_thread_num();
+        const work_t w = cpu_attention_bwd_work_at(&a, (float *)call->scratch + thread * elems);
+        for (int64_t wave = 0; s.by_waves && wave < s.blocks; wave++)
+#pragma omp for schedule(dynamic)
+            for (int64_t i = 0; i < s.heads * (s.blocks - wave); i++) {
+                const int64_t index = i % s.heads, key_block = i / s.heads,
+                              block = key_block + wave;
+                const head_t h = cpu_attention_bwd_head(&a, call, index, sums + index * sums_elems);
+                load_queries(&h, &w, block);
+                pair_backward(&h, &w, block, key_block);
+                store_complete(&h, s.blocks, block, key_block);
+            }
+#pragma omp for schedule(dynamic)
+        for (int64_t index = 0; index < (s.by_waves ? 0 : s.heads); index++) {
+            const head_t h = cpu_attention_bwd_head(&a, call, index, sums + thread * sums_elems);
+            for (int64_t block = 0; block < s.blocks; block++) {
+                load_queries(&h, &w, block);
+                for (int64_t key_block = block; key_block >= 0; key_block--) {
+                    pair_backward(&h, &w, block, key_block);
+                    store_complete(&h, s.blocks, block, key_block);
+                }
+            }
+        }
     }
     return TR_OK;
 }

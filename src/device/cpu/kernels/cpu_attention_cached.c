@@ -25,31 +25,16 @@ CPU_KERNEL(cache_append) {
 
 /* -- one query --------------------------------------------------------------------------------- */
 
-/* Lane l: that of lane at[l] of a, followed by b. */
-CPU_VECTOR cpu_vec_t lanes_of(cpu_vec_t a, cpu_vec_t b, cpu_vec_mask_t at) {
-#ifdef __clang__ /* has no shuffle whose lanes are variables, and sees by itself that they are not */
-    cpu_vec_t out;
-    for (int l = 0; l < CPU_VEC_LANES; l++)
-        out[l] = at[l] < CPU_VEC_LANES ? a[at[l]] : b[at[l] - CPU_VEC_LANES];
-    return out;
-#else
-    return __builtin_shuffle(a, b, at);
-#endif
-}
-
 /* Lane i: the sum of the lanes of v[i]. */
 CPU_VECTOR cpu_vec_t sums_of_lanes(cpu_vec_t v[CPU_VEC_LANES]) {
 #pragma GCC unroll 4
-    for (int half = CPU_VEC_LANES / 2; half > 0; half /= 2) {
-        cpu_vec_mask_t low, high;
-        for (int l = 0; l < CPU_VEC_LANES; l++) {
-            low[l] = l & half ? CPU_VEC_LANES + l - half : l;
-            high[l] = l & half ? CPU_VEC_LANES + l : l + half;
-        }
+    for (int half = CPU_VEC_LANES / 2; half > 0; half /= 2)
 #pragma GCC unroll 8
-        for (int i = 0; i < half; i++)
-            v[i] = lanes_of(v[i], v[i + half], low) + lanes_of(v[i], v[i + half], high);
-    }
+        for (int i = 0; i < half; i++) {
+            cpu_vec_t low, high;
+            cpu_vec_zip(v[i], v[i + half], half, &low, &high);
+            v[i] = low + high;
+        }
     return v[0];
 }
 
@@ -118,14 +103,14 @@ static void query_attend(const cpu_attention_t *a, const float *q, const float *
 static void queries_attend(const cpu_attention_t *a, const cpu_attention_work_t *w, const float *q,
                            const float *keys, const float *values, int64_t first, int64_t count,
                            float *y) {
-    const int64_t width = a->row / 3, seen = first + count;
-    cpu_attention_pack_transposed(keys, seen, width, a->size, w->keys, w->kt, TR_F32);
-    cpu_attention_pack(values, seen, width, a->size, a->wide, w->v, TR_F32);
-    for (int64_t t = 0; t < count; t += CPU_ATTENTION_TILE) {
+    const int64_t width = a->row / 3;
+    cpu_attention_head_t h = {
+        .k = keys, .v = values, .q_row = a->row, .kv_row = width, .type = TR_F32};
+    for (int64_t t = 0; t < count; t += CPU_ATTENTION_QUERIES) {
         const int64_t left = count - t,
-                      rows = left < CPU_ATTENTION_TILE ? left : CPU_ATTENTION_TILE;
-        cpu_attention_pack(q + t * a->row, rows, a->row, a->size, a->wide, w->q, TR_F32);
-        tr_cpu_attention_attend(a, w, 0, 0, first + t, rows, NULL);
+                      rows = left < CPU_ATTENTION_QUERIES ? left : CPU_ATTENTION_QUERIES;
+        h.q = q + t * a->row;
+        tr_cpu_attention_attend(a, w, &h, first + t, rows, NULL);
         for (int64_t i = 0; i < rows; i++)
             for (int64_t d = 0; d < a->size; d++)
                 y[(t + i) * width + d] = w->out[i * a->wide + d] / w->sum[i];
@@ -143,7 +128,7 @@ static cpu_attention_t cached_of(const tr_kernel_call_t *call) {
 }
 
 static int64_t cached_elems(const cpu_attention_t *a, int64_t queries) {
-    return queries == 1 ? a->tall : cpu_attention_work_elems(a, CPU_ATTENTION_TILE);
+    return queries == 1 ? a->tall : cpu_attention_work_elems(a, CPU_ATTENTION_KEYS);
 }
 
 CPU_KERNEL_PREPARE(attention_cached) {
@@ -170,7 +155,7 @@ static void cached_head(const cpu_attention_t *a, const tr_kernel_call_t *call, 
         query_attend(a, q, keys, values, width, first + 1, work, y);
         return;
     }
-    const cpu_attention_work_t w = cpu_attention_work_at(a, CPU_ATTENTION_TILE, work);
+    const cpu_attention_work_t w = cpu_attention_work_at(a, CPU_ATTENTION_KEYS, work);
     queries_attend(a, &w, q, keys, values, first, count, y);
 }
 
