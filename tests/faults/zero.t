@@ -65,6 +65,20 @@ ended
 [ $rc = 74 ] && names out "trainer: error & 12 & made/checkpoints & Input/output error" && [ -z "$(steps made)" ]
 ok $? "rank 0 cannot write at all: what the others have written goes, code $rc"
 
+# Ranks that come to a load apart wait for each other.
+if all; then
+    begun late_rank
+    start 3 net.ini run.dir=late_rank $exact $zero
+    late=$(rank_pid 2)
+    kill -s STOP "$late"
+    sleep 3
+    begin=$(now)
+    kill -s CONT "$late"
+    ended
+    [ $rc = 0 ] && resumed step-00000004 && same late_rank
+    ok $? "one of 3 ranks comes 3 s late to the load: the same bits"
+fi
+
 # The validation after step 4 is the best.
 FAULT="FAIL_RANK=1 FAIL_CALL=open FAIL_ON=step-00000004/MANIFEST FAIL_HOW=EIO FAIL_AT=1" \
     start 2 net.ini run.dir=best $zero train.steps=8 train.valid_every=4 optimizer.lr=2 optimizer.ema=0
