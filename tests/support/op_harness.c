@@ -83,7 +83,10 @@ op_devices_t op_devices(void) {
 
 tr_device_t *op_open(const char *name) {
     tr_device_t *device = NULL;
-    tr_device_params_t params = {.threads = 2, .seed = 7, .plan_folder = getenv("OP_PLAN_FOLDER")};
+    tr_device_params_t params = {.threads = 2,
+                                 .seed = 7,
+                                 .trial = getenv("OP_TRIAL") != NULL, /* cuda.trial */
+                                 .plan_folder = getenv("OP_PLAN_FOLDER")};
     MUST(tr_device_open(name, &params, &device));
     return device;
 }

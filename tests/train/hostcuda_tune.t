@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # TEST timeout=200
 # cuda.tune on the fakes: the fastest algorithm is used, it is kept in cuda.plan_cache, and all ranks use the one of
-# rank 0.
+# rank 0. Engines that are not deterministic are for cuda.deterministic = no.
 . "${TRAINER_ROOT:?is set by the runner: make test k=train/hostcuda_tune}/tests/support/common.sh"
 [ -e "$BUILD/hostcuda/libtrainer_cuda.so" ] ||
     { echo "1..0 # SKIP no build/hostcuda: built by make hostcuda where nvcc is"; exit 0; }
@@ -60,6 +60,21 @@ ok $? "the choice is kept, and nothing is timed"
 run 1 capture=no cuda.plan_cache="$PWD/plans"
 [ "$(algorithm 0) $(engine 0)" = "$first" ]
 ok $? "cuda.tune = no does not use it"
+# Of the engines of a filter gradient in f32, 3 is not deterministic; 1 and 0 are.
+export HOSTCUDA_SLOW_ENGINE=1,0
+run 1 capture=no cuda.tune=yes cuda.deterministic=no cuda.plan_cache="$PWD/plans"
+[ "$(engine 0)" = 3 ]
+ok $? "cuda.deterministic = no: the fastest engine is not deterministic, and is used ($(engine 0))"
+run 1 capture=no cuda.tune=yes cuda.plan_cache="$PWD/plans"
+[ "$(engine 0)" = "${tuned#* }" ]
+ok $? "yes does not use it"
+run 1 capture=no cuda.tune=yes cuda.plan_cache=none
+[ "$(engine 0)" != 3 ]
+ok $? "nor does it choose it by time ($(engine 0))"
+run 1 capture=no cuda.deterministic=no cuda.plan_cache="$PWD/plans"
+[ "$(engine 0)" = "${first#* }" ]
+ok $? "nor does cuda.tune = no"
+unset HOSTCUDA_SLOW_ENGINE
 HOSTCUDA_SLOW_ALGORITHM=${first% *} SLOW_OF_1=${tuned% *} run 2 capture=no cuda.tune=yes cuda.plan_cache=none
 ok $? "two ranks"
 [ "$(algorithm 0)" = "${tuned% *}" ] && [ "$(algorithm 1)" = "${tuned% *}" ]

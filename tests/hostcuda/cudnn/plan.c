@@ -171,11 +171,19 @@ static void run_op(const work_t *w, const op_t *op, dense_t *values) {
     }
 }
 
+/* HOSTCUDA_SLOW_ENGINE: "3" or "1,0" */
+static bool is_slow(int64_t engine) {
+    const char *at = getenv("HOSTCUDA_SLOW_ENGINE");
+    for (char *end; at && *at; at = *end ? end + 1 : NULL)
+        if (strtol(at, &end, 10) == engine) return true;
+    return false;
+}
+
 static hostcuda_state_t run(void *arg, bool first) {
     const work_t *w = arg;
     dense_t values[MAX_TENSORS] = {{0}};
     (void)first;
-    if (hostcuda_env("HOSTCUDA_SLOW_ENGINE", -1) == w->engine.index) usleep(30000);
+    if (is_slow(w->engine.index)) usleep(30000);
     if (w->engine.workspace) memset(w->workspace, 0xff, (size_t)w->engine.workspace);
     for (int i = 0; i < w->program.ops; i++) run_op(w, &w->program.op[i], values);
     for (int i = 0; i < w->program.tensors; i++) free(values[i].data);

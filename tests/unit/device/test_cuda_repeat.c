@@ -142,7 +142,8 @@ static void test_product(void **state) {
 }
 
 static int open_device(void **state) {
-    if (tr_device_open("cuda", &(tr_device_params_t){0}, &device) != TR_OK) return -1;
+    const tr_device_params_t params = {.trial = getenv("OP_TRIAL") != NULL};
+    if (tr_device_open("cuda", &params, &device) != TR_OK) return -1;
     return device->ops->stream_create(device, "test", TR_PRIORITY_NORMAL, &stream) != TR_OK;
 }
 

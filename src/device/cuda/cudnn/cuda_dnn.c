@@ -205,8 +205,9 @@ static bool set_target(desc_t d, const target_t *target, cudnnBackendAttributeNa
 
 /* -- engines ----------------------------------------------------------------------------------- */
 
-/* Whether an engine's results are reproducible and as exact as the type says. */
-static bool engine_suits(desc_t engine, cuda_dnn_math_t math) {
+/* Whether an engine's results are reproducible, unless any order will do, and as exact as the type
+ * says. */
+static bool engine_suits(desc_t engine, cuda_dnn_math_t math, bool any_order) {
     cudnnBackendNumericalNote_t note[MAX_NOTES];
     int64_t count = 0;
     if (cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
@@ -214,7 +215,7 @@ static bool engine_suits(desc_t engine, cuda_dnn_math_t math) {
                                  note) != CUDNN_STATUS_SUCCESS)
         return false;
     for (int64_t i = 0; i < count; i++) {
-        if (note[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) return false;
+        if (note[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC && !any_order) return false;
         if (note[i] == CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION) return false;
         if (math == CUDA_DNN_HALF) continue;
         if (note[i] == CUDNN_NUMERICAL_NOTE_TENSOR_CORE && math == CUDA_DNN_F32) return false;
@@ -264,7 +265,7 @@ static bool try_config(cuda_dnn_plan_t *p, desc_t config, const target_t *target
 
 /* The configuration's engine first: most are refused by its notes, which costs nothing. */
 static bool try_heuristic(cuda_dnn_plan_t *p, desc_t config, const target_t *target,
-                          cuda_dnn_math_t math) {
+                          cuda_dnn_math_t math, bool any_order) {
     desc_t engine = NULL;
     int64_t count = 0;
     bool suits = false;
@@ -273,7 +274,7 @@ static bool try_heuristic(cuda_dnn_plan_t *p, desc_t config, const target_t *tar
         return false;
     if (cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR,
                                  1, &count, &engine) == CUDNN_STATUS_SUCCESS)
-        suits = engine_suits(engine, math) && try_config(p, config, target);
+        suits = engine_suits(engine, math, any_order) && try_config(p, config, target);
     if (suits) note_engine(p, engine);
     cudnnBackendDestroyDescriptor(engine);
     return suits;
@@ -313,11 +314,12 @@ static double cuda_dnn_time_of(tr_device_t *device, const cuda_dnn_plan_t *p) {
 static bool choose_config(cuda_dnn_plan_t *p, desc_t *config, int64_t count, const target_t *target,
                           tr_device_t *tuner, cuda_dnn_math_t math) {
     const int most = tuner ? MAX_TIMED : 1;
+    const bool any_order = tuner && tuner->any_order;
     cuda_dnn_plan_t best = {0};
     double best_sec = INFINITY;
     int suited = 0;
     for (int64_t i = 0; i < count && suited < most; i++) {
-        if (!try_heuristic(p, config[i], target, math)) continue;
+        if (!try_heuristic(p, config[i], target, math, any_order)) continue;
         const double sec = tuner ? cuda_dnn_time_of(tuner, p) : 0;
         desc_t slower = p->plan;
         if (suited++ == 0 || sec < best_sec) {
@@ -390,7 +392,7 @@ static bool try_engine(cuda_dnn_plan_t *p, desc_t graph, const target_t *target,
             TR_OK &&
         (!target->model ||
          tr_cuda_dnn_set_desc(engine, CUDNN_ATTR_ENGINE_DEVICEPROP, target->model) == TR_OK) &&
-        cudnnBackendFinalize(engine) == CUDNN_STATUS_SUCCESS && engine_suits(engine, math) &&
+        cudnnBackendFinalize(engine) == CUDNN_STATUS_SUCCESS && engine_suits(engine, math, false) &&
         tr_cuda_dnn_set_desc(config, CUDNN_ATTR_ENGINECFG_ENGINE, engine) == TR_OK &&
         set_knobs(p, config, e) && cudnnBackendFinalize(config) == CUDNN_STATUS_SUCCESS &&
         try_config(p, config, target);
@@ -552,7 +554,8 @@ tr_status_t tr_cuda_dnn_make(tr_device_t *device, const cuda_dnn_graph_t *g,
     *out = NULL;
     if (tr_cuda_model_is_bound(cuda)) return make_bound(g, out);
     if (!cuda->tune || cuda->model) return plan_make(device, g, false, out);
-    tr_str_printf(&key, "%s, timed on %s", g->key, device->description);
+    tr_str_printf(&key, "%s%s, timed on %s", g->key, device->any_order ? ", any order" : "",
+                  device->description);
     tuned.key = key.text;
     const tr_status_t status =
         key.status == TR_OK ? plan_make(device, &tuned, true, out) : key.status;

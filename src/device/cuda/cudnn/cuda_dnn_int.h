@@ -100,7 +100,9 @@ typedef struct {
 } cuda_dnn_graph_t;
 
 /* The stored plan of the graph, or that of the first engine that is deterministic, as exact as
- * `math` says and within the limit: of `first` and the heuristics' suggestions, best first. *out is NULL where cuDNN has no engine, which is no error. */
+ * `math` says and within the limit: of `first` and the heuristics' suggestions, best first. With
+ * `tune` the fastest of the first few, which need not be deterministic where device->any_order.
+ * *out is NULL where cuDNN has no engine, which is no error. */
 tr_status_t tr_cuda_dnn_make(tr_device_t *device, const cuda_dnn_graph_t *graph,
                              cuda_dnn_plan_t **out);
 /* Runs a plan: `count` tensors and scalars by their uid. Addresses of scalars are on the host. */
