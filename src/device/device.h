@@ -190,6 +190,7 @@ struct tr_device {
     bool fast_bf16, fast_f16;
     bool tf32;            /* products of f32 use TF32; read by prepare */
     bool conv_stats;      /* convolutions may give the sums of batch normalisation: fuse.h */
+    bool product_act;     /* products may have an activation beside them: fuse.h */
     bool any_order;       /* `tune` may choose what gives other last bits each time */
     bool trial;           /* new forms of kernels that no GPU has timed, beside the proven ones */
     bool chooses_nothing; /* prepare fails with TR_ERR_NOINPUT where a choice is not known */

@@ -136,6 +136,10 @@ typedef struct {
  * false, the leading dimensions of A are folded into M. A and B have the same type; C has that type
  * or f32. With bf16 and f16, beta is 0, and alpha is 1 if there is a bias.
  */
+/* MATMUL_ACT_FWD (t)  in0 .. in3: as of MATMUL -> out0: C, without the activation, out1: act(C);
+ *                attr: tr_matmul_attr_t with alpha 1, beta 0 and an activation that keeps its input */
+/* MATMUL_ACT_BWD (t)  in0: A, in1: B, in2, in3: absent, in4: x -> out0: act'(x) op(A) op(B), all of
+ *                one type. attr: likewise */
 /* COLUMN_SUM     in0: x (R, C) -> out0: f32 (C), the sum over rows */
 
 /*

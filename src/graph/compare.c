@@ -240,6 +240,24 @@ static void compare_reference_sums(const tr_view_t *y, float *sums) {
     }
 }
 
+/* MATMUL_ACT_FWD and MATMUL_ACT_BWD as the reference has them: a product, and a pass over it. */
+static tr_status_t compare_reference_act(comparison_t *c, bool is_backward) {
+    tr_matmul_attr_t attr = *(const tr_matmul_attr_t *)c->here.attr;
+    const tr_act_attr_t act = {attr.act};
+    tr_kernel_call_t product = c->here, pass = {.n_in = is_backward ? 2 : 1,
+                                                .n_out = 1,
+                                                .attr = &act,
+                                                .attr_bytes = sizeof act,
+                                                .in = {c->here.out[0]},
+                                                .out = {c->here.out[!is_backward]}};
+    attr.act = TR_ACT_NONE;
+    product.attr = &attr;
+    product.n_out = 1;
+    if (is_backward) pass.in[1] = product.in[4], product.n_in = 4;
+    TR_TRY(compare_reference_kernel(c, TR_K_MATMUL, &product));
+    return compare_reference_kernel(c, is_backward ? TR_K_ACT_BWD : TR_K_ACT_FWD, &pass);
+}
+
 /* The call by kernels that the reference has, where it lacks this one or a way of adding. */
 static tr_status_t compare_reference_run(comparison_t *c, const char **skipped) {
     tr_kernel_call_t call = c->here;
@@ -253,6 +271,8 @@ static tr_status_t compare_reference_run(comparison_t *c, const char **skipped) 
         call.n_in = call.in[3].data ? 4 : 3;
         kernel = call.in[3].data ? TR_K_BATCHNORM_ADD_TRAIN : TR_K_BATCHNORM_TRAIN;
     }
+    if (!has && (kernel == TR_K_MATMUL_ACT_FWD || kernel == TR_K_MATMUL_ACT_BWD))
+        return compare_reference_act(c, kernel == TR_K_MATMUL_ACT_BWD);
     if (makes_sums) kernel = TR_K_CONV_FWD, call.n_out = 1;
     if (!tr_device_has(c->reference, kernel)) {
         *skipped = "the CPU has no such kernel";

@@ -2,8 +2,9 @@
 
 # What the checks run, besides trainer
 test_programs=$(printf 'tests/unit/%s ' device/test_cuda_kernels device/test_cuda_repeat device/test_cuda_conv_stats \
-    comm/test_reduce graph/test_ops_matmul graph/test_ops_norm graph/test_ops_pointwise graph/test_ops_loss \
-    graph/test_ops_input graph/test_ops_update graph/test_ops_sequence graph/test_ops_head graph/test_ops_conv)
+    device/test_cuda_ways comm/test_reduce graph/test_ops_matmul graph/test_ops_norm graph/test_ops_pointwise \
+    graph/test_ops_loss graph/test_ops_input graph/test_ops_update graph/test_ops_sequence graph/test_ops_head \
+    graph/test_ops_conv)
 
 # A function ends its commands at the deadline itself: `timeout` knows programs only. Its variables are its own.
 run_limited() { # SECONDS COMMAND...

@@ -14,6 +14,8 @@
 #define WORKSPACE_BYTES ((size_t)32 << 20)
 /* Addresses of tensors are aligned to this or more, but for views that tests make. */
 #define ALIGNMENT 16
+/* Stands for the address of an auxiliary matrix while an algorithm is chosen. */
+#define AUX_AT ((const void *)(uintptr_t)256)
 
 enum { MAX_TIMED = 8 }; /* algorithms that cuda.tune compares */
 
@@ -49,12 +51,6 @@ struct cuda_product_plan {
     size_t workspace_bytes;
 };
 
-/* The addresses of one run. */
-typedef struct {
-    const void *a, *b, *bias;
-    void *c, *workspace;
-} cuda_product_data_t;
-
 static cudaDataType_t cuda_product_type_of(tr_dtype_t dtype) {
     return dtype == TR_BF16 ? CUDA_R_16BF : dtype == TR_F16 ? CUDA_R_16F : CUDA_R_32F;
 }
@@ -82,13 +78,19 @@ static tr_status_t init_layouts(cuda_product_plan_t *plan) {
     return TR_OK;
 }
 
-/* Made anew for each run, since it holds the address of the bias. */
+static cublasLtEpilogue_t product_epilogue(const cuda_product_t *p) {
+    if (p->gelu == CUDA_GELU_BACKWARD) return CUBLASLT_EPILOGUE_DGELU;
+    if (p->gelu == CUDA_GELU_FORWARD)
+        return p->bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+    return p->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+/* Made anew for each run, since it holds the addresses of the bias and of x. */
 static tr_status_t init_desc(const tr_device_t *device, const cuda_product_t *p, const void *bias,
-                             cublasLtMatmulDescOpaque_t *desc) {
+                             const void *x, cublasLtMatmulDescOpaque_t *desc) {
     const cublasOperation_t a = p->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N,
                             b = p->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
-    const cublasLtEpilogue_t epilogue =
-        p->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+    const cublasLtEpilogue_t epilogue = product_epilogue(p);
     const cublasComputeType_t compute =
         p->in == TR_F32 && device->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     LT_TRY(cublasLtMatmulDescInit(desc, compute, CUDA_R_32F));
@@ -96,6 +98,12 @@ static tr_status_t init_desc(const tr_device_t *device, const cuda_product_t *p,
     LT_TRY(cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_TRANSB, &b, sizeof b));
     LT_TRY(cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
                                           sizeof epilogue));
+    if (p->gelu) {
+        LT_TRY(cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &p->n,
+                                              sizeof p->n));
+        LT_TRY(cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &x,
+                                              sizeof x));
+    }
     if (!p->bias) return TR_OK;
     const cudaDataType_t type = cuda_product_type_of(p->out);
     LT_TRY(cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type,
@@ -137,7 +145,7 @@ static tr_status_t cuda_product_suggest(tr_device_t *device, cuda_product_plan_t
     const cuda_product_t *p = &plan->product;
     *out_count = 0;
     TR_TRY(tr_cuda_blas(device, &handle));
-    TR_TRY(init_desc(device, p, NULL, &desc));
+    TR_TRY(init_desc(device, p, NULL, AUX_AT, &desc));
     TR_TRY(init_preference(&preference, p->out, alignment));
     const cublasStatus_t status =
         cublasLtMatmulAlgoGetHeuristic(handle, &desc, &plan->a, &plan->b, &plan->c, &plan->c,
@@ -165,7 +173,7 @@ static tr_status_t multiply(tr_device_t *device, tr_stream_t *stream, cuda_produ
     cublasLtHandle_t handle = NULL;
     cublasLtMatmulDescOpaque_t desc;
     TR_TRY(tr_cuda_blas(device, &handle));
-    TR_TRY(init_desc(device, &plan->product, data->bias, &desc));
+    TR_TRY(init_desc(device, &plan->product, data->bias, data->x, &desc));
     LT_TRY(cublasLtMatmul(handle, &desc, &plan->product.alpha, data->b, &plan->a, data->a, &plan->b,
                           &plan->product.beta, data->c, &plan->c, data->c, &plan->c, algo,
                           data->workspace, plan->workspace_bytes, stream->handle));
@@ -178,7 +186,7 @@ typedef struct {
     tr_device_t *device;
     cuda_product_plan_t plan; /* with the workspace of this algorithm */
     const cublasLtMatmulAlgo_t *algo;
-    size_t a, b, bias, c, workspace; /* offsets */
+    size_t a, b, bias, c, x, workspace; /* offsets */
 } trial_t;
 
 static tr_status_t cuda_product_run_trial(void *self, tr_stream_t *stream, void *memory) {
@@ -189,6 +197,7 @@ static tr_status_t cuda_product_run_trial(void *self, tr_stream_t *stream, void 
                                            .b = at + t->b,
                                            .bias = t->plan.product.bias ? at + t->bias : NULL,
                                            .c = at + t->c,
+                                           .x = t->plan.product.gelu ? at + t->x : NULL,
                                            .workspace = at + t->workspace});
 }
 
@@ -207,6 +216,7 @@ static double cuda_product_time_of(tr_device_t *device, const cuda_product_plan_
     t.b = tr_cuda_trial_place(&bytes, (size_t)b_count * in);
     t.bias = tr_cuda_trial_place(&bytes, (size_t)p->n * out);
     t.c = tr_cuda_trial_place(&bytes, (size_t)c_count * out);
+    t.x = tr_cuda_trial_place(&bytes, p->gelu ? (size_t)c_count * out : 0);
     t.workspace = tr_cuda_trial_place(&bytes, result->workspaceSize);
     return tr_cuda_time(device, &(cuda_trial_t){bytes, cuda_product_run_trial, &t});
 }
@@ -216,7 +226,7 @@ static tr_status_t cuda_product_key_of(const tr_device_t *device, const cuda_pro
                                        tr_str_t *key) {
     tr_str_printf(key,
                   "cublasLt %zu product %s%s %s%s m %lld n %lld k %lld batch %lld steps %lld %lld "
-                  "%lld alpha %g beta %g%s, timed on %s",
+                  "%lld alpha %g beta %g%s%s, timed on %s",
                   cublasLtGetVersion(), tr_dtype_name(p->in), device->tf32 ? " tf32" : "",
                   tr_dtype_name(p->out),
                   p->trans_a   ? p->trans_b ? " tt" : " tn"
@@ -225,6 +235,9 @@ static tr_status_t cuda_product_key_of(const tr_device_t *device, const cuda_pro
                   (long long)p->m, (long long)p->n, (long long)p->k, (long long)p->batch,
                   (long long)p->b_step, (long long)p->a_row, (long long)p->c_row, (double)p->alpha,
                   (double)p->beta, p->bias ? " bias" : "",
+                  p->gelu == CUDA_GELU_FORWARD    ? " gelu"
+                  : p->gelu == CUDA_GELU_BACKWARD ? " gelu gradient"
+                                                  : "",
                   device->description);
     return key->status;
 }
@@ -244,7 +257,7 @@ static bool cuda_product_find_stored(tr_device_t *device, cuda_product_plan_t *p
     for (size_t i = 0; fits && i < sizeof algo; i++)
         fits = sscanf(text + 2 * i, "%2hhx", &byte[i]) == 1;
     fits = fits && tr_cuda_blas(device, &handle) == TR_OK &&
-           init_desc(device, &plan->product, NULL, &desc) == TR_OK &&
+           init_desc(device, &plan->product, NULL, AUX_AT, &desc) == TR_OK &&
            cublasLtMatmulAlgoCheck(handle, &desc, &plan->a, &plan->b, &plan->c, &plan->c, &algo,
                                    &result) == CUBLAS_STATUS_SUCCESS &&
            result.workspaceSize <= WORKSPACE_BYTES;
@@ -323,16 +336,23 @@ fail:
 tr_status_t tr_cuda_product_run(tr_device_t *device, tr_stream_t *stream, cuda_product_plan_t *plan,
                                 const void *a, const void *b, const void *bias, void *c,
                                 void *workspace) {
-    const uintptr_t low =
-        ((uintptr_t)a | (uintptr_t)b | (uintptr_t)bias | (uintptr_t)c) % ALIGNMENT;
+    return tr_cuda_product_run_on(
+        device, stream, plan,
+        &(cuda_product_data_t){.a = a, .b = b, .bias = bias, .c = c, .workspace = workspace});
+}
+
+tr_status_t tr_cuda_product_run_on(tr_device_t *device, tr_stream_t *stream,
+                                   cuda_product_plan_t *plan, const cuda_product_data_t *data) {
+    const uintptr_t low = ((uintptr_t)data->a | (uintptr_t)data->b | (uintptr_t)data->bias |
+                           (uintptr_t)data->c | (uintptr_t)data->x) %
+                          ALIGNMENT;
     if (low && !plan->has_any)
         return TR_FAIL(TR_ERR_INTERNAL,
                        "cuBLASLt needs addresses aligned to %d bytes for a product of %s into %s; "
                        "an address is only aligned to %d",
                        ALIGNMENT, tr_dtype_name(plan->product.in), tr_dtype_name(plan->product.out),
                        1 << __builtin_ctzl(low));
-    return multiply(device, stream, plan, low ? &plan->any : &plan->aligned,
-                    &(cuda_product_data_t){a, b, bias, c, workspace});
+    return multiply(device, stream, plan, low ? &plan->any : &plan->aligned, data);
 }
 
 void tr_cuda_product_release(cuda_product_plan_t **plan) {

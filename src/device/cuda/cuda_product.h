@@ -21,7 +21,16 @@ typedef struct {
     int64_t a_row, c_row;  /* elements from one row of A or C to the next; 0: no gaps */
     float alpha, beta;
     bool bias;         /* (n), of C's type */
+    /* With beta 0 and one matrix, and an auxiliary matrix X like C, gelu being the form with tanh.
+     * FORWARD: X = alpha A B + bias, C = gelu(X). BACKWARD, without bias: C = alpha A B gelu'(X) */
+    enum { CUDA_GELU_NONE, CUDA_GELU_FORWARD, CUDA_GELU_BACKWARD } gelu;
 } cuda_product_t;
+
+/* The addresses of one run. bias, x: NULL where the product has none. */
+typedef struct {
+    const void *a, *b, *bias;
+    void *c, *x, *workspace;
+} cuda_product_data_t;
 
 typedef struct cuda_product_plan cuda_product_plan_t;
 
@@ -32,6 +41,9 @@ tr_status_t tr_cuda_product_plan(tr_device_t *device, const cuda_product_t *prod
 tr_status_t tr_cuda_product_run(tr_device_t *device, tr_stream_t *stream, cuda_product_plan_t *plan,
                                 const void *a, const void *b, const void *bias, void *c,
                                 void *workspace);
+/* The same for all kinds of products. */
+tr_status_t tr_cuda_product_run_on(tr_device_t *device, tr_stream_t *stream,
+                                   cuda_product_plan_t *plan, const cuda_product_data_t *data);
 void tr_cuda_product_release(cuda_product_plan_t **plan);
 
 /* The handle of this device, made at the first call. */

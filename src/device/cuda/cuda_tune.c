@@ -1,7 +1,10 @@
 /* Times work with events of the GPU. */
 #include "cuda_tune.h"
+#include "cuda_plan_store.h"
+#include "base/str.h"
 
 #include <math.h>
+#include <stdio.h>
 
 enum { ROUNDS = 3, RUNS = 5 }; /* of a trial: each round is timed as a whole */
 
@@ -74,4 +77,69 @@ double tr_cuda_time(tr_device_t *device, const cuda_trial_t *trial) {
     tr_cuda_timer_close(&timer);
     device->ops->free(device, r.memory);
     return sec;
+}
+
+/* -- trials of calls --------------------------------------------------------------------------- */
+
+typedef struct {
+    tr_device_t *device;
+    const tr_kernel_call_t *call;
+    tr_status_t (*run)(tr_device_t *device, tr_stream_t *stream, const tr_kernel_call_t *call);
+    size_t scratch_bytes;
+} call_trial_t;
+
+/* The call with its operands and scratch in `memory`, if that is not NULL. Returns the bytes. */
+static size_t call_place(const call_trial_t *t, char *memory, tr_kernel_call_t *out) {
+    size_t bytes = 0;
+    *out = *t->call;
+    for (int i = 0; i <= out->n_in + out->n_out; i++) {
+        tr_view_t *view = i < out->n_in ? &out->in[i] : &out->out[i - out->n_in];
+        const bool is_scratch = i == out->n_in + out->n_out;
+        if (!is_scratch && !cuda_present(view)) continue;
+        const size_t at =
+            tr_cuda_trial_place(&bytes, is_scratch ? t->scratch_bytes
+                                                   : (size_t)tr_shape_elems(&view->shape) *
+                                                         tr_dtype_bytes(view->dtype));
+        if (memory) *(is_scratch ? &out->scratch : &view->data) = memory + at;
+    }
+    return bytes;
+}
+
+static tr_status_t call_run_trial(void *self, tr_stream_t *stream, void *memory) {
+    const call_trial_t *t = self;
+    tr_kernel_call_t call;
+    (void)call_place(t, memory, &call);
+    return t->run(t->device, stream, &call);
+}
+
+double tr_cuda_time_call(tr_device_t *device, const tr_kernel_call_t *call,
+                         tr_status_t (*run)(tr_device_t *device, tr_stream_t *stream,
+                                            const tr_kernel_call_t *call),
+                         size_t scratch_bytes) {
+    call_trial_t t = {device, call, run, scratch_bytes};
+    tr_kernel_call_t placed;
+    const size_t bytes = call_place(&t, NULL, &placed);
+    return tr_cuda_time(device, &(cuda_trial_t){bytes, call_run_trial, &t});
+}
+
+/* -- ways -------------------------------------------------------------------------------------- */
+
+tr_status_t tr_cuda_choose_way(tr_device_t *device, const cuda_ways_t *ways, int *out_way) {
+    cuda_plan_store_t *store = cuda_self(device)->plans;
+    double best_sec = INFINITY;
+    char key[512], text[16];
+    int way = -1;
+    tr_snprintf(key, sizeof key, "%s, timed on %s", ways->what, device->description);
+    const char *found = tr_cuda_plan_store_find(store, key);
+    *out_way = 0;
+    if (found && sscanf(found, "%d", &way) == 1 && way >= 0 && way < ways->count)
+        return *out_way = way, TR_OK;
+    if (device->chooses_nothing)
+        return TR_FAIL(TR_ERR_NOINPUT, "cuda.plan_cache has no choice for %s", key);
+    for (way = 0; way < ways->count; way++) {
+        const double sec = ways->sec(ways->self, way);
+        if (sec < best_sec) best_sec = sec, *out_way = way;
+    }
+    snprintf(text, sizeof text, "%d", *out_way);
+    return tr_cuda_plan_store_add(store, key, text, true);
 }

@@ -36,6 +36,26 @@ typedef struct {
  * trial, or if it fails. */
 double tr_cuda_time(tr_device_t *device, const cuda_trial_t *trial);
 
+/* The same for a kernel's call, on operands of zeros: run(device, stream, call) with call->state and as
+ * much scratch memory. */
+double tr_cuda_time_call(tr_device_t *device, const tr_kernel_call_t *call,
+                         tr_status_t (*run)(tr_device_t *device, tr_stream_t *stream,
+                                            const tr_kernel_call_t *call),
+                         size_t scratch_bytes);
+
+/* Several ways to compute `what`, which names all that the choice depends on. sec(self, way): how long
+ * one takes, INFINITY where it is impossible. */
+typedef struct {
+    const char *what;
+    int count;
+    double (*sec)(void *self, int way);
+    void *self;
+} cuda_ways_t;
+
+/* The way that the store has or, if it has none, the fastest, which is stored; the first of equals.
+ * TR_ERR_NOINPUT: the device chooses nothing, and the store has none. */
+tr_status_t tr_cuda_choose_way(tr_device_t *device, const cuda_ways_t *ways, int *out_way);
+
 /* Divides the memory of a trial into operands: returns *offset, and moves it behind `bytes`. */
 static inline size_t tr_cuda_trial_place(size_t *offset, size_t bytes) {
     const size_t here = *offset;

@@ -15,6 +15,8 @@ static const struct {
     {"cast_normalize + augment", tr_fuse_normalize_augment},
     {"input + cast", tr_fuse_input_cast},
     {"conv + batchnorm sums", tr_fuse_conv_stats},
+    {"matmul + act_fwd", tr_fuse_matmul_act},
+    {"matmul + act_bwd", tr_fuse_matmul_act_bwd},
 };
 
 /* -- how tensors are used ---------------------------------------------------------------------- */

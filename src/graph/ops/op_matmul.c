@@ -150,6 +150,20 @@ static const tr_op_row_t weight_gradient_row = {.name = "matmul",
                                                 .shape = matmul_weight_gradient_shape,
                                                 .flops = matmul_flops};
 
+static tr_status_t matmul_act_shape(tr_graph_t *g, tr_op_t *op) {
+    TR_TRY(matmul_shape(g, op));
+    return tr_op_output(g, op, 1, tr_dtype_of(g, op->in[0]), tr_shape_of(g, op->out[0]));
+}
+
+const tr_op_row_t tr_matmul_act_row = {.name = "matmul_act",
+                                       .kernel = TR_K_MATMUL_ACT_FWD,
+                                       .shape = matmul_act_shape,
+                                       .flops = matmul_flops};
+const tr_op_row_t tr_matmul_act_bwd_row = {.name = "matmul_act_bwd",
+                                           .kernel = TR_K_MATMUL_ACT_BWD,
+                                           .shape = matmul_shape,
+                                           .flops = matmul_flops};
+
 /* An activation that cannot be fused is appended behind. */
 static tr_status_t matmul_product_act(tr_graph_t *g, const tr_op_row_t *row, tr_tensor_t a,
                                       tr_tensor_t b, tr_tensor_t bias, tr_matmul_attr_t attr,
