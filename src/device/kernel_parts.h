@@ -27,27 +27,30 @@ enum { TR_HEAD_LOSS, TR_HEAD_COUNT, TR_HEAD_DX, TR_HEAD_DW };                /* 
 typedef struct {
     int64_t rows, width, tokens, stride; /* R, C, V; elements from row to row of the logits */
     int64_t slice, slices;               /* rows of a slice; how many there are */
-    tr_dtype_t dtype;
+    tr_dtype_t dtype, logits;
     bool has_dx, has_dw, adds_dw;
-    /* of a slice, each a multiple of the alignment: f32; in dtype, 0 where they are not needed */
+    /* of a slice, each a multiple of the alignment: the logits; their gradients, 0 where there are
+     * none or they are of the logits' type and take their place */
     size_t logits_bytes, narrow_bytes;
 } tr_head_slices_t;
 
-/* slice_elems: at most, of the logits of a slice, if that is a row. Rows are padded to 16 elements,
- * because products are faster where rows are aligned. Slices are as few as that allows, and as equal
- * as whole 64 rows allow within it. */
-static inline tr_head_slices_t tr_head_slices(const tr_kernel_call_t *call, int64_t slice_elems,
+/* logits: their type, f32 or that of x. slice_elems: at most, of the logits of a slice, if that is a
+ * row. Rows are padded to `row_elems` elements, because products are faster where rows are aligned.
+ * Slices are as few as that allows, and as equal as whole 64 rows allow within it. */
+static inline tr_head_slices_t tr_head_slices(const tr_kernel_call_t *call, tr_dtype_t logits,
+                                              int64_t slice_elems, int64_t row_elems,
                                               size_t align_bytes) {
-    enum { ALIGN_ELEMS = 16, ALIGN_ROWS = 64 };
+    enum { ALIGN_ROWS = 64 };
     const int64_t *x = call->in[TR_HEAD_X].shape.dim;
     tr_head_slices_t h = {.rows = x[0],
                           .width = x[1],
                           .tokens = call->in[TR_HEAD_W].shape.dim[0],
                           .dtype = call->in[TR_HEAD_X].dtype,
+                          .logits = logits,
                           .has_dx = call->out[TR_HEAD_DX].shape.ndim >= 0,
                           .has_dw = call->out[TR_HEAD_DW].shape.ndim >= 0,
                           .adds_dw = call->adds >> TR_HEAD_DW & 1};
-    h.stride = (h.tokens + ALIGN_ELEMS - 1) / ALIGN_ELEMS * ALIGN_ELEMS;
+    h.stride = (h.tokens + row_elems - 1) / row_elems * row_elems;
     const int64_t most = slice_elems > h.stride ? slice_elems / h.stride : 1;
     h.slices = (h.rows + most - 1) / most;
     h.slice = (h.rows + h.slices - 1) / h.slices;
@@ -55,8 +58,8 @@ static inline tr_head_slices_t tr_head_slices(const tr_kernel_call_t *call, int6
     if (h.slice > most) h.slice = most;
     h.slices = (h.rows + h.slice - 1) / h.slice;
     const size_t elems = (size_t)(h.slice * h.stride);
-    h.logits_bytes = (elems * sizeof(float) + align_bytes - 1) / align_bytes * align_bytes;
-    if ((h.has_dx || h.has_dw) && h.dtype != TR_F32)
+    h.logits_bytes = (elems * tr_dtype_bytes(logits) + align_bytes - 1) / align_bytes * align_bytes;
+    if ((h.has_dx || h.has_dw) && h.dtype != logits)
         h.narrow_bytes = (elems * sizeof(uint16_t) + align_bytes - 1) / align_bytes * align_bytes;
     return h;
 }

@@ -7,8 +7,9 @@
 #include "device/cpu/cpu_types.h"
 #include "base/mem.h"
 
-/* Operations an element costs beside a copy; elements of a slice's logits (64 MiB). */
-enum { COST = 8, SLICE_ELEMS = 1 << 24, SCRATCH_ALIGN = 64 };
+/* Operations an element costs beside a copy; elements of a slice's logits (64 MiB), and of what its
+ * rows are padded to. */
+enum { COST = 8, SLICE_ELEMS = 1 << 24, ROW_ELEMS = 16, SCRATCH_ALIGN = 64 };
 
 /* The products of a slice: logits = x w^T, dx = dlogits w, dw (+)= dlogits^T x. */
 typedef struct {
@@ -73,7 +74,7 @@ CPU_KERNEL_PREPARE(head_loss) {
     tr_status_t status = TR_OK;
     *out_state = NULL;
     TR_TRY(tr_alloc(sizeof *h, "a head", &h));
-    h->slices = tr_head_slices(call, SLICE_ELEMS, SCRATCH_ALIGN);
+    h->slices = tr_head_slices(call, TR_F32, SLICE_ELEMS, ROW_ELEMS, SCRATCH_ALIGN);
     for (int place = 0; place < TR_HEAD_PLACES && status == TR_OK; place++) {
         const int64_t rows = tr_head_place_rows(&h->slices, place);
         if (rows > 0) status = make_products(h, device->threads, place, rows);
