@@ -30,8 +30,9 @@ static int series_variant(const tr_svg_series_t *s) {
     return (role_variant[s->role] + s->variant) & 3;
 }
 
-static bool series_is_stacked(const tr_svg_series_t *s) {
-    return s->kind == TR_SVG_AREA || s->kind == TR_SVG_BAR;
+/* From 0 or from the series below on. */
+static bool series_is_filled(const tr_svg_series_t *s) {
+    return s->kind >= TR_SVG_AREA;
 }
 
 /* -- points ------------------------------------------------------------------------------------ */
@@ -48,10 +49,10 @@ static double svg_or_zero(double value) {
 static svg_point_t svg_point(const svg_t *svg, size_t s, size_t i) {
     const tr_svg_series_t *series = &svg->series[s];
     svg_point_t p = {series->x[i], NAN, NAN, NAN};
-    if (series_is_stacked(series)) {
+    if (series_is_filled(series)) {
         p.low = 0;
         for (size_t below = 0; below < s; below++)
-            if (svg->series[below].kind == series->kind)
+            if (svg->series[below].kind == series->kind && series->kind != TR_SVG_COLUMN)
                 p.low += svg_or_zero(svg->series[below].y[i]);
         p.high = p.low + svg_or_zero(series->y[i]);
         if (!isfinite(series->y[i])) p.x = NAN;
@@ -317,14 +318,17 @@ static void svg_draw_range(const svg_t *svg, size_t s) {
 }
 
 static void svg_draw_bars(const svg_t *svg, size_t s) {
-    const double width = fmin(0.6 * tr_svg_axis_step(&svg->x), BAR_MOST);
+    const bool has_neighbours = svg->series[s].kind == TR_SVG_COLUMN;
+    const double all = fmin(0.6 * tr_svg_axis_step(&svg->x), BAR_MOST),
+                 width = has_neighbours ? all / (double)svg->count : all,
+                 from = has_neighbours ? width * (double)s - all / 2 : -all / 2;
     for (size_t i = 0; i < svg->series[s].count; i++) {
         const svg_point_t p = svg_point(svg, s, i);
         if (!svg_has_range(svg, &p)) continue;
         const double low = tr_svg_axis_at(&svg->y, p.low), high = tr_svg_axis_at(&svg->y, p.high);
         tr_str_printf(svg->out,
                       "<rect class='area' x='%.1f' y='%.1f' width='%.1f' height='%.1f'/>\n",
-                      tr_svg_axis_at(&svg->x, p.x) - width / 2, high, width, low - high);
+                      tr_svg_axis_at(&svg->x, p.x) + from, high, width, low - high);
     }
 }
 
@@ -378,7 +382,7 @@ static void svg_draw_series(const svg_t *svg, size_t s) {
     const tr_svg_series_t *series = &svg->series[s];
     if (!svg_has_points(svg, s)) return;
     tr_str_printf(svg->out, "<g class='p-%s'>", role_class[series->role]);
-    if (series->kind == TR_SVG_BAR)
+    if (series->kind >= TR_SVG_BAR)
         svg_draw_bars(svg, s);
     else if (series->kind == TR_SVG_AREA || series->kind == TR_SVG_BAND)
         svg_draw_range(svg, s);
@@ -404,7 +408,7 @@ void tr_svg_add(tr_svg_t *file, const tr_svg_chart_t *chart, const tr_svg_series
     svg.x.names = chart->x_names;
     for (size_t s = 0; s < count; s++) {
         points += svg_add_points(&svg, s);
-        from_zero |= series_is_stacked(&series[s]);
+        from_zero |= series_is_filled(&series[s]);
     }
     if (points == 0) return;
     tr_svg_axis_fit(&svg.x, false, false, 0);
@@ -422,7 +426,7 @@ void tr_svg_add(tr_svg_t *file, const tr_svg_chart_t *chart, const tr_svg_series
     svg.y.from = top + PLOT, svg.y.to = top;
     svg_draw_kinds(&svg, TR_SVG_BAND, TR_SVG_AREA);
     svg_draw_axes(&svg, chart);
-    svg_draw_kinds(&svg, TR_SVG_BAR, TR_SVG_BAR);
+    svg_draw_kinds(&svg, TR_SVG_BAR, TR_SVG_COLUMN);
     svg_draw_kinds(&svg, TR_SVG_THIN, TR_SVG_THIN);
     svg_draw_kinds(&svg, TR_SVG_LINE, TR_SVG_RULE);
     tr_str_append(out, "</g>\n");

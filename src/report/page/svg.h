@@ -16,12 +16,13 @@ typedef enum {
 enum { TR_RUN_ROLES = TR_SHOWS_RUN_8 - TR_SHOWS_RUN_1 + 1 };
 
 typedef enum {
-    TR_SVG_LINE, /* with `low` and `high`, also error bars; a short one has markers */
-    TR_SVG_RULE, /* a line without markers */
-    TR_SVG_THIN, /* the same, behind the others */
-    TR_SVG_BAND, /* from `low` to `high` */
-    TR_SVG_AREA, /* stacked on the areas that come before it and have the same x */
-    TR_SVG_BAR   /* the same, as bars */
+    TR_SVG_LINE,  /* with `low` and `high`, also error bars; a short one has markers */
+    TR_SVG_RULE,  /* a line without markers */
+    TR_SVG_THIN,  /* the same, behind the others */
+    TR_SVG_BAND,  /* from `low` to `high` */
+    TR_SVG_AREA,  /* stacked on the areas that come before it and have the same x */
+    TR_SVG_BAR,   /* the same, as bars */
+    TR_SVG_COLUMN /* bars from 0, beside those of the other series */
 } tr_svg_kind_t;
 
 typedef struct {

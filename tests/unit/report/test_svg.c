@@ -165,6 +165,13 @@ static void ranges_and_stacks(void **state) {
     assert_true(attribute(rect, 2, " y='") == top_of());
     assert_true(attribute(rect, 2, "height='") == 120 && attribute(rect, 3, "height='") == 80);
     assert_true(fabs(attribute(rect, 2, " y='") + 120 - attribute(rect, 3, " y='")) < 0.15);
+    stack[0].kind = stack[1].kind = TR_SVG_COLUMN; /* 4 and 5, beside them 6; each from 0 on */
+    draw(&chart, stack, 2);
+    assert_true(attribute(rect, 2, " y='") + attribute(rect, 2, "height='") ==
+                attribute(rect, 3, " y='") + attribute(rect, 3, "height='"));
+    assert_true(fabs(attribute(rect, 2, "height='") - 1.5 * attribute(rect, 3, "height='")) < 0.15);
+    assert_true(attribute(rect, 2, " x='") ==
+                attribute(rect, 3, " x='") + attribute(rect, 3, "width='"));
 }
 
 static void text_of_any_kind(void **state) {
