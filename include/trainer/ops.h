@@ -170,9 +170,9 @@ tr_status_t tr_dice(tr_graph_t *g, tr_tensor_t logits, tr_tensor_t label, tr_ten
 tr_status_t tr_confusion(tr_graph_t *g, tr_tensor_t logits, tr_tensor_t label, tr_tensor_t weight,
                          tr_tensor_t *out);
 /* y and target (..., K), weight (all elements) -> f64 (K, TR_TARGET_SUM_COUNT): over the elements whose
- * weight is not 0, their number and the sums of |y - target|, (y - target)^2, target, target^2. No
- * gradient. */
-enum { TR_TARGET_SUM_COUNT = 5 };
+ * weight is not 0, their number and the sums of |y - target|, (y - target)^2, target, target^2, and the
+ * numbers of those of which both, y, and target are at least 1/2. No gradient. */
+enum { TR_TARGET_SUM_COUNT = 8 };
 tr_status_t tr_target_sums(tr_graph_t *g, tr_tensor_t y, tr_tensor_t target, tr_tensor_t weight,
                            tr_tensor_t *out);
 

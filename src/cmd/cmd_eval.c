@@ -108,11 +108,15 @@ static const tr_table_column_t target_columns[] = {
     TR_COLUMN(target_row_t, "r2", "R2", REAL, score.r2, .format = "%.4f", .width = 8),
     TR_COLUMN(target_row_t, "rmse", "RMSE", REAL, rmse, .format = "%.6g", .missing = "nan",
               .width = 11),
+    TR_COLUMN(target_row_t, "iou", "IoU", REAL, score.iou, .format = "%.4f", .missing = "nan",
+              .width = 8),
+    TR_COLUMN(target_row_t, "dice", "Dice", REAL, score.dice, .format = "%.4f", .missing = "nan",
+              .width = 8),
 };
-/* Only targets of positions have the last column. */
+/* Only targets of positions have the last three columns, and probabilities the last two. */
 static tr_table_t eval_target_table(const eval_t *e) {
     tr_table_t table = TR_TABLE(target_columns, target_row_t);
-    table.count -= !e->t.s->info.is_dense;
+    table.count -= e->t.s->info.is_dense ? tr_session_has_masks(e->t.s) ? 0 : 2 : 3;
     return table;
 }
 

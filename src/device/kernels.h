@@ -268,9 +268,10 @@ typedef struct {
  * CONFUSION      in0: logits (R, V), in1: label (R), in2: weight (R) -> out0: i64 (V, V + 1): the
  *                rows of each label whose largest logit, the first of equal ones, is that of each
  *                class; the last column: rows with NaN. Rows of weight 0 or label -1 do not count.
- * TARGET_SUMS    in0: y (R, K), in1: target (R, K), in2: weight (R K) -> out0: f64 (K, 5): number,
+ * TARGET_SUMS    in0: y (R, K), in1: target (R, K), in2: weight (R K) -> out0: f64 (K, 8): number,
  *                sum |y - target|, sum (y - target)^2, sum target, sum target^2 of the elements of
- *                each column whose weight is not 0
+ *                each column whose weight is not 0; number of these of which both, y, and target
+ *                are at least 1/2
  * TOPK_CORRECT   in0: logits (R, V), in1: label (R), in2: weight (R) -> out0: correct (R) f32:
  *                weight if the label is among the k largest, else 0. Of equal logits, the one with
  *                the smaller index counts as larger. Rows with NaN count as wrong.

@@ -16,7 +16,7 @@ tr_status_t tr_evaluate(const tr_config_t *config, tr_world_t *world, const char
     tr_status_t status = tr_trained_open(&params, &t);
     if (status == TR_OK) status = tr_trained_evaluate(&t, split, &scores);
     if (status == TR_OK) {
-        const tr_target_score_t none = {NAN, NAN, NAN},
+        const tr_target_score_t none = {NAN, NAN, NAN, NAN, NAN},
                                 target = scores.targets ? tr_target_mean(scores.targets) : none;
         *out = (tr_scores_t){.step = t.step,
                              .samples = scores.outcome.terms,

@@ -196,7 +196,7 @@ tr_status_t tr_session_evaluate(tr_session_t *s, tr_split_t split, const tr_eval
                         .y = tr_field_find(&s->info, "y"),
                         .has_more = true,
                         .waits = s->device->immediate || s->data.prefetch == 1};
-    tr_target_score_t target = {.mae = NAN, .r2 = NAN};
+    tr_target_score_t target = {.mae = NAN, .r2 = NAN, .iou = NAN};
     double share = NAN, mean_loss = NAN; /* of the baseline */
     bool stopped = false;
     TR_TRY(eval_prepare_scores(s));
@@ -232,7 +232,7 @@ tr_status_t tr_session_evaluate(tr_session_t *s, tr_split_t split, const tr_eval
         .loss = eval_mean(pass.sums[TR_SUM_LOSS], n),
         .accuracy = s->has_accuracy ? eval_mean(pass.sums[TR_SUM_CORRECT], n) : NAN,
         .topk = s->has_accuracy && s->model.topk > 1 ? eval_mean(pass.sums[TR_SUM_TOPK], n) : NAN,
-        .iou = NAN,
+        .iou = tr_session_has_masks(s) ? target.iou : NAN,
         .r2 = s->model.loss == TR_LOSS_BINARY_CROSS_ENTROPY ? NAN : target.r2,
         .baseline_accuracy = share,
         .baseline_loss = mean_loss};

@@ -8,8 +8,9 @@ typedef struct {
     bool stopped;                /* aborted: the scores are invalid */
     double terms;                /* as in tr_step_outcome_t */
     double loss, accuracy, topk; /* as in tr_step_outcome_t */
-    double
-        iou; /* of labels of positions, else NaN: the mean over those that occur or are predicted */
+    /* of labels or probabilities of positions, else NaN: the mean over the classes, or the channels,
+     * that occur or are predicted */
+    double iou;
     /* Of a regression, else NaN: means over the targets, in units of the data even if the loss is
      * of normalised ones. r2 is NaN too for the probabilities of a binary cross-entropy. */
     double r2;

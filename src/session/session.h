@@ -143,6 +143,15 @@ static inline bool tr_session_predicts(const tr_session_t *s) {
 static inline bool tr_session_builds(const tr_session_t *s) {
     return s->params.purpose == TR_SESSION_BUILD;
 }
+/* Whether y has probabilities of each position, which are scored as classes, at the threshold 1/2. */
+static inline bool tr_session_has_masks(const tr_session_t *s) {
+    return s->info.is_dense && s->info.classes == 0 &&
+           s->model.loss == TR_LOSS_BINARY_CROSS_ENTROPY;
+}
+/* Whether evaluations give an IoU. */
+static inline bool tr_session_has_iou(const tr_session_t *s) {
+    return (s->info.is_dense && s->info.classes > 0) || tr_session_has_masks(s);
+}
 
 /* As tr_world_agree, or `status` where there is no world. Collective. */
 tr_status_t tr_session_agree(const tr_session_t *s, tr_status_t status);

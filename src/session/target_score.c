@@ -6,19 +6,24 @@
 #include <math.h>
 #include <string.h>
 
+enum { ARRAYS = 8 };
+
 tr_status_t tr_target_sums_create(int64_t targets, tr_target_sums_t **out) {
     tr_target_sums_t *t = NULL;
     TR_TRY(tr_alloc(sizeof *t, "target sums", &t));
     t->targets = targets;
     const tr_status_t status =
-        tr_alloc((size_t)targets * 5 * sizeof *t->absolute, "target sums", &t->absolute);
+        tr_alloc((size_t)targets * ARRAYS * sizeof *t->absolute, "target sums", &t->absolute);
     if (status != TR_OK) {
         tr_free(&t);
         return status;
     }
     t->squared = t->absolute + targets;
     t->spread = t->squared + targets;
-    t->mean = t->spread + targets;
+    t->both = t->spread + targets;
+    t->found = t->both + targets;
+    t->truth = t->found + targets;
+    t->mean = t->truth + targets;
     t->count = t->mean + targets;
     *out = t;
     return TR_OK;
@@ -30,7 +35,7 @@ void tr_target_sums_destroy(tr_target_sums_t **sums) {
 }
 
 void tr_target_sums_reset(tr_target_sums_t *t) {
-    memset(t->absolute, 0, (size_t)t->targets * 5 * sizeof *t->absolute);
+    memset(t->absolute, 0, (size_t)t->targets * ARRAYS * sizeof *t->absolute);
 }
 
 void tr_target_sums_add(tr_target_sums_t *t, const float *predicted, const float *truth,
@@ -38,12 +43,16 @@ void tr_target_sums_add(tr_target_sums_t *t, const float *predicted, const float
     for (int64_t i = 0; i < rows; i++) {
         if (weight[i] == 0) continue;
         for (int64_t k = 0; k < t->targets; k++) {
-            const double y = truth[i * t->targets + k], error = predicted[i * t->targets + k] - y;
+            const double y = truth[i * t->targets + k], x = predicted[i * t->targets + k],
+                         error = x - y;
             const double before = y - t->mean[k];
             t->absolute[k] += fabs(error);
             t->squared[k] += error * error;
             t->mean[k] += before / ++t->count[k];
             t->spread[k] += before * (y - t->mean[k]);
+            t->both[k] += y >= 0.5 && x >= 0.5;
+            t->found[k] += x >= 0.5;
+            t->truth[k] += y >= 0.5;
         }
     }
 }
@@ -61,6 +70,9 @@ void tr_target_sums_merge(tr_target_sums_t *t, const double *added, const float 
         t->absolute[k] += added[1] * unit;
         t->squared[k] += added[2] * unit * unit;
         t->spread[k] += spread + off * off * t->count[k] * n / all;
+        t->both[k] += added[5];
+        t->found[k] += added[6];
+        t->truth[k] += added[7];
         t->mean[k] += off * n / all;
         t->count[k] = all;
     }
@@ -84,7 +96,7 @@ tr_status_t tr_target_sums_reduce(tr_target_sums_t *t, tr_world_t *world) {
         t->mean[k] = common[k];
         t->count[k] = all[k];
     }
-    status = tr_world_allreduce(world, t->absolute, (int)(3 * targets), TR_REDUCE_SUM);
+    status = tr_world_allreduce(world, t->absolute, (int)(6 * targets), TR_REDUCE_SUM);
 done:
     tr_free(&all);
     return status;
@@ -93,25 +105,37 @@ done:
 tr_target_score_t tr_target_score(const tr_target_sums_t *t, int64_t k) {
     /* Ignore a spread that comes from rounding a constant target: different f32 values differ by
      * more than 1e-8 of their magnitude. */
-    const double n = t->count[k], nothing = n * t->mean[k] * t->mean[k] * 1e-28;
+    const double n = t->count[k], nothing = n * t->mean[k] * t->mean[k] * 1e-28,
+                 either = t->found[k] + t->truth[k] - t->both[k];
     return (tr_target_score_t){.mse = t->squared[k] / n,
                                .mae = t->absolute[k] / n,
                                .r2 =
-                                   t->spread[k] > nothing ? 1 - t->squared[k] / t->spread[k] : NAN};
+                                   t->spread[k] > nothing ? 1 - t->squared[k] / t->spread[k] : NAN,
+                               .iou = either > 0 ? t->both[k] / either : NAN,
+                               .dice = either > 0 ? 2 * t->both[k] / (either + t->both[k]) : NAN};
+}
+
+/* Adds a score to *sum and *count unless it is NaN. */
+static void score_add_known(double score, double *sum, double *count) {
+    if (isnan(score)) return;
+    *sum += score;
+    ++*count;
 }
 
 tr_target_score_t tr_target_mean(const tr_target_sums_t *t) {
     tr_target_score_t sum = {0};
-    double with_r2 = 0;
+    double with_r2 = 0, with_iou = 0, with_dice = 0;
     for (int64_t k = 0; k < t->targets; k++) {
         const tr_target_score_t score = tr_target_score(t, k);
         sum.mse += score.mse / (double)t->targets;
         sum.mae += score.mae / (double)t->targets;
-        if (isnan(score.r2)) continue;
-        sum.r2 += score.r2;
-        with_r2++;
+        score_add_known(score.r2, &sum.r2, &with_r2);
+        score_add_known(score.iou, &sum.iou, &with_iou);
+        score_add_known(score.dice, &sum.dice, &with_dice);
     }
     sum.r2 = with_r2 > 0 ? sum.r2 / with_r2 : NAN;
+    sum.iou = with_iou > 0 ? sum.iou / with_iou : NAN;
+    sum.dice = with_dice > 0 ? sum.dice / with_dice : NAN;
     return sum;
 }
 

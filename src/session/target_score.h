@@ -7,11 +7,12 @@
 #include "comm/comm.h"
 
 /* Per target: sums of |error| and error^2, mean of the target and sum of squared differences from
- * it. */
+ * it; of probabilities, how often the target, the prediction, and both are at least 1/2. */
 typedef struct {
     int64_t targets;
     double *count; /* [targets] numbers that were predicted: samples, or positions */
     double *absolute, *squared, *mean, *spread; /* [targets] */
+    double *both, *found, *truth;               /* [targets] */
 } tr_target_sums_t;
 
 tr_status_t tr_target_sums_create(int64_t targets, tr_target_sums_t **out);
@@ -29,13 +30,15 @@ void tr_target_sums_merge(tr_target_sums_t *sums, const double *added, const flo
 tr_status_t tr_target_sums_reduce(tr_target_sums_t *sums, tr_world_t *world);
 
 /* r2 = 1 - squared errors / spread of the target, the coefficient of determination; NaN for a
- * constant target (Draper and Smith, Applied Regression Analysis, 1998, chapter 1). */
+ * constant target (Draper and Smith, Applied Regression Analysis, 1998, chapter 1). iou, dice: of
+ * probabilities, at the threshold 1/2, the Jaccard index both / (found + truth - both) and the Dice
+ * coefficient 2 both / (found + truth); NaN where nothing is there or found. */
 typedef struct {
-    double mse, mae, r2;
+    double mse, mae, r2, iou, dice;
 } tr_target_score_t;
 tr_target_score_t tr_target_score(const tr_target_sums_t *sums, int64_t target);
-/* Over all targets; r2 is the mean of those that have one, as `uniform_average` of scikit-learn's
- * r2_score and of torchmetrics' R2Score. */
+/* Over all targets; r2, iou and dice are the means of those that have one, as `uniform_average` of
+ * scikit-learn's r2_score and of torchmetrics' R2Score. */
 tr_target_score_t tr_target_mean(const tr_target_sums_t *sums);
 /* The mean squared error of predicting the mean of each target, over all targets in units of `std`
  * (count values, repeated; count 0: of the data). NaN without samples. */

@@ -44,13 +44,13 @@ static tr_status_t loop_check_validation(const loop_t *l) {
             TR_ERR_CONFIG,
             "checkpoint.best_by = valid_accuracy expects classes, data.y has numbers to predict: "
             "use valid_loss");
-    if (l->saving.settings.best_by == TR_BEST_BY_IOU && is_validated &&
-        (s->info.classes <= 0 || !s->info.is_dense))
-        return TR_FAIL(TR_ERR_CONFIG,
-                       "checkpoint.best_by = valid_iou expects a label of each position, data.y "
-                       "has %s: use valid_loss%s",
-                       s->info.classes > 0 ? "one of each sample" : "numbers to predict",
-                       s->info.classes > 0 ? " or valid_accuracy" : "");
+    if (l->saving.settings.best_by == TR_BEST_BY_IOU && is_validated && !tr_session_has_iou(s))
+        return TR_FAIL(
+            TR_ERR_CONFIG,
+            "checkpoint.best_by = valid_iou expects a label of each position, or model.loss "
+            "= binary_cross_entropy, data.y has %s: use valid_loss%s",
+            s->info.classes > 0 ? "one of each sample" : "numbers to predict",
+            s->info.classes > 0 ? " or valid_accuracy" : "");
     return TR_OK;
 }
 

@@ -842,7 +842,7 @@ static void test_dense(void **state) {
                         3,
                         1,
                         {F(2, r, c), F(2, r, c), P(2 * r * c)},
-                        {H(TR_F64, c, 5)},
+                        {H(TR_F64, c, 8)},
                         0});
     }
 }

@@ -134,7 +134,7 @@ static void make_row(int i, float *predicted, float *y) {
 }
 
 static void reference(int k, tr_target_score_t *out) {
-    double mean = 0, spread = 0, squared = 0, absolute = 0;
+    double mean = 0, spread = 0, squared = 0, absolute = 0, both = 0, either = 0;
     float p[TARGETS], y[TARGETS];
     for (int i = 0; i < ROWS; i++) make_row(i, p, y), mean += y[k] / (double)ROWS;
     for (int i = 0; i < ROWS; i++) {
@@ -143,8 +143,11 @@ static void reference(int k, tr_target_score_t *out) {
         spread += (y[k] - mean) * (y[k] - mean);
         squared += error * error;
         absolute += fabs(error);
+        both += p[k] >= 0.5F && y[k] >= 0.5F;
+        either += p[k] >= 0.5F || y[k] >= 0.5F;
     }
-    *out = (tr_target_score_t){squared / ROWS, absolute / ROWS, 1 - squared / spread};
+    *out = (tr_target_score_t){squared / ROWS, absolute / ROWS, 1 - squared / spread, both / either,
+                               2 * both / (either + both)};
 }
 
 static void test_targets(void **state) {
@@ -159,10 +162,13 @@ static void test_targets(void **state) {
         make_row(i, p[0], y[0]);
         for (int k = 0; k < TARGETS; k++) p[1][k] = 1e6f;
         tr_target_sums_add(t, p[0], y[0], (float[]){1, 0}, 2);
-        double added[TARGETS][5];
+        double added[TARGETS][8];
         for (int k = 0; k < TARGETS; k++) {
             const double is = ((double)y[0][k] - 5) / 2, off = ((double)p[0][k] - y[0][k]) / 2;
-            memcpy(added[k], (double[]){1, fabs(off), off * off, is, is * is}, sizeof added[k]);
+            const double set = p[0][k] >= 0.5F, wanted = y[0][k] >= 0.5F;
+            memcpy(added[k],
+                   (double[]){1, fabs(off), off * off, is, is * is, set * wanted, set, wanted},
+                   sizeof added[k]);
         }
         tr_target_sums_merge(merged, added[0], middle, unit, 1);
     }
@@ -173,6 +179,7 @@ static void test_targets(void **state) {
         assert_true(t->count[k] == ROWS && merged->count[k] == ROWS);
         assert_true(fabs(b.mse - a.mse) < 1e-9 * a.mse && fabs(b.mae - a.mae) < 1e-9 * a.mae);
         if (k == 1) assert_true(fabs(a.r2 - b.r2) < 1e-9); /* normalised values are near zero */
+        assert_true(k == 2 ? isnan(a.iou) && isnan(b.dice) : a.iou == b.iou && a.dice == b.dice);
     }
     for (int k = 0; k < TARGETS; k++) {
         tr_target_score_t wanted;
@@ -184,11 +191,14 @@ static void test_targets(void **state) {
         if (k == 2)
             assert_true(isnan(score.r2));
         else
-            assert_true(fabs(score.r2 - wanted.r2) < 1e-6);
+            assert_true(fabs(score.r2 - wanted.r2) < 1e-6 && score.iou == wanted.iou &&
+                        score.dice == wanted.dice);
     }
     const tr_target_score_t mean = tr_target_mean(t);
     near(mean.mse, mse);
     near(mean.r2, (tr_target_score(t, 0).r2 + tr_target_score(t, 1).r2) / 2);
+    near(mean.iou, (1 + tr_target_score(t, 1).iou) / 2);
+    near(mean.dice, (1 + tr_target_score(t, 1).dice) / 2);
     tr_target_sums_destroy(&t);
     tr_target_sums_destroy(&merged);
 }

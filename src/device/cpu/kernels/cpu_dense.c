@@ -197,8 +197,9 @@ CPU_KERNEL(target_sums) {
     double *out = call->out[0].data;
     for (int64_t k = 0; k < width; k++) {
         double n = 0, absolute = 0, squared = 0, sum = 0, squares = 0;
+        int64_t both = 0, found = 0, truth = 0;
 #pragma omp parallel for num_threads(cpu_threads(device, rows)) schedule(static)                   \
-    reduction(+ : n, absolute, squared, sum, squares)
+    reduction(+ : n, absolute, squared, sum, squares, both, found, truth)
         for (int64_t r = 0; r < rows; r++) {
             const int64_t i = r * width + k;
             if (weight[i] == 0.0f) continue;
@@ -208,9 +209,13 @@ CPU_KERNEL(target_sums) {
             squared += error * error;
             sum += t;
             squares += t * t;
+            both += y[i] >= 0.5f && target[i] >= 0.5f;
+            found += y[i] >= 0.5f;
+            truth += target[i] >= 0.5f;
         }
-        const double all[] = {n, absolute, squared, sum, squares};
-        memcpy(out + k * 5, all, sizeof all);
+        const double all[] = {n,       absolute,     squared,       sum,
+                              squares, (double)both, (double)found, (double)truth};
+        memcpy(out + k * 8, all, sizeof all);
     }
     return TR_OK;
 }

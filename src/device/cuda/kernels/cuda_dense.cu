@@ -195,7 +195,7 @@ CUDA_KERNEL(confusion) {
 static __global__ void __launch_bounds__(MANY)
     target_sums_kernel(const float *y, const float *target, const float *weight, double *out,
                        int64_t rows, int64_t width) {
-    double sum[5] = {0, 0, 0, 0, 0};
+    double sum[8] = {0, 0, 0, 0, 0, 0, 0, 0};
     for (int64_t r = threadIdx.x; r < rows; r += MANY) {
         const int64_t i = r * width + blockIdx.x;
         if (weight[i] == 0.0f) continue;
@@ -205,10 +205,13 @@ static __global__ void __launch_bounds__(MANY)
         sum[2] += error * error;
         sum[3] += t;
         sum[4] += t * t;
+        sum[5] += y[i] >= 0.5f && target[i] >= 0.5f;
+        sum[6] += y[i] >= 0.5f;
+        sum[7] += target[i] >= 0.5f;
     }
-    for (int k = 0; k < 5; k++) {
+    for (int k = 0; k < 8; k++) {
         const double all = block_sum<MANY>(sum[k]);
-        if (threadIdx.x == 0) out[blockIdx.x * 5 + k] = all;
+        if (threadIdx.x == 0) out[blockIdx.x * 8 + k] = all;
     }
 }
 
