@@ -146,19 +146,41 @@ static strip_scale_t strip_find_scale(const tr_strip_t *p, int64_t channels) {
     return (strip_scale_t){only, only + 1};
 }
 
-/* Numbers of p->shown as a picture. NaN is black. */
+/* Gives the positions of p->small whose numbers are not known the colour of TR_VALUE_NONE. */
+static void strip_paint_unknown(tr_strip_t *p, int shown) {
+    uint8_t rgb[3], *to = p->small.pixels;
+    tr_class_colour(TR_VALUE_NONE, rgb);
+    for (int64_t h = 0; h < p->small.height; h++)
+        for (int64_t w = 0; w < p->small.width; w++, to += 3) {
+            const float *number =
+                p->shown + (h * p->taken.height / p->small.height * p->taken.width +
+                            w * p->taken.width / p->small.width) *
+                               shown;
+            if (isnan(number[0]) || isnan(number[shown / 2]) || isnan(number[shown - 1]))
+                memcpy(to, rgb, sizeof rgb);
+        }
+}
+
+/* Numbers of p->shown as a picture, in colour if some of them are NaN. */
 static tr_status_t strip_add_numbers(tr_strip_t *p, int64_t channels, strip_scale_t scale,
                                      const char *key, json_t *sample) {
-    const int64_t count = p->taken.height * p->taken.width * strip_shown_channels(channels);
-    p->taken.channels = p->small.channels = strip_shown_channels(channels);
+    const int shown = strip_shown_channels(channels);
+    const int64_t pixels = p->taken.height * p->taken.width;
+    bool has_unknown = false;
+    for (int64_t i = 0; i < pixels * shown; i++) has_unknown |= isnan(p->shown[i]) != 0;
+    p->has_unlabelled |= has_unknown;
+    p->taken.channels = p->small.channels = has_unknown ? 3 : shown;
+    const int64_t count = pixels * p->taken.channels;
     for (int64_t i = 0; i < count; i++) {
-        const float at = 255 * (p->shown[i] - scale.black) / (scale.white - scale.black);
+        const float number = p->shown[i * shown / p->taken.channels];
+        const float at = 255 * (number - scale.black) / (scale.white - scale.black);
         p->taken.pixels[i] = (uint8_t)(fminf(255, fmaxf(0, at)) + 0.5f);
     }
     if (p->small.height < p->taken.height || p->small.width < p->taken.width)
         TR_TRY(tr_image_resize(&p->taken, p->small.height, p->small.width, p->small.pixels));
     else
         memcpy(p->small.pixels, p->taken.pixels, (size_t)count);
+    if (has_unknown) strip_paint_unknown(p, shown);
     return strip_add_picture(p, false, key, sample);
 }
 

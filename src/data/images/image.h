@@ -44,9 +44,9 @@ bool tr_png_is_here(void);
  */
 tr_status_t tr_png_write(const tr_image_t *image, bool are_classes, const char *title,
                          tr_str_t *out);
-/* The colour of a class of positions, as in the masks of PASCAL VOC. 255 is that of positions
- * without a class. */
-enum { TR_CLASS_NONE = 255 };
+/* The colour of a class of positions, as in the masks of PASCAL VOC. TR_CLASS_NONE is that of positions
+ * without a class, TR_VALUE_NONE (purple) that of positions without a value in pictures of numbers. */
+enum { TR_CLASS_NONE = 255, TR_VALUE_NONE = 5 };
 void tr_class_colour(int class, uint8_t rgb[3]);
 
 /* The decoders. Pixels have the channels of the file, 1 or 3. probe: read only the header. */

@@ -59,7 +59,8 @@ static void strip_append_legend(const json_t *pictures, tr_str_t *out) {
         strip_append_colour(class, name ? name : number, out);
     }
     if (json_is_true(json_object_get(pictures, "unlabelled")))
-        strip_append_colour(TR_CLASS_NONE, "no label", out);
+        strip_append_colour(classes > 0 ? TR_CLASS_NONE : TR_VALUE_NONE,
+                            classes > 0 ? "no label" : "no value", out);
     if (shown < classes) tr_str_printf(out, "and %d more", classes - shown);
     tr_str_append(out, "</p>\n");
 }
@@ -75,5 +76,5 @@ void tr_page_strip(const tr_record_t *r, tr_str_t *out) {
     tr_str_append(out, "<div style=\"display: flex; flex-wrap: wrap; gap: 1em 2em\">\n");
     json_array_foreach(samples, i, sample) strip_append_sample(sample, out);
     tr_str_append(out, "</div>\n");
-    if (tr_json_number(r->pictures, "classes") > 0) strip_append_legend(r->pictures, out);
+    if (tr_json_number(r->pictures, "classes") >= 0) strip_append_legend(r->pictures, out);
 }
