@@ -93,7 +93,8 @@ static tr_status_t predict_find_range(predict_t *p) {
     float range[2];
     int count;
     p->black = p->white = NAN;
-    p->are_pictures = tr_prediction_pictures_are_meant(p->o->out);
+    if (p->t.info->rank == 0) p->are_pictures = tr_prediction_pictures_are_meant(p->o->out);
+    TR_TRY(tr_world_broadcast(p->t.world, &p->are_pictures, sizeof p->are_pictures, 0));
     if (p->o->range && (!p->are_pictures || p->is_class))
         return TR_FAIL(TR_ERR_USAGE, "--range is for a folder of PNG files of numbers, and %s",
                        p->is_class ? "the model predicts classes"
@@ -273,7 +274,6 @@ static tr_status_t predict_run(void *options) {
     tr_str_t test = {0};
     tr_eval_outcome_t outcome;
     tr_status_t status = TR_OK;
-    TR_TRY(tr_predictions_check(o->out));
     predict_watch_signals(o->out);
     /* The data are all of IN, regardless of the configuration. Settings on the command line come
      * later and take precedence. */
@@ -283,6 +283,10 @@ static tr_status_t predict_run(void *options) {
     TR_TRY_GOTO(
         cmd_words_join((cmd_words_t){TR_COUNT(first), first}, o->settings, &params.settings), done);
     TR_TRY_GOTO(cmd_trained_open(&params, &p.t), done);
+    /* the folder of OUT is one that rank 0 sees; others may have disks of their own */
+    TR_TRY_GOTO(
+        tr_world_agree(p.t.world, p.t.info->rank == 0 ? tr_predictions_check(o->out) : TR_OK),
+        done);
     TR_TRY_GOTO(predict_prepare(&p), done);
     TR_TRY_GOTO(tr_world_agree(p.t.world, predict_open_output(&p)), done);
     TR_TRY_GOTO(tr_session_evaluate(p.t.s, TR_SPLIT_TEST,

@@ -20,6 +20,7 @@
 #include "trainer/tensor_types.h"
 #include <hdf5.h>
 #include <pthread.h>
+#include <sys/stat.h>
 
 /* H5Pset_file_locking was added in 1.10.7, 1.12.1 and 1.14. */
 #if H5_VERSION_GE(1, 14, 0) || (H5_VERSION_GE(1, 12, 1) && !H5_VERSION_GE(1, 13, 0)) ||            \
@@ -63,8 +64,10 @@ tr_status_t tr_h5_file_open(const char *key, const char *path, h5_file_t *out);
 void tr_h5_file_close(h5_file_t *file);
 /* Closes the file in the library, which takes descriptors and some 500 KB for each file. */
 void tr_h5_file_rest(h5_file_t *file);
-/* Opens a file at rest again; else does nothing. */
+/* Opens a file at rest again; else does nothing. TR_ERR_DATA if it was changed in the meantime. */
 tr_status_t tr_h5_file_wake(h5_file_t *file);
+/* TR_ERR_DATA if the size or the time of the file is another one than when the data were opened. */
+tr_status_t tr_h5_file_check(const h5_file_t *file, const struct stat *now);
 
 /* -- h5_open.c --------------------------------------------------------------------------------- */
 

@@ -184,8 +184,20 @@ void tr_h5_file_rest(h5_file_t *file) {
     file->id = -1;
 }
 
+tr_status_t tr_h5_file_check(const h5_file_t *file, const struct stat *now) {
+    if (now->st_size == file->bytes && now->st_mtime == file->mtime_sec) return TR_OK;
+    return TR_FAIL(TR_ERR_DATA,
+                   "'%s' was changed after the data were opened: start again when it is complete.",
+                   file->path);
+}
+
 tr_status_t tr_h5_file_wake(h5_file_t *file) {
-    return file->id >= 0 ? TR_OK : file_open_library("data", file->path, &file->id);
+    struct stat now;
+    if (file->id >= 0) return TR_OK;
+    TR_TRY(file_open_library("data", file->path, &file->id));
+    const tr_status_t status = stat(file->path, &now) == 0 ? tr_h5_file_check(file, &now) : TR_OK;
+    if (status != TR_OK) tr_h5_file_rest(file);
+    return status;
 }
 
 /* -- contents ---------------------------------------------------------------------------------- */

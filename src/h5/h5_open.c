@@ -63,12 +63,9 @@ static tr_status_t h5_files_open(const h5_file_t *file, int *out) {
         return TR_FAIL(errno == ENOENT ? TR_ERR_NOINPUT : TR_ERR_IO,
                        "cannot open '%s', which was there when the data were opened: %s.",
                        file->path, strerror(errno));
-    if (fstat(*out, &now) == 0 && now.st_size == file->bytes && now.st_mtime == file->mtime_sec)
-        return TR_OK;
-    close(*out);
-    return TR_FAIL(TR_ERR_DATA,
-                   "'%s' was changed after the data were opened: start again when it is complete.",
-                   file->path);
+    const tr_status_t status = fstat(*out, &now) == 0 ? tr_h5_file_check(file, &now) : TR_OK;
+    if (status != TR_OK) close(*out);
+    return status;
 }
 
 tr_status_t tr_h5_file_use(h5_file_t *file, int *out_fd) {

@@ -14,7 +14,7 @@ static bool loop_is_last(const loop_t *l) {
     return l->state.step == l->s->total_steps;
 }
 
-static bool loop_ends_epoch(const loop_t *l) {
+bool tr_loop_ends_epoch(const loop_t *l) {
     const double n = l->s->steps_per_epoch;
     return loop_is_last(l) ||
            floor((double)l->state.step / n + 1e-9) > floor((double)(l->state.step - 1) / n + 1e-9);
@@ -63,7 +63,8 @@ static tr_status_t loop_stopped(loop_t *l) {
     char resume_hint[TR_RESUME_HINT_BYTES];
     tr_signals_say(0); /* the output of that rank may be discarded */
     TR_TRY(tr_profiler_finish(l->profiler));
-    if (!l->state.valid_pending && loop_ends_epoch(l)) tr_metrics_epoch(&l->metrics, l->state.step);
+    if (!l->state.valid_pending && tr_loop_ends_epoch(l))
+        tr_metrics_epoch(&l->metrics, l->state.step);
     TR_TRY(tr_loop_save_last(l));
     tr_metrics_epoch(&l->metrics, l->state.step);
     TR_TRY(loop_summarize(l, "stopped"));
@@ -121,7 +122,7 @@ static tr_status_t loop_validate(loop_t *l, bool *out_is_best) {
     const bool begins_anew = l->state.begins_anew;
     l->state.begins_anew = false;
     return tr_metrics_valid(&l->metrics, l->state.step, &v, tr_clock_sec() - start, *out_is_best,
-                            begins_anew, loop_ends_epoch(l));
+                            begins_anew, tr_loop_ends_epoch(l));
 }
 
 /* What follows a step: its checkpoint, its validation, the line of its epoch. The checkpoint is
@@ -137,7 +138,7 @@ static tr_status_t loop_after_step(loop_t *l) {
         TR_TRY(loop_validate(l, &is_best));
         if (l->state.valid_pending) return loop_stopped(l);
     }
-    if (loop_ends_epoch(l)) tr_metrics_epoch(&l->metrics, l->state.step);
+    if (tr_loop_ends_epoch(l)) tr_metrics_epoch(&l->metrics, l->state.step);
     /* only rank 0 knows what is pending; where ranks share the state, all of them take part */
     if (saves &&
         (!is_validated || tr_graph_is_sharded(l->s->g) || tr_loop_state_save_pending(&l->state)))
@@ -201,7 +202,7 @@ static tr_status_t loop_step(loop_t *l, int64_t step, bool *out_stopped) {
         l->is_between = true;
         if (!l->stop)
             TR_TRY(loop_after_step(l));
-        else if (loop_ends_epoch(l))
+        else if (tr_loop_ends_epoch(l))
             tr_metrics_epoch(&l->metrics, l->state.step);
         l->is_between = false;
         tr_watchdog_phase(l->world, TR_PHASE_STEP, step + 1);

@@ -102,6 +102,10 @@ static inline bool tr_loop_is_root(const loop_t *l) {
     return l->info->rank == 0;
 }
 
+/* loop.c */
+/* Whether the step that was done last ends an epoch, or the run. */
+bool tr_loop_ends_epoch(const loop_t *l);
+
 /* loop_origin.c */
 /* Opens the run folder and what the run starts from. Rank 0. */
 tr_status_t tr_loop_open_origin(loop_t *l);

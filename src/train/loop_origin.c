@@ -220,6 +220,29 @@ static tr_status_t loop_restore(loop_t *l) {
     }
 }
 
+/* The validation after a checkpoint that was saved before it, from the summary of the run. */
+static void loop_take_validation(loop_t *l, const json_t *summary) {
+    static const char *const keys[] = {"valid_loss", "valid_accuracy", "valid_r2", "valid_iou"};
+    enum { LOSS, ACCURACY, R2, IOU, KEYS };
+    const int best_by = l->saving.settings.best_by;
+    double value[KEYS];
+    for (int i = 0; i < KEYS; i++) {
+        json_t *found = json_object_get(summary, keys[i]);
+        value[i] = json_is_number(found) ? json_number_value(found) : NAN;
+        if (found) json_object_set(l->origin.metrics, keys[i], found);
+    }
+    /* what the validation and the end of an epoch begin anew */
+    json_object_del(l->origin.metrics, "unvalidated");
+    if (tr_loop_ends_epoch(l)) json_object_del(l->origin.metrics, "epoch");
+    if (!tr_loop_state_validated(&l->state, value[LOSS],
+                                 value[best_by == TR_BEST_BY_IOU ? IOU : ACCURACY],
+                                 best_by != TR_BEST_BY_LOSS))
+        return;
+    l->state.best_accuracy = value[ACCURACY];
+    l->state.best_r2 = value[R2];
+    l->state.best_iou = value[IOU];
+}
+
 /* Continues the counts of the run from the state in its checkpoint. Values missing in older
  * checkpoints are empty. The metrics, validations and best loss of another run are not continued:
  * they belong to its folder, as does its best checkpoint. */
@@ -256,9 +279,13 @@ static void loop_continue_counts(loop_t *l) {
         if (json_is_integer(best_step)) to->best_step = json_integer_value(best_step);
         l->origin.metrics = json_incref(json_object_get(state, "report"));
         to->valid_pending =
-            l->s->dataset[TR_SPLIT_VALID] &&
-            json_is_true(json_object_get(state, "valid_pending")) &&
-            !(to->step >= l->s->total_steps && tr_metrics_is_done(l->run, to->step));
+            l->s->dataset[TR_SPLIT_VALID] && json_is_true(json_object_get(state, "valid_pending"));
+        json_t *summary = to->valid_pending ? tr_metrics_of_done(l->run, to->step) : NULL;
+        if (summary && to->step >= l->s->total_steps)
+            to->valid_pending = false;
+        else if (summary && !to->begins_anew)
+            loop_take_validation(l, summary);
+        json_decref(summary);
     }
 }
 

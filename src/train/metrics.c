@@ -449,22 +449,25 @@ json_t *tr_metrics_facts(const tr_metrics_t *r) {
     return o;
 }
 
-bool tr_metrics_is_done(const tr_run_t *run, int64_t steps) {
+json_t *tr_metrics_of_done(const tr_run_t *run, int64_t steps) {
     char path[4096];
     json_error_t error;
     if (snprintf(path, sizeof path, "%s/summary.json", tr_run_dir(run)) >= (int)sizeof path)
-        return false;
+        return NULL;
     json_t *summary = tr_json_load_file(path, &error);
     const char *status = json_string_value(json_object_get(summary, "status"));
-    const bool done = status && strcmp(status, "done") == 0 &&
-                      json_integer_value(json_object_get(summary, "steps")) == steps;
+    if (status && strcmp(status, "done") == 0 &&
+        json_integer_value(json_object_get(summary, "steps")) == steps)
+        return summary;
     json_decref(summary);
-    return done;
+    return NULL;
 }
 
 tr_status_t tr_metrics_summary(tr_metrics_t *r, const tr_metrics_end_t *end) {
     /* The summary of a run that was already complete must not lose its measurements. */
-    if (!r->run || (r->whole.steps == 0 && tr_metrics_is_done(r->run, end->steps))) return TR_OK;
+    json_t *done = r->run && r->whole.steps == 0 ? tr_metrics_of_done(r->run, end->steps) : NULL;
+    json_decref(done);
+    if (!r->run || done) return TR_OK;
     const double sec = r->whole.seconds > 0 ? r->whole.seconds : 1;
     if (r->recorder) (void)tr_recorder_wait(r->recorder, LAST_LINES_SEC);
     const double per_sec = (double)r->whole.steps / sec, samples = (double)r->s->order.batch_size,
@@ -501,7 +504,7 @@ tr_status_t tr_metrics_summary(tr_metrics_t *r, const tr_metrics_end_t *end) {
         tr_record_number(o, TR_SUMMARY_test_r2, r->test_r2);
         tr_record_number(o, TR_SUMMARY_best_test_r2, r->best_test_r2);
     }
-    if (r->s->info.is_dense && r->s->info.classes > 0) {
+    if (tr_session_has_iou(r->s)) {
         tr_record_number(o, TR_SUMMARY_valid_iou, r->valid_iou);
         tr_record_number(o, TR_SUMMARY_best_valid_iou, end->best_iou);
         tr_record_number(o, TR_SUMMARY_test_iou, r->test_iou);

@@ -71,8 +71,9 @@ tr_status_t tr_metrics_resume(tr_metrics_t *r, int64_t step, bool valid_pending,
                               const json_t *state);
 /* What a summary has of a run before its first step; "steps": all that are planned. New reference. */
 json_t *tr_metrics_facts(const tr_metrics_t *r);
-/* Whether the summary in the folder is that of a completed run of `steps` steps. */
-bool tr_metrics_is_done(const tr_run_t *run, int64_t steps);
+/* The summary in the folder if it is that of a completed run of `steps` steps, else NULL. New
+ * reference. */
+json_t *tr_metrics_of_done(const tr_run_t *run, int64_t steps);
 void tr_metrics_close(tr_metrics_t *r);
 /* Peak memory of the process. */
 size_t tr_metrics_peak_bytes(void);

@@ -74,6 +74,14 @@ run 2 net.ini run.dir=blocks $exact data.block=6 data.micro_batch=4 train.steps=
     ! names out "trainer: error & data.shuffle"
 ok $? "others that are asked for are refused and named"
 
+# A run that was done and gets longer goes on behind its last validation, with the scores in its summary.
+run 2 net.ini run.dir=longer $exact data.valid_fraction=0.2 train.valid_every=10 &&
+    run 1 net.ini run.dir=longer $exact data.valid_fraction=0.2 train.valid_every=10 train.steps=30 && resumed &&
+    ! grep -q 'starting with' out && validated=$(sed -n 's/.*"step":\([0-9]*\),.*"valid_loss":\([^,]*\),.*/\2 \1/p' \
+    longer/metrics.jsonl) && [ "$(cut -d' ' -f2 <<<"$validated" | paste -sd,)" = 10,20,30 ] &&
+    [ "$(sort -g <<<"$validated" | head -n 1 | cut -d' ' -f2)" = "$(told longer best_step)" ]
+ok $? "a longer run does not validate again"
+
 # The part that is kept for validation is a part of what must agree.
 run 2 net.ini run.dir=part $exact data.valid_fraction=0.2 train.valid_every=10 &&
     grep -q '"valid_loss"' part/metrics.jsonl && grep -q '"samples": 480' part/checkpoints/latest/state.json
