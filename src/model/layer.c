@@ -125,8 +125,8 @@ static tr_status_t build_one(const tr_layer_context_t *around, const tr_layer_sp
     tr_scope_push(context.g, label);
     tr_status_t status = layer->build(&context, spec, next, x, out, out_fused);
     tr_scope_pop(context.g);
-    TR_TRY(status);
-    return TR_OK;
+    if (status == TR_OK && around->recompute) tr_layer_taps_count(around, x, *out);
+    return status;
 }
 
 tr_status_t tr_layers_build_inside(const tr_layer_context_t *context, const tr_layer_spec_t *specs,

@@ -35,21 +35,19 @@ static tr_status_t concat_check_sizes(const tr_layer_context_t *context,
 static tr_status_t concat_build_tap(const tr_layer_context_t *context, const tr_layer_spec_t *spec,
                                     const char *name, tr_tensor_t x, tr_tensor_t *out) {
     tr_tensor_t part[2] = {x};
-    char x_text[96], tap_text[96];
+    char x_text[96], tap_text[96], remedy[256];
     TR_TRY(tr_layer_tap(context, spec, name, &part[1]));
     const tr_shape_t in = *tr_shape_of(context->g, x);
     tr_shape_t tap = *tr_shape_of(context->g, part[1]);
     if (tap.ndim == in.ndim) tap.dim[tap.ndim - 1] = in.dim[in.ndim - 1];
-    if (!tr_shape_equal(&in, &tap))
-        return TR_LAYER_FAIL(
-            spec,
-            "concat (%s): its input is %s, '%.64s' is %s; they are joined along "
-            "the channels, so the other sizes must be equal. A pooling or a stride "
-            "of 2 halves a size, and rounds down: use samples whose sizes can be "
-            "divided by the product of all strides, or pad=same.",
-            tr_scope(context->g), tr_layer_sample_text(context->g, x, x_text), name,
-            tr_layer_sample_text(context->g, part[1], tap_text));
-    return tr_concat(context->g, part, 2, out);
+    if (tr_shape_equal(&in, &tap)) return tr_concat(context->g, part, 2, out);
+    tr_layer_say_multiple(context, remedy);
+    return TR_LAYER_FAIL(
+        spec,
+        "concat (%s): its input is %s, '%.64s' is %s; they are joined along the channels, so "
+        "the other sizes must be equal. %s.",
+        tr_scope(context->g), tr_layer_sample_text(context->g, x, x_text), name,
+        tr_layer_sample_text(context->g, part[1], tap_text), remedy);
 }
 
 static tr_status_t concat_build(const tr_layer_context_t *context, const tr_layer_spec_t *spec,

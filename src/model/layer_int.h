@@ -47,7 +47,13 @@ typedef struct {
 } tr_layer_tap_t;
 typedef struct tr_layer_taps {
     TR_VEC(tr_layer_tap_t) list;
+    /* by what the layers so far have divided each size, and the most that they had; 0: 1 */
+    int64_t down[3], most[3];
 } tr_layer_taps_t;
+/* After a layer of the model that is in no block: counts how it has changed the sizes. */
+void tr_layer_taps_count(const tr_layer_context_t *context, tr_tensor_t x, tr_tensor_t y);
+/* For sizes that do not fit: what those of a sample must be multiples of, without a full stop. */
+void tr_layer_say_multiple(const tr_layer_context_t *context, char out[256]);
 /* The tensor that was saved as `name`. TR_ERR_CONFIG if there is none. */
 tr_status_t tr_layer_tap(const tr_layer_context_t *context, const tr_layer_spec_t *spec,
                          const char *name, tr_tensor_t *out);

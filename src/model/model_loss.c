@@ -49,8 +49,9 @@ static tr_status_t check_positions(const tr_graph_t *g, tr_tensor_t output, tr_t
     return TR_FAIL(TR_ERR_CONFIG,
                    "model: the last layer outputs %s per sample, but %s for each position: "
                    "expected %s. End with conv %lld 1, and give back with upsample or "
-                   "convtranspose what pooling or strides take from the size (data.targets = "
-                   "sample reads y as one list of numbers).",
+                   "convtranspose what pooling or strides take from the size, which must be a "
+                   "multiple of the product of these (data.targets = sample reads y as one list of "
+                   "numbers).",
                    sample_text(g, output, found), why, tr_shape_format(&wanted, expected),
                    (long long)width);
 }
