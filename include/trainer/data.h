@@ -48,6 +48,7 @@ typedef struct {
     int direct_io;   /* tr_direct_io_t */
     int targets;     /* tr_data_targets_t */
     const char *ignore_label; /* label of positions without one; "none" */
+    const char *label_values; /* "0,255": labels that are the classes 0 and 1; "": class numbers */
     const char *mask;         /* name in the file: positions that count; "": all */
     /*
      * Mean and std of the inputs, in units of the file's values: one number or one per channel;
@@ -148,9 +149,10 @@ typedef struct {
      * Sentences for the user, valid as long as the data set; NULL if there is none. label_doubt: a
      * warning that y is read as regression targets although nearly all values are labels.
      * label_note: for errors about the number of classes: "the largest label, 7, is that of sample 7
-     * of a.h5:/y: correct it if it is wrong".
+     * of a.h5:/y: correct it if it is wrong". label_shares: "0 (255): 75 %, 1 (0): 25 %", the part of
+     * each class in labels of positions or of data.label_values, as far as they were read.
      */
-    const char *label_doubt, *label_note;
+    const char *label_doubt, *label_note, *label_shares;
     bool counts_from_1; /* the smallest label is 1, as label_note says */
     /* Mean and std of x recorded in the data, in units of its values: none, one number for all
      * channels, or one per channel (last dimension). Owned by the data set. */

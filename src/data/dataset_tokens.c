@@ -257,7 +257,7 @@ static void tokens_describe(tokens_t *self, const tr_data_settings_t *settings) 
     snprintf(info->description, sizeof info->description,
              "%.*s%s:/%.*s, %lld tokens of %lld, windows of %lld, %.50s, %s%s",
              (int)tr_utf8_bytes(part->file.path, 70), part->file.path, more,
-             (int)tr_utf8_bytes(part->names.x, 50), part->names.x, (long long)self->tokens,
+             (int)tr_utf8_bytes(part->names->x, 50), part->names->x, (long long)self->tokens,
              (long long)self->vocab_size, (long long)T, part->x.storage, tr_h5_way_text(&part->x),
              part->file.direct ? " with direct I/O" : "");
 }

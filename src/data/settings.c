@@ -78,6 +78,11 @@ static const tr_config_field_t fields[] = {
                     "Label of positions without a class, such as 255 or -1: no loss and no score "
                     "counts them. none: every position has a class.",
                     TR_RESUME_NOTE),
+    TR_FIELD_STRING(S, label_values, "",
+                    "The values in y that are the classes 0, 1, 2, ..., in this order: 0,255 for "
+                    "black and white masks, 1,2,3 for labels that count from 1. Each label must be "
+                    "one of them, or data.ignore_label. Empty: the labels are class numbers.",
+                    TR_RESUME_NOTE),
     TR_FIELD_STRING(S, mask, "",
                     "Name of a data set beside y that says which positions count: integers of the "
                     "dimensions of x without its channels. No loss and no score counts positions "

@@ -86,7 +86,9 @@ static tr_status_t report_classes(report_t *r, const report_split_t *s) {
     for (int64_t c = 0; c < info->classes; c++) empty += count[c] == 0;
 
     /* Integers that may not be classes, or classes that do not start at 0. */
-    if (info->classes > NAMED_CLASSES && empty > info->classes / 2)
+    if (info->label_doubt)
+        report_warn(r, "%s", info->label_doubt);
+    else if (info->classes > NAMED_CLASSES && empty > info->classes / 2)
         report_warn(
             r,
             "%s: integers from 0 are read as classes, but %lld of these %lld have no samples: if "
@@ -110,7 +112,7 @@ static tr_status_t report_classes(report_t *r, const report_split_t *s) {
                     "badly. Shuffle the samples when you create the file, or set data.block = 1",
                     path);
 
-    tr_str_printf(r->out, "  labels     /%s%s%s, %lld class%s:", s->part->names.y,
+    tr_str_printf(r->out, "  labels     /%s%s%s, %lld class%s:", s->part->names->y,
                   y_path ? " of " : "", y_path ? y_path : "", (long long)info->classes,
                   info->classes == 1 ? "" : "es");
     for (int64_t c = 0; c < info->classes && info->classes <= NAMED_CLASSES; c++) {
@@ -127,40 +129,6 @@ static tr_status_t report_classes(report_t *r, const report_split_t *s) {
     tr_str_append(r->out, "\n");
 done:
     tr_free(&count);
-    return status;
-}
-
-/* The line of labels of positions: the share of each class, from at most 64 MiB of them. */
-static tr_status_t report_dense_classes(report_t *r, const report_split_t *s) {
-    const tr_dataset_info_t *info = &s->dataset->info;
-    const tr_field_t *field = &info->field[1];
-    const int64_t points = field->sample_bytes / (int64_t)sizeof(int32_t),
-                  rows = tr_samples_within(info, field->sample_bytes, 64 << 20);
-    int64_t *count = NULL, all = 0; /* [1 + classes]: those without a label first */
-    int32_t *label = NULL;
-    char shape[96];
-    tr_status_t status = TR_OK;
-    TR_TRY_GOTO(tr_alloc((size_t)(info->classes + 1) * sizeof *count, "counts", &count), done);
-    TR_TRY_GOTO(tr_alloc((size_t)field->sample_bytes, "labels", &label), done);
-    for (int64_t i = 0; i < rows; i++) {
-        void *dst[] = {NULL, label};
-        TR_TRY_GOTO(s->dataset->ops->read(s->dataset, info->samples * i / rows, 1, dst), done);
-        for (int64_t k = 0; k < points; k++) count[label[k] + 1]++;
-        all += points;
-    }
-    tr_str_printf(r->out,
-                  "  labels     /%s, one of %lld class%s for each position %s:", s->part->names.y,
-                  (long long)info->classes, info->classes == 1 ? "" : "es",
-                  tr_shape_format(&field->shape, shape));
-    for (int64_t c = 0; c < info->classes && c < NAMED_CLASSES; c++)
-        tr_str_printf(r->out, "%s %lld: %.3g %%", c ? "," : "", (long long)c,
-                      100 * (double)count[c + 1] / (double)all);
-    if (count[0] > 0)
-        tr_str_printf(r->out, ", none: %.3g %%", 100 * (double)count[0] / (double)all);
-    tr_str_append(r->out, "\n");
-done:
-    tr_free(&count);
-    tr_free(&label);
     return status;
 }
 
@@ -345,15 +313,19 @@ static tr_status_t report_samples(report_t *r, const report_split_t *s) {
     char text[512], shape[96];
     TR_TRY(tr_sampler_init(settings, info, 0, settings->batch_size, settings->batch_size, &order));
     report_inputs(r, s, order.block);
-    if (info->classes) {
-        TR_TRY((info->is_dense ? report_dense_classes : report_classes)(r, s));
+    if (info->classes && info->is_dense) {
+        tr_str_printf(r->out, "  labels     /%s, one of %lld class%s for each position %s: %s\n",
+                      s->part->names->y, (long long)info->classes, info->classes == 1 ? "" : "es",
+                      tr_shape_format(&info->field[1].shape, shape), info->label_shares);
+    } else if (info->classes) {
+        TR_TRY(report_classes(r, s));
     } else if (info->field_count > 1) {
-        tr_str_printf(r->out, "  targets    /%s%s%s, %s\n", s->part->names.y, y_path ? " of " : "",
+        tr_str_printf(r->out, "  targets    /%s%s%s, %s\n", s->part->names->y, y_path ? " of " : "",
                       y_path ? y_path : "", tr_shape_format(&info->field[1].shape, shape));
         report_packing(r->out, &s->part->y_packing);
         TR_TRY(report_values(r, s, 1, ""));
         if (info->label_doubt) report_warn(r, "%s", info->label_doubt);
-    } else if (tr_h5_labels_are_text(&s->part->names, text)) {
+    } else if (tr_h5_labels_are_text(s->part->names, text)) {
         tr_str_printf(r->out, "  labels     none: %s\n", text);
     } else {
         tr_str_append(
@@ -461,7 +433,7 @@ static tr_status_t report_files(const tr_data_settings_t *settings, tr_str_t *ou
         tr_str_printf(out, "  and %zu similar file%s, up to %s\n", paths.count - 1,
                       paths.count == 2 ? "" : "s", paths.path[paths.count - 1]);
     if (status == TR_OK) status = tr_h5_parts_open(&source, &parts);
-    *out_are_tokens = status == TR_OK && parts.count && parts.data[0].names.is_tokens;
+    *out_are_tokens = status == TR_OK && parts.count && parts.data[0].names->is_tokens;
     tr_h5_parts_close(&parts);
     tr_h5_unlock();
     tr_h5_paths_free(&paths);

@@ -59,9 +59,28 @@ ok $? "a run that goes on ends with the same bits"
 run 1 eval net.ini one device=strict && cmp -s out first
 ok $? "the strict device scores the same"
 
-# A mask leaves out what data.ignore_label leaves out.
+# A mask leaves out what data.ignore_label leaves out, and other values may stand for the classes.
 run 2 net.ini run.dir=masked $exact data.mask=mask data.ignore_label=none && [ "$(state masked)" = "$(state one)" ]
 ok $? "data.mask: the same bits"
+values="data.mask=mask data.ignore_label=none data.y=grey data.label_values=0,128,255"
+run 2 net.ini run.dir=valued $exact $values && [ "$(state valued)" = "$(state one)" ] &&
+    once out "0 & 128 & 255 & 4.17"
+ok $? "data.label_values: the same bits, and the log has the share of each class"
+call 0 data f.h5 $values && names out "0 & 128 & 255 & 4.17"
+ok $? "trainer data shows the values, too"
+
+# Probabilities of black and white masks have the scores of classes.
+masks="data.y=black data.label_values=0,255 data.classes=0 data.ignore_label=none model.loss=binary_cross_entropy"
+sed 's/conv 3 1/conv 1 1/' net.ini >masks.ini
+run 2 masks.ini run.dir=b $masks && awk "BEGIN { exit !($(told b best_valid_iou) > 0.6) }"
+ok $? "a mask by its probability: IoU $(told b best_valid_iou)"
+ok_records b POSITIONS TARGETS RANKS
+run 1 eval masks.ini b $masks --json b.json && cp out first && run 3 eval masks.ini b $masks && cmp -s out first &&
+    run 1 predict b f.h5:test b.h5 && "$make_fields" overlap b.h5 test/black f.h5 >scored &&
+    read -r iou dice <scored &&
+    json "all(abs(a['mean'][k] - v) < 1e-6 for k, v in (('iou', $iou), ('dice', $dice)))" b.json
+ok $? "IoU and Dice are those of the probabilities that predict writes, of at least 1/2"
+ok_keys eval_position_probabilities b.json
 
 for loss in $(cases dice_ce dice); do
     run 2 net.ini run.dir=$loss model.loss=$loss && awk "BEGIN { exit !($(told $loss best_valid_iou) > 0.7) }"
@@ -139,6 +158,17 @@ if [ -d png ]; then
         run 2 predict grey f.h5:test greys/ --range -1,1 && grep -q ' -1 is black, 1 is white' out &&
         run 1 predict grey f.h5:test g.h5 && [ "$("$make_fields" pictures g.h5 prediction greys -1 1)" = 20 ]
     ok $? "numbers as grey, by --range"
+    run 1 numbers.ini run.dir=unknown $numbers data.y=w train.steps=1 data.valid_fraction=0 data.valid=f.h5:test \
+        model.layers="conv 1 1" && rm strip/* && python3 -I - <<'END' &&
+import base64, json
+strip = json.load(open("unknown/samples.json"))
+assert strip["unlabelled"] and all((s["black"], s["white"]) == (-1, 1) for s in strip["samples"])
+for i, sample in enumerate(strip["samples"]):
+    open(f"strip/{i:06}.png", "wb").write(base64.b64decode(sample["target"]))
+END
+        [ "$("$make_fields" pictures f.h5 test/w strip -1 1)" = 4 ] && call 0 report unknown --out page &&
+        names page/index.html "no value"
+    ok $? "numbers that are not known have a colour of their own"
     json "'classes' in a and a['samples'][0]['black'] < a['samples'][0]['white']" grey/samples.json &&
         call 0 report grey --out page && names page/index.html "data:image/png"
     ok $? "and in the strip"
@@ -198,8 +228,20 @@ refused 78 "(12, 10) & (24, 20, 1) & data.targets" data.y=small data.ignore_labe
 ok $? "sizes of x and y that differ"
 refused 65 "(12, 10) & (24, 20, 1)" data.y=small data.targets=position
 ok $? "also where data.targets requires positions"
-refused 78 "256 & 255 & data.ignore_label" data.ignore_label=none
+refused 78 "0,1,2,255 & 256 & data.label_values & data.ignore_label = 255" data.ignore_label=none
 ok $? "a label that may mean none"
+refused 78 "0,255 & 256 & data.label_values = 0,255" data.ignore_label=none data.y=black
+ok $? "a black and white mask"
+refused 65 "f.h5 & /train/grey & 255 & data.label_values" data.ignore_label=none data.y=grey data.label_values=0,128
+ok $? "a value that is not listed"
+refused 78 "data.label_values & 0,0" data.ignore_label=none data.y=grey data.label_values=0,0
+ok $? "a value that is listed twice"
+refused 65 "(12, 10) & (24, 20, 1) & data.ignore_label" data.y=small
+ok $? "data.ignore_label does not hide sizes that differ"
+refused 78 "data.ignore_label & /train/hot & 3 & data.mask" data.y=hot
+ok $? "data.ignore_label beside one-hot labels"
+refused 78 "data.ignore_label = -1 & u8" data.ignore_label=-1
+ok $? "data.ignore_label that no label can have"
 refused 65 "f.h5 & /train/y & 2 & 0 to 1 & data.classes" data.classes=2
 ok $? "a label out of range"
 # shellcheck disable=SC2086
@@ -209,6 +251,14 @@ refused 65 "/train/small & data.mask & (12, 10) & (24, 20, 1)" data.mask=small
 ok $? "a mask of another size"
 refused 66 "nothing & data.mask & train/y" data.mask=nothing
 ok $? "a mask that is not there"
+refused 66 "'maks' & data.y & 'mask' & train/grey" data.y=maks
+ok $? "a data set with a name that is nearly right"
+refused 78 "'haf' & 'half'" model.layers="conv 8 3 pad=same, save half, conv 8 3 pad=same, concat haf, conv 3 1"
+ok $? "a saved tensor with such a name"
+refused 78 "(6, 4, 8) & 'b' & (6, 5, 8) & 8 x 8 & 24 x 24" model.layers="conv 8 3 pad=same, save a, maxpool 2,
+    residual { conv 8 3 pad=same stride=2 } { conv 8 1 stride=2 }, save b, maxpool 2,
+    upsample 2, concat b, upsample 4, concat a, conv 3 1"
+ok $? "sizes that poolings and strides do not divide: the multiple, and the next larger sizes"
 refused 78 "(24, 20, 4) & (24, 20, 3) & 3 classes" data.classes=3 model.layers="conv 4 1"
 ok $? "a wrong number of outputs"
 refused 78 "model.loss = mse & 3 classes & data.classes = 0" model.loss=mse

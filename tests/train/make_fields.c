@@ -5,6 +5,10 @@
  *   {train,test}/z      f32 (N, 24, 20, 2): 3 + 2 x, 5 - x, in part NaN
  *   {train,test}/small  u8 (N, 12, 10)
  *   {train,test}/mask   u8 (N, 24, 20): 0 in the first row
+ *   {train,test}/grey   u8 (N, 24, 20): 0 background, 128 rectangle, 255 disc
+ *   {train,test}/black  u8 (N, 24, 20): 0, and 255 in the rectangle
+ *   {train,test}/hot    u8 (N, 24, 20, 3): one-hot, of the classes of y
+ *   {train,test}/w      f32 (N, 24, 20): 0 background, 1 rectangle, -1 disc; NaN in the first row
  * make_fields pictures FILE NAME FOLDER [BLACK WHITE]: the number of files FOLDER/000000.png, ..., if they show the rows
  *   of the array: classes in the colours of PASCAL VOC or, with a range, numbers; fails where they do not
  * make_fields climate NAME COUNT H W [ROWS [LABEL]]: files NAME0000.h5, ..., in the form of DeepCAM's, of a sample each:
@@ -13,6 +17,7 @@
  *                       LABEL, if given, at one position
  * make_fields scores PREDICTIONS NAME FILE...: of the labels NAME of the files, accuracy and IoU of each class
  * make_fields errors PREDICTIONS NAME FILE...: of the numbers NAME, RMSE and MAE of each of two channels
+ * make_fields overlap PREDICTIONS NAME FILE...: of the masks NAME, 0 or more, IoU and Dice of predictions of at least 1/2
  */
 #include "data/images/image.h"
 #include "h5/writer.h"
@@ -34,8 +39,9 @@
     } while (0)
 
 enum { H = 24, W = 20, POINTS = H * W, MOST = 96, CLASSES = 3 };
-static float x[POINTS], z[2 * POINTS];
-static uint8_t y[POINTS], small[POINTS / 4], mask[POINTS];
+static float x[POINTS], z[2 * POINTS], signs[POINTS];
+static uint8_t y[POINTS], small[POINTS / 4], mask[POINTS], greys[POINTS], blacks[POINTS],
+    hot[CLASSES * POINTS];
 static uint32_t seed = 1;
 
 static int below(int n) {
@@ -55,6 +61,10 @@ static void draw(void) {
         z[2 * i] = below(7) ? 3 + 2 * x[i] : NAN;
         z[2 * i + 1] = below(5) ? 5 - x[i] : NAN;
         mask[i] = r > 0;
+        greys[i] = y[i] == 2 ? 255 : (uint8_t)(128 * y[i]);
+        blacks[i] = y[i] == 1 ? 255 : 0;
+        for (int k = 0; k < CLASSES; k++) hot[CLASSES * i + k] = y[i] == k;
+        signs[i] = r == 0 ? NAN : (float)((y[i] == 1) - (y[i] == 2));
         if (r == 0) y[i] = 255;
     }
     for (int i = 0; i < POINTS / 4; i++) small[i] = y[i / (W / 2) * 2 * W + i % (W / 2) * 2] & 3;
@@ -75,9 +85,14 @@ static void make(const char *path) {
                       {"y", TR_U8, TR_SHAPE(H, W), y},
                       {"z", TR_F32, TR_SHAPE(H, W, 2), z},
                       {"small", TR_U8, TR_SHAPE(H / 2, W / 2), small},
-                      {"mask", TR_U8, TR_SHAPE(H, W), mask}};
-        int id[5];
-        for (int a = 0; a < 5; a++) {
+                      {"mask", TR_U8, TR_SHAPE(H, W), mask},
+                      {"grey", TR_U8, TR_SHAPE(H, W), greys},
+                      {"black", TR_U8, TR_SHAPE(H, W), blacks},
+                      {"hot", TR_U8, TR_SHAPE(H, W, CLASSES), hot},
+                      {"w", TR_F32, TR_SHAPE(H, W), signs}};
+        enum { ARRAYS = sizeof arrays / sizeof *arrays };
+        int id[ARRAYS];
+        for (int a = 0; a < ARRAYS; a++) {
             char name[32];
             snprintf(name, sizeof name, "%s/%s", groups[g], arrays[a].name);
             MUST(tr_writer_array(writer, name, arrays[a].dtype, samples[g], &arrays[a].shape,
@@ -85,7 +100,8 @@ static void make(const char *path) {
         }
         for (int i = 0; i < samples[g]; i++) {
             draw();
-            for (int a = 0; a < 5; a++) MUST(tr_writer_append(writer, id[a], 1, arrays[a].data));
+            for (int a = 0; a < ARRAYS; a++)
+                MUST(tr_writer_append(writer, id[a], 1, arrays[a].data));
         }
     }
     MUST(tr_writer_commit(writer));
@@ -177,11 +193,23 @@ static void print_errors(const float *truth, const float *found, hsize_t count) 
         printf("%.6f %.6f%s", sqrt(squared[c] / n[c]), absolute[c] / n[c], c ? "\n" : " ");
 }
 
+static void print_overlap(const float *truth, const float *found, hsize_t count) {
+    double both = 0, either = 0;
+    for (hsize_t i = 0; i < count; i++) {
+        both += truth[i] > 0 && found[i] >= 0.5F;
+        either += truth[i] > 0 || found[i] >= 0.5F;
+    }
+    printf("%.6f %.6f\n", both / either, 2 * both / (either + both));
+}
+
 /* What a pixel of a picture of this value is. */
 static void colour_of(float value, const double *range, uint8_t rgb[3]) {
-    static const uint8_t voc[][3] = {{0, 0, 0}, {128, 0, 0}, {0, 128, 0}}, none[] = {224, 224, 192};
+    static const uint8_t voc[][3] = {{0, 0, 0}, {128, 0, 0}, {0, 128, 0}}, none[] = {224, 224, 192},
+                         unknown[] = {128, 0, 128};
     const double grey = range ? 255 * ((double)value - range[0]) / (range[1] - range[0]) : 0;
-    if (range)
+    if (isnan(value))
+        memcpy(rgb, unknown, 3);
+    else if (range)
         memset(rgb, (int)lround(grey < 0 ? 0 : grey > 255 ? 255 : grey), 3);
     else
         memcpy(rgb, value == 255 ? none : voc[(int)value], 3);
@@ -252,7 +280,9 @@ int main(int argc, char **argv) {
     float *truth = read_files(argv[3], argv + 4, argc - 4, &count),
           *found = read_all(argv[2], "prediction", &found_count);
     if (count != found_count) return 1;
-    (strcmp(argv[1], "scores") == 0 ? print_scores : print_errors)(truth, found, count);
+    (strcmp(argv[1], "scores") == 0    ? print_scores
+     : strcmp(argv[1], "overlap") == 0 ? print_overlap
+                                       : print_errors)(truth, found, count);
     free(truth);
     free(found);
     return 0;

@@ -12,6 +12,7 @@ typedef struct {
     h5_parts_t parts;
     h5_direct_t *direct; /* NULL: reads use the page cache */
     int32_t *label;      /* [samples]; NULL: y holds numbers */
+    h5_label_values_t label_values;
     h5_label_notes_t notes;
     h5_dense_t dense; /* y of each position */
     char *columns; /* of an imported table; NULL: none */
@@ -293,11 +294,13 @@ static tr_status_t hdf5_describe_y(hdf5_t *self, const tr_data_settings_t *setti
     int64_t classes =
         settings->classes >= 0 ? settings->classes : tr_h5_attribute_classes(self->parts.data);
     tr_h5_unlock();
+    if (self->label_values.count > 0 && settings->classes != 0) classes = self->label_values.count;
     h5_scratch_t *scratch = tr_h5_pool_take(self->pool, y, 0);
     tr_status_t status =
         self->dense.is_on
             ? tr_h5_dense_scan(&self->dense, &self->parts, classes, scratch, &self->notes, info)
-            : tr_h5_labels(&self->parts, classes, scratch, &self->label, &self->notes, info);
+            : tr_h5_labels(&self->parts, classes, &self->label_values, scratch, &self->label,
+                           &self->notes, info);
     tr_h5_pool_give(self->pool, scratch);
     TR_TRY(status);
     snprintf(field->name, sizeof field->name, "y");
@@ -334,7 +337,7 @@ static tr_status_t hdf5_describe_y(hdf5_t *self, const tr_data_settings_t *setti
 static void hdf5_describe(hdf5_t *self) {
     tr_dataset_info_t *info = &self->base.info;
     const h5_part_t *part = &self->parts.data[0];
-    const char *path = part->file.path, *name = part->names.x;
+    const char *path = part->file.path, *name = part->names->x;
     char shape[96], more[32] = "";
     const int others = self->parts.count + self->parts.late_count - 1;
     if (others > 0) snprintf(more, sizeof more, " and %d more", others);
@@ -354,7 +357,7 @@ static tr_status_t hdf5_warn(const hdf5_t *self, const tr_data_settings_t *setti
                         ? settings->block
                         : max64(self->base.info.read_unit, max64(1, (256 << 10) / x->row_bytes));
     if (tr_h5_costly(x, min64(block, max64(1, x->rows)), sentence)) TR_WARN("%s", sentence);
-    if (self->base.info.field_count == 1 && tr_h5_labels_are_text(&self->parts.data[0].names, text))
+    if (self->base.info.field_count == 1 && tr_h5_labels_are_text(self->parts.data[0].names, text))
         TR_WARN("%s: %s", self->parts.data[0].file.path, text);
     tr_h5_lock();
     const tr_status_t status =
@@ -435,8 +438,9 @@ static tr_status_t hdf5_set_up(hdf5_t *self, const tr_data_settings_t *settings,
     self->base.info.samples = tr_h5_parts_samples(&self->parts);
     self->base.info.is_file_each = settings->sample == TR_SAMPLE_FILE;
     TR_TRY(hdf5_describe_x(self, settings));
+    TR_TRY(tr_h5_label_values(settings, &self->label_values));
     TR_TRY(tr_h5_dense_find(&self->parts, settings, &self->base.info.field[0], self->channels_first,
-                            &self->dense));
+                            &self->label_values, &self->dense));
     TR_TRY(hdf5_create_pool(self, tr_h5_pool_size(settings)));
     TR_TRY(hdf5_describe_y(self, settings));
     tr_h5_lock();
@@ -461,8 +465,8 @@ static tr_status_t hdf5_set_up(hdf5_t *self, const tr_data_settings_t *settings,
  * used. */
 static void hdf5_say_choice(const hdf5_t *self, const h5_source_t *source) {
     const h5_part_t *part = self->parts.data;
-    if (source->wanted.inputs_only && !source->group[0] && part->names.scope[0])
-        TR_INFO("the inputs are /%s of %s; FILE:GROUP selects another group", part->names.x,
+    if (source->wanted.inputs_only && !source->group[0] && part->names->scope[0])
+        TR_INFO("the inputs are /%s of %s; FILE:GROUP selects another group", part->names->x,
                 part->file.path);
 }
 
@@ -478,7 +482,7 @@ static tr_status_t hdf5_open_source(const tr_data_settings_t *settings, tr_split
     tr_h5_lock();
     tr_status_t status = tr_h5_parts_open(&source, &self->parts);
     tr_h5_unlock();
-    if (status == TR_OK && self->parts.count && self->parts.data[0].names.is_tokens) {
+    if (status == TR_OK && self->parts.count && self->parts.data[0].names->is_tokens) {
         status = tr_tokens_open(&self->parts, settings, out); /* takes them over */
         hdf5_close(&self->base);
         return status;

@@ -31,15 +31,29 @@ static bool dense_fits(const h5_array_t *y, const tr_field_t *x, bool x_channels
     return first || last;
 }
 
-static tr_status_t dense_read_ignored(const char *text, h5_dense_t *d) {
+static tr_status_t dense_read_ignored(const char *text, const h5_parts_t *parts, h5_dense_t *d) {
+    bool can_occur = false;
     d->ignores = text && strcmp(text, "none") != 0;
-    if (!d->ignores || (tr_parse_int(text, &d->ignored) && d->is_on)) return TR_OK;
+    if (!d->ignores) return TR_OK;
+    if (!d->is_on)
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "data.ignore_label = %s would have no effect: it is for labels of each "
+                       "position, and y has other ones (data.targets). Remove it",
+                       text);
+    if (!tr_parse_int(text, &d->ignored))
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "data.ignore_label: expected a whole number, or none, found '%s'", text);
+    for (int p = 0; p < parts->count; p++) {
+        double held = (double)d->ignored;
+        tr_h5_fill_round(parts->data[p].y.dtype, 1, &held);
+        can_occur = can_occur || held == (double)d->ignored;
+    }
+    if (can_occur) return TR_OK;
     return TR_FAIL(TR_ERR_CONFIG,
-                   d->is_on
-                       ? "data.ignore_label: expected a whole number, or none, found '%s'"
-                       : "data.ignore_label = %s would have no effect: it is for labels of each "
-                         "position, and y has other ones (data.targets). Remove it",
-                   text);
+                   "data.ignore_label = %s cannot occur in %s: /%s, which has the type %s. Correct "
+                   "or remove it",
+                   text, parts->data->y.file->path, parts->data->names->y,
+                   tr_dtype_name(parts->data->y.dtype));
 }
 
 /* The mask has one value for each position of x. */
@@ -53,7 +67,7 @@ static tr_status_t dense_check_mask(const h5_part_t *part, const tr_field_t *x, 
         return TR_FAIL(TR_ERR_CONFIG,
                        "data.mask = %s would have no effect: it is for labels or targets of each "
                        "position, and y has other ones (data.targets). Remove it",
-                       part->names.mask);
+                       part->names->mask);
     if (found.ndim == spatial && dense_same(mask->dim + 1, x->shape.dim, spatial)) return TR_OK;
     memcpy(found.dim, mask->dim + 1, (size_t)found.ndim * sizeof *found.dim);
     return TR_FAIL(
@@ -61,37 +75,47 @@ static tr_status_t dense_check_mask(const h5_part_t *part, const tr_field_t *x, 
         "%s: a sample of /%s (data.mask) has shape %s, and one of /%s has shape %s: "
         "the mask must have the dimensions of x without its channels. Correct the file or "
         "data.mask.",
-        mask->file->path, mask->name, tr_shape_format(&found, of_mask), part->names.x,
+        mask->file->path, mask->name, tr_shape_format(&found, of_mask), part->names->x,
         tr_shape_format(&x->shape, of_x));
 }
 
 tr_status_t tr_h5_dense_find(const h5_parts_t *parts, const tr_data_settings_t *settings,
-                             const tr_field_t *x, bool x_channels_first, h5_dense_t *out) {
+                             const tr_field_t *x, bool x_channels_first,
+                             const h5_label_values_t *values, h5_dense_t *out) {
     const h5_part_t *part = parts->data;
     const h5_array_t *y = &part->y;
+    const bool must = settings->targets == TR_TARGETS_POSITION,
+               ignores = settings->ignore_label && strcmp(settings->ignore_label, "none") != 0;
     char of_x[96], of_y[96];
-    *out = (h5_dense_t){.channels = 1, .points = 1};
+    *out = (h5_dense_t){.channels = 1, .points = 1, .values = values};
     if (!part->has_y) return TR_OK;
-    if (settings->targets == TR_TARGETS_SAMPLE) {
-        TR_TRY(dense_check_mask(part, x, false));
-        return dense_read_ignored(settings->ignore_label, out);
+    bool fits = false;
+    if (settings->targets != TR_TARGETS_SAMPLE) {
+        for (int d = 0; d < x->shape.ndim - 1; d++) out->points *= x->shape.dim[d];
+        fits = dense_fits(y, x, x_channels_first, out);
+        out->is_on = fits && (y->ndim > 2 || must);
     }
-    for (int d = 0; d < x->shape.ndim - 1; d++) out->points *= x->shape.dim[d];
-    const bool fits = dense_fits(y, x, x_channels_first, out);
-    out->is_on = fits && (y->ndim > 2 || settings->targets == TR_TARGETS_POSITION);
-    if (fits || settings->targets == TR_TARGETS_AUTO) {
+    /* keys that are for positions say that a y of several dimensions is meant to have them */
+    const bool is_meant = must || (settings->targets == TR_TARGETS_AUTO && y->ndim > 2 &&
+                                   (ignores || part->has_mask));
+    if (fits || !is_meant) {
         TR_TRY(dense_check_mask(part, x, out->is_on));
-        return dense_read_ignored(settings->ignore_label, out);
+        return dense_read_ignored(settings->ignore_label, parts, out);
     }
     tr_shape_t found = {.ndim = y->ndim - 1};
     memcpy(found.dim, y->dim + 1, (size_t)found.ndim * sizeof *found.dim);
     return TR_FAIL(TR_ERR_DATA,
-                   "%s: a sample of /%s has shape %s, and one of /%s has shape %s: with "
-                   "data.targets = position, y must have the dimensions of x without its channels, "
-                   "or these and one for its own channels. Correct the file, data.layout or "
-                   "data.targets.",
-                   y->file->path, part->names.x, tr_shape_format(&x->shape, of_x), part->names.y,
-                   tr_shape_format(&found, of_y));
+                   "%s: a sample of /%s has shape %s, and one of /%s has shape %s: with %s, y must "
+                   "have the dimensions of x without its channels, or these and one for its own "
+                   "channels. Correct the file, data.layout or %s.",
+                   y->file->path, part->names->x, tr_shape_format(&x->shape, of_x), part->names->y,
+                   tr_shape_format(&found, of_y),
+                   must      ? "data.targets = position"
+                   : ignores ? "data.ignore_label"
+                             : "data.mask",
+                   must      ? "data.targets"
+                   : ignores ? "data.ignore_label"
+                             : "data.mask");
 }
 
 /* -- labels ------------------------------------------------------------------------------------ */
@@ -106,8 +130,9 @@ static int64_t dense_label(const h5_dense_t *d, const h5_part_t *part, const dou
     if (part->y_packing.has_holes && tr_h5_is_missing(&part->y_packing, stored, *value)) return -1;
     if (d->channels == 1) {
         if (d->ignores && *value == (double)d->ignored) return -1;
-        *out_bad = !(*value >= 0 && *value < MAX_CLASSES && *value == floor(*value));
-        return *out_bad ? -1 : (int64_t)*value;
+        at = tr_h5_class_of(d->values, *value, MAX_CLASSES);
+        *out_bad = at < 0;
+        return at;
     }
     for (int64_t c = 0; c < d->channels; c++) {
         if (value[c * step] == 1) ones++, at = c;
@@ -125,15 +150,22 @@ static tr_status_t dense_fail_label(const h5_dense_t *d, const h5_part_t *part, 
         return TR_FAIL(TR_ERR_DATA,
                        "%s: /%s: sample %lld, position %lld: expected one 1 among zeros in %lld "
                        "channels. If these are numbers to predict, set data.classes = 0.",
-                       part->y.file->path, part->names.y, (long long)row, (long long)point,
+                       part->y.file->path, part->names->y, (long long)row, (long long)point,
                        (long long)d->channels);
+    if (d->values->count > 0)
+        return TR_FAIL(TR_ERR_DATA,
+                       "%s: /%s: sample %lld has the label %g at position %lld, which is none of "
+                       "data.label_values: add it, or set data.ignore_label = %g if it marks "
+                       "positions without a label.",
+                       part->y.file->path, part->names->y, (long long)row, value, (long long)point,
+                       value);
     if (d->classes > 0) snprintf(range, sizeof range, " to %lld", (long long)d->classes - 1);
     return TR_FAIL(TR_ERR_DATA,
                    "%s: /%s: sample %lld has the label %g at position %lld; expected a class from "
                    "0%s. Set data.classes to the number of classes, data.ignore_label = %g if it "
                    "marks positions without a label, or data.classes = 0 if these are numbers to "
                    "predict.",
-                   part->y.file->path, part->names.y, (long long)row, value, (long long)point,
+                   part->y.file->path, part->names->y, (long long)row, value, (long long)point,
                    range, value);
 }
 
@@ -144,10 +176,10 @@ static bool dense_counts(const h5_part_t *part, const char *mask, int64_t point)
     return !mask || memcmp(mask + (size_t)point * bytes, zero, bytes) != 0;
 }
 
-/* Takes the labels of a sample to `out` (NULL: only checks them) and raises *largest. mask: as for
- * dense_counts. Returns the first position that has none; -1: all have. */
+/* Takes the labels of a sample. mask: as for dense_counts. Returns the first position whose value is
+ * no label; -1: there is none. */
 static int64_t dense_take_row(const h5_dense_t *d, const h5_part_t *part, const double *value,
-                              const char *mask, int32_t *out, int64_t *largest) {
+                              const char *mask, int32_t *out) {
     const int64_t step = d->channels_first ? d->points : 1,
                   next = d->channels_first ? 1 : d->channels;
     for (int64_t i = 0; i < d->points; i++) {
@@ -155,10 +187,62 @@ static int64_t dense_take_row(const h5_dense_t *d, const h5_part_t *part, const 
         const int64_t label =
             dense_counts(part, mask, i) ? dense_label(d, part, value + i * next, step, &bad) : -1;
         if (bad || (d->classes > 0 && label >= d->classes)) return i;
-        if (out) out[i] = (int32_t)label;
-        *largest = max64(*largest, label);
+        out[i] = (int32_t)label;
     }
     return -1;
+}
+
+/* Of y with channels, each class has one, and no value stands for a class. */
+static tr_status_t dense_refuse_keys(const h5_dense_t *d, const h5_part_t *part) {
+    if (d->channels == 1 || (!d->ignores && d->values->count == 0)) return TR_OK;
+    return TR_FAIL(TR_ERR_CONFIG,
+                   "%s would have no effect: %s: /%s has %lld channels, so its labels are one-hot. "
+                   "Remove it, and use data.mask for positions without a label; if these are "
+                   "numbers to predict, set data.classes = 0",
+                   d->ignores ? "data.ignore_label" : "data.label_values", part->y.file->path,
+                   part->names->y, (long long)d->channels);
+}
+
+/* Labels such as 0 and 255 are grey values. */
+static tr_status_t dense_refuse_gaps(const h5_part_t *part, const int64_t *count, int64_t largest) {
+    h5_gaps_t gaps;
+    char others[256] = "";
+    if (!tr_h5_labels_have_gaps(count, largest, &gaps)) return TR_OK;
+    if (gaps.different > 2)
+        snprintf(others, sizeof others,
+                 ", data.ignore_label = %lld if this one marks positions without a label, or "
+                 "data.classes = %lld if they are class numbers",
+                 (long long)largest, (long long)largest + 1);
+    return TR_FAIL(TR_ERR_CONFIG,
+                   "%s: /%s has labels of %lld different values, %s, which would be %lld classes. "
+                   "Set data.label_values = %s to make them the classes 0 to %lld%s",
+                   part->y.file->path, part->names->y, (long long)gaps.different, gaps.list,
+                   (long long)largest + 1, gaps.list, (long long)gaps.different - 1, others);
+}
+
+/* What the labels that were read say of all: `count` as for tr_h5_label_shares. */
+static tr_status_t dense_conclude(h5_dense_t *d, const h5_part_t *part, const int64_t *count,
+                                  int64_t largest, int64_t largest_row, h5_label_notes_t *notes,
+                                  tr_dataset_info_t *info) {
+    const bool is_found = d->classes == 0 && d->channels == 1;
+    if (is_found) TR_TRY(dense_refuse_gaps(part, count, largest));
+    if (d->classes == 0) d->classes = d->channels > 1 ? d->channels : max64(largest, 0) + 1;
+    info->classes = d->classes;
+    tr_h5_label_shares(d->values, count, min64(d->classes, MAX_CLASSES), notes, info);
+    info->counts_from_1 = is_found && largest > 0 && count[1] == 0 && count[2] > 0;
+    if (info->counts_from_1)
+        snprintf(notes->note, sizeof notes->note,
+                 "the labels of %.*s run from 1 to %lld: subtract 1 when you create the file, or "
+                 "set data.label_values = 1,2,... up to %lld",
+                 (int)tr_utf8_bytes(part->y.file->path, 140), part->y.file->path,
+                 (long long)largest, (long long)largest);
+    else
+        snprintf(notes->note, sizeof notes->note,
+                 "the largest label, %lld, occurs in sample %lld: set data.ignore_label to it if "
+                 "it marks positions without a label",
+                 (long long)largest, (long long)largest_row);
+    if (is_found) info->label_note = notes->note;
+    return TR_OK;
 }
 
 tr_status_t tr_h5_dense_scan(h5_dense_t *d, h5_parts_t *parts, int64_t classes,
@@ -169,15 +253,21 @@ tr_status_t tr_h5_dense_scan(h5_dense_t *d, h5_parts_t *parts, int64_t classes,
     const int64_t rows = tr_samples_within(info, y->row_bytes, SCAN_BYTES),
                   pieces = rows == info->samples ? rows : min64(rows, SCAN_PIECES),
                   each = rows / pieces;
-    int64_t largest = -1, largest_row = 0;
+    int64_t largest = -1, largest_row = 0, *count = NULL;
+    int32_t *label = NULL;
     char *raw = NULL, *mask = NULL;
     double *value = NULL;
     tr_status_t status = TR_OK;
     info->classes = 0;
     d->classes = max64(classes, 0);
     if (classes == 0 || (classes < 0 && !are_whole)) return TR_OK;
+    TR_TRY(dense_refuse_keys(d, parts->data));
     TR_TRY_GOTO(tr_alloc((size_t)y->row_elems * sizeof(int64_t), "labels", &raw), done);
     TR_TRY_GOTO(tr_alloc((size_t)y->row_elems * sizeof *value, "labels", &value), done);
+    TR_TRY_GOTO(tr_alloc((size_t)d->points * sizeof *label, "labels", &label), done);
+    TR_TRY_GOTO(
+        tr_alloc((size_t)(1 + max64(MAX_CLASSES, d->channels)) * sizeof *count, "counts", &count),
+        done);
     if (parts->data->has_mask)
         TR_TRY_GOTO(tr_alloc((size_t)d->points * sizeof(int64_t), "a mask", &mask), done);
     for (int64_t i = 0; i < pieces * each; i++) {
@@ -188,24 +278,24 @@ tr_status_t tr_h5_dense_scan(h5_dense_t *d, h5_parts_t *parts, int64_t classes,
         tr_convert(part->y.dtype, raw, y->row_elems, TR_F64, value);
         if (mask)
             TR_TRY_GOTO(tr_h5_read_rows(&part->mask, scratch, row - part->first, 1, mask), done);
-        const int64_t bad = dense_take_row(d, part, value, mask, NULL, &largest);
+        const int64_t bad = dense_take_row(d, part, value, mask, label);
         d->are_labels = bad < 0;
-        if (largest > before) largest_row = row;
         if (!d->are_labels && (classes > 0 || d->channels == 1))
             status = dense_fail_label(d, part, row - part->first, bad, value);
         if (!d->are_labels) goto done;
+        for (int64_t k = 0; k < d->points; k++) {
+            count[1 + label[k]]++;
+            largest = max64(largest, label[k]);
+        }
+        if (largest > before) largest_row = row;
     }
-    d->classes = classes > 0 ? classes : d->channels > 1 ? d->channels : max64(largest, 0) + 1;
-    info->classes = d->classes;
-    snprintf(notes->note, sizeof notes->note,
-             "the largest label, %lld, occurs in sample %lld: set data.ignore_label to it if it "
-             "marks positions without a label",
-             (long long)largest, (long long)largest_row);
-    if (classes < 0 && d->channels == 1) info->label_note = notes->note;
+    status = dense_conclude(d, parts->data, count, largest, largest_row, notes, info);
 done:
     tr_free(&raw);
     tr_free(&mask);
     tr_free(&value);
+    tr_free(&label);
+    tr_free(&count);
     return status;
 }
 
@@ -220,16 +310,41 @@ static int64_t dense_find_infinite(tr_dtype_t as, const char *values, int64_t co
     return -1;
 }
 
+static void dense_put(tr_dtype_t as, char *out, int64_t at, double value) {
+    if (as == TR_F64)
+        ((double *)(void *)out)[at] = value;
+    else
+        ((float *)(void *)out)[at] = (float)value;
+}
+
 /* Targets of a row that the mask does not count become NaN. */
 static void dense_hide(const h5_dense_t *d, const h5_part_t *part, const char *mask, tr_dtype_t as,
                        char *out) {
+    for (int64_t i = 0; i < d->points * d->channels; i++)
+        if (!dense_counts(part, mask, i / d->channels)) dense_put(as, out, i, NAN);
+}
+
+/* Numbers to predict of a row that data.ignore_label marks become NaN, and those of data.label_values
+ * the numbers of their classes. */
+static tr_status_t dense_replace(const h5_dense_t *d, const h5_part_t *part, int64_t row,
+                                 tr_dtype_t as, char *out) {
     for (int64_t i = 0; i < d->points * d->channels; i++) {
-        if (dense_counts(part, mask, i / d->channels)) continue;
-        if (as == TR_F64)
-            ((double *)(void *)out)[i] = NAN;
-        else
-            ((float *)(void *)out)[i] = NAN;
+        const double value =
+            as == TR_F64 ? ((double *)(void *)out)[i] : (double)((float *)(void *)out)[i];
+        const int64_t class = tr_h5_class_of(d->values, value, MAX_CLASSES);
+        if (isnan(value)) continue;
+        if (d->ignores && value == (double)d->ignored) {
+            dense_put(as, out, i, NAN);
+        } else if (d->values->count > 0) {
+            if (class < 0)
+                return TR_FAIL(TR_ERR_DATA,
+                               "%s: /%s: sample %lld has the number %g, which is none of "
+                               "data.label_values: add it, or remove the key.",
+                               part->y.file->path, part->names->y, (long long)row, value);
+            dense_put(as, out, i, (double)class);
+        }
     }
+    return TR_OK;
 }
 
 tr_status_t tr_h5_dense_read(const h5_dense_t *d, const h5_part_t *part, h5_scratch_t *s,
@@ -248,10 +363,9 @@ tr_status_t tr_h5_dense_read(const h5_dense_t *d, const h5_part_t *part, h5_scra
         tr_convert(y->dtype, s->rows, elems, TR_F64, s->converted);
         const double *value = (const double *)(void *)s->converted;
         int32_t *label = (int32_t *)(void *)out;
-        int64_t largest = -1;
         for (int64_t i = 0; i < count; i++, value += y->row_elems, label += d->points) {
             const char *counted = mask ? mask + i * part->mask.row_bytes : NULL;
-            const int64_t bad = dense_take_row(d, part, value, counted, label, &largest);
+            const int64_t bad = dense_take_row(d, part, value, counted, label);
             if (bad >= 0) return dense_fail_label(d, part, first + i, bad, value);
         }
         return TR_OK;
@@ -265,6 +379,8 @@ tr_status_t tr_h5_dense_read(const h5_dense_t *d, const h5_part_t *part, h5_scra
                          out + i * row_bytes);
     for (int64_t i = 0; mask && i < count; i++)
         dense_hide(d, part, mask + i * part->mask.row_bytes, as, out + i * row_bytes);
+    for (int64_t i = 0; (d->ignores || d->values->count > 0) && i < count; i++)
+        TR_TRY(dense_replace(d, part, first + i, as, out + i * row_bytes));
     *out_bad = dense_find_infinite(as, out, elems);
     return TR_OK;
 }

@@ -62,6 +62,19 @@ typedef struct {
     const h5_wanted_t *wanted;
 } search_t;
 
+/* Writes " (did you mean 'masks'?)", or nothing. */
+static void detect_say_near(const search_t *s, const char *asked, char out[300]) {
+    TR_VEC(const char *) names = {0};
+    tr_status_t status = TR_OK;
+    *out = '\0';
+    for (size_t i = 0; i < s->list->count && status == TR_OK; i++)
+        status = tr_vec_push(&names, tr_file_name(s->list->data[i].path));
+    const char *near =
+        status == TR_OK ? tr_nearest(tr_file_name(asked), names.data, names.count) : NULL;
+    if (near) snprintf(out, 300, " (did you mean '%.256s'?)", near);
+    tr_vec_free(&names);
+}
+
 static tr_status_t detect_fail_with_list(const search_t *s, tr_status_t code, const char *what) {
     tr_str_t text = {0};
     tr_h5_list_text(s->list, 20, &text);
@@ -255,7 +268,7 @@ static void detect_find_type_remedy(const h5_file_t *file, const h5_entry_t *ent
 static tr_status_t detect_fail(const search_t *s) {
     const h5_wanted_t *wanted = s->wanted;
     const h5_entry_t *misfit = *wanted->x ? NULL : detect_find_misfit(s->list);
-    char what[1024];
+    char what[1024], near[300];
     bool other;
     if (!*wanted->x && tr_h5_foreign(s->file, s->list, what))
         return detect_fail_with_list(s, TR_ERR_DATA, what);
@@ -270,10 +283,11 @@ static tr_status_t detect_fail(const search_t *s) {
     if (other) return detect_fail_with_list(s, TR_ERR_NOINPUT, what);
     if (*wanted->group && !detect_has_group(s->list, wanted->group))
         snprintf(what, sizeof what, "no group '%.200s'", wanted->group);
-    else if (*wanted->x)
-        snprintf(what, sizeof what, "no data set '%.200s' (data.x)%s%.100s", wanted->x,
-                 *wanted->group ? " in group " : "", wanted->group);
-    else if (*wanted->group)
+    else if (*wanted->x) {
+        detect_say_near(s, wanted->x, near);
+        snprintf(what, sizeof what, "no data set '%.200s' (data.x)%s%.100s%s", wanted->x,
+                 *wanted->group ? " in group " : "", wanted->group, near);
+    } else if (*wanted->group)
         snprintf(what, sizeof what,
                  "the group '%.200s' has no data set with a common name for inputs (x, images, "
                  "data, features, ...); set data.x",
@@ -321,19 +335,23 @@ tr_status_t tr_h5_detect_labels(const h5_file_t *file, const h5_list_t *list,
 tr_status_t tr_h5_fail_mask(const h5_file_t *file, const h5_list_t *list,
                             const h5_wanted_t *wanted) {
     const search_t s = {file, list, wanted};
-    char what[320];
-    snprintf(what, sizeof what, "no data set '%.200s' (data.mask) beside the labels", wanted->mask);
+    char what[640], near[300];
+    detect_say_near(&s, wanted->mask, near);
+    snprintf(what, sizeof what, "no data set '%.200s' (data.mask) beside the labels%s",
+             wanted->mask, near);
     return detect_fail_with_list(&s, TR_ERR_NOINPUT, what);
 }
 
 tr_status_t tr_h5_fail_labels(const h5_file_t *file, const h5_list_t *list,
                               const h5_wanted_t *wanted, const h5_names_t *names) {
     search_t s = {file, list, wanted};
-    char what[512];
+    char what[768], near[300];
     const bool names_file = access(wanted->y, F_OK) == 0 || strstr(wanted->y, ".h5");
-    snprintf(what, sizeof what, "no data set '%.200s' (data.y) in '%.100s'%s", wanted->y, names->x,
+    detect_say_near(&s, wanted->y, near);
+    snprintf(what, sizeof what, "no data set '%.200s' (data.y) beside '%.100s'%s", wanted->y,
+             names->x,
              names_file ? "; data.y names a data set. A separate file of labels is found if the "
                           "two files are named NAME_x.h5 and NAME_y.h5 (links work)"
-                        : "");
+                        : near);
     return detect_fail_with_list(&s, TR_ERR_NOINPUT, what);
 }

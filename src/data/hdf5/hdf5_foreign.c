@@ -80,10 +80,10 @@ void tr_h5_foreign_rows(const h5_part_t *part, char out[512]) {
     *out = '\0';
     if (x->rows == values) /* y is one row */
         snprintf(out, 512, "%s Store y as a column, in Python: g['y'] = f['%.60s'][:].ravel()", by,
-                 part->names.y);
+                 part->names->y);
     else if (x->ndim > 1 && x->dim[x->ndim - 1] == values)
         snprintf(out, 512,
                  "%s The samples of x are in its last dimension, and must be in its first one. In "
                  "Python: g['x'] = f['%.60s'][:].T; g['y'] = f['%.60s'][:].ravel()",
-                 by, part->names.x, part->names.y);
+                 by, part->names->x, part->names->y);
 }

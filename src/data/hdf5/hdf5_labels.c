@@ -8,7 +8,7 @@
 
 #define PIECE_BYTES   (1 << 20)
 #define MISSING_BYTES (256 << 20)
-#define MAX_CLASSES   1e7
+#define MAX_CLASSES   10000000
 
 typedef struct {
     int32_t *label;
@@ -18,21 +18,21 @@ typedef struct {
         plain_numbers; /* must: data.classes requires classes; plain_numbers: y holds no classes */
     char *raw;
     double *row;
+    const h5_label_values_t *mapped;
     h5_label_notes_t *notes;
     tr_dataset_info_t *info;
 } scan_t;
 
 /* The class of a sample's y; -1: none. */
 static int64_t labels_class_of(const scan_t *s, const double *value) {
-    const double limit = s->classes_given > 0 ? (double)s->classes_given : MAX_CLASSES;
+    const int64_t limit = s->classes_given > 0 ? s->classes_given : MAX_CLASSES;
     int64_t ones = 0, zeros = 0, at = 0;
-    if (s->values == 1)
-        return *value >= 0 && *value < limit && *value == floor(*value) ? (int64_t)*value : -1;
+    if (s->values == 1) return tr_h5_class_of(s->mapped, *value, limit);
     for (int64_t i = 0; i < s->values; i++) {
         if (value[i] == 1) ones++, at = i;
         zeros += value[i] == 0;
     }
-    return ones == 1 && zeros == s->values - 1 && (double)at < limit ? at : -1;
+    return ones == 1 && zeros == s->values - 1 && at < limit ? at : -1;
 }
 
 static tr_status_t labels_fail_no_class(const scan_t *s, const h5_part_t *part, int64_t row,
@@ -43,16 +43,22 @@ static tr_status_t labels_fail_no_class(const scan_t *s, const h5_part_t *part, 
             TR_ERR_DATA,
             "%s: /%s: sample %lld has %lld values, which are not a one-hot vector of a class from "
             "0 to %lld, but data.classes = %lld requires classes.",
-            part->y.file->path, part->names.y, (long long)row, (long long)s->values,
+            part->y.file->path, part->names->y, (long long)row, (long long)s->values,
             (long long)s->classes_given - 1, (long long)s->classes_given);
+    if (s->mapped->count > 0)
+        return TR_FAIL(TR_ERR_DATA,
+                       "%s: /%s: the label of sample %lld is %g, which is none of "
+                       "data.label_values: add it, or correct the label.",
+                       part->y.file->path, part->names->y, (long long)row, value);
     if (s->classes_given > 0)
         snprintf(range, sizeof range, "from 0 to %lld (data.classes = %lld)",
                  (long long)s->classes_given - 1, (long long)s->classes_given);
     const bool counts_from_1 = s->classes_given > 0 && value == (double)s->classes_given;
     return TR_FAIL(TR_ERR_DATA,
                    "%s: /%s: the label of sample %lld is %g; expected a class %s. If %s",
-                   part->y.file->path, part->names.y, (long long)row, value, range,
-                   counts_from_1 ? "the labels count from 1, subtract 1 when you create the file."
+                   part->y.file->path, part->names->y, (long long)row, value, range,
+                   counts_from_1 ? "the labels count from 1, subtract 1 when you create the file, "
+                                   "or set data.label_values = 1,2,..."
                                  : "these are regression targets, set data.classes = 0.");
 }
 
@@ -98,7 +104,7 @@ static void labels_doubt(scan_t *s, const h5_part_t *part, int64_t first, int64_
     if (!tr_nearly_labels(labels, others, classes)) return;
     if (s->values > 1) classes = s->values;
     labels_say_row(s, s->row + at * s->values, found);
-    const char *path = part->y.file->path, *name = part->names.y;
+    const char *path = part->y.file->path, *name = part->names->y;
     snprintf(
         s->notes->doubt, sizeof s->notes->doubt,
         "%.*s:/%.*s: %lld of the first %lld samples are labels (%s), but sample %lld %s: all "
@@ -154,7 +160,7 @@ static tr_status_t labels_refuse_missing(const h5_part_t *part, h5_scratch_t *sc
             "valid_range), the first of them in sample %lld: labels and targets must be known. "
             "Remove these samples of x and y when you create the file, or give missing labels a "
             "class of their own; if these values are valid, delete the attribute.",
-            y->file->path, part->names.y, (long long)missing, (long long)(rows * y->row_elems),
+            y->file->path, part->names->y, (long long)missing, (long long)(rows * y->row_elems),
             (long long)row);
 done:
     tr_free(&raw);
@@ -187,13 +193,15 @@ static tr_status_t labels_scan(scan_t *s, h5_parts_t *parts, h5_scratch_t *scrat
 /* For an error about the number of classes, which one wrong label, or labels that start at 1, can
  * cause. */
 static void labels_note(const scan_t *s, tr_dataset_info_t *info) {
-    if (!s->largest_part || s->largest != info->classes - 1) return;
-    const char *path = s->largest_part->y.file->path, *name = s->largest_part->names.y;
+    if (s->mapped->count > 0 || !s->largest_part || s->largest != info->classes - 1) return;
+    const char *path = s->largest_part->y.file->path, *name = s->largest_part->names->y;
     if (s->smallest == 1)
-        snprintf(s->notes->note, sizeof s->notes->note,
-                 "the labels of %.*s:/%.*s run from 1 to %lld: subtract 1 when you create the file",
-                 (int)tr_utf8_bytes(path, 70), path, (int)tr_utf8_bytes(name, 50), name,
-                 (long long)s->largest);
+        snprintf(
+            s->notes->note, sizeof s->notes->note,
+            "the labels of %.*s:/%.*s run from 1 to %lld: subtract 1 when you create the file, "
+            "or set data.label_values = 1,2,... up to %lld",
+            (int)tr_utf8_bytes(path, 70), path, (int)tr_utf8_bytes(name, 50), name,
+            (long long)s->largest, (long long)s->largest);
     else
         snprintf(s->notes->note, sizeof s->notes->note,
                  "the largest label, %lld, belongs to sample %lld of %.*s:/%.*s: correct it if it "
@@ -204,6 +212,43 @@ static void labels_note(const scan_t *s, tr_dataset_info_t *info) {
     info->counts_from_1 = s->smallest == 1;
 }
 
+/* What data.label_values makes of the labels; without it, whether they look like class numbers. */
+static tr_status_t labels_count(const scan_t *s, int64_t samples, int64_t classes) {
+    enum { MANY = 1 << 20, FEW = 20 };
+    const h5_part_t *part = s->largest_part;
+    int64_t *count = NULL;
+    h5_gaps_t gaps;
+    if (classes > MANY || !part) return TR_OK;
+    TR_TRY(tr_alloc((size_t)(1 + classes) * sizeof *count, "counts", &count));
+    for (int64_t i = 0; i < samples; i++) count[1 + s->label[i]]++;
+    if (s->mapped->count > 0) {
+        tr_h5_label_shares(s->mapped, count, classes, s->notes, s->info);
+    } else if (!s->must && tr_h5_labels_have_gaps(count, s->largest, &gaps) &&
+               gaps.different <= FEW) {
+        snprintf(s->notes->doubt, sizeof s->notes->doubt,
+                 "%.*s:/%.*s has labels of %lld different values, %s, which are read as %lld "
+                 "classes: data.label_values = %s makes them the classes 0 to %lld; if they are "
+                 "numbers to predict, set data.classes = 0",
+                 (int)tr_utf8_bytes(part->y.file->path, 70), part->y.file->path,
+                 (int)tr_utf8_bytes(part->names->y, 50), part->names->y, (long long)gaps.different,
+                 gaps.list, (long long)classes, gaps.list, (long long)gaps.different - 1);
+        s->info->label_doubt = s->notes->doubt;
+    }
+    tr_free(&count);
+    return TR_OK;
+}
+
+/* Labels of samples are single values. */
+static tr_status_t labels_refuse_values(const scan_t *s, const h5_part_t *part) {
+    if (s->mapped->count == 0) return TR_OK;
+    if (s->values == 1 && s->classes_given != 0) return TR_OK;
+    return TR_FAIL(TR_ERR_CONFIG,
+                   "data.label_values would have no effect: it is for labels, and a sample of %s: "
+                   "/%s has %s. Remove it",
+                   part->y.file->path, part->names->y,
+                   s->values > 1 ? "several values" : "a number to predict (data.classes = 0)");
+}
+
 /* Packed values are numbers. */
 static tr_status_t labels_refuse_packed(const h5_part_t *part, int64_t classes) {
     if (classes <= 0) return TR_OK;
@@ -211,26 +256,31 @@ static tr_status_t labels_refuse_packed(const h5_part_t *part, int64_t classes) 
                    "%s: /%s has the attributes scale_factor = %g and add_offset = %g, which are "
                    "for numbers, but the data have %lld classes: delete the attributes, or set "
                    "data.classes = 0 for regression targets.",
-                   part->y.file->path, part->names.y, part->y_packing.scale, part->y_packing.offset,
-                   (long long)classes);
+                   part->y.file->path, part->names->y, part->y_packing.scale,
+                   part->y_packing.offset, (long long)classes);
 }
 
-tr_status_t tr_h5_labels(h5_parts_t *parts, int64_t classes, h5_scratch_t *scratch, int32_t **out,
-                         h5_label_notes_t *notes, tr_dataset_info_t *info) {
+tr_status_t tr_h5_labels(h5_parts_t *parts, int64_t classes, const h5_label_values_t *values,
+                         h5_scratch_t *scratch, int32_t **out, h5_label_notes_t *notes,
+                         tr_dataset_info_t *info) {
     scan_t s = {.values = parts->data[0].y.row_elems,
                 .classes_given = classes,
                 .must = classes > 0,
                 .smallest = INT64_MAX,
                 .largest = -1,
+                .mapped = values,
                 .notes = notes,
                 .info = info};
     *out = NULL;
     info->classes = 0;
     for (int p = 0; p < parts->count; p++) TR_TRY(labels_refuse_missing(&parts->data[p], scratch));
+    TR_TRY(labels_refuse_values(&s, parts->data));
     if (parts->data[0].y_packing.scales) return labels_refuse_packed(parts->data, classes);
     if (classes == 0) return TR_OK;
     if (s.values > 1 && parts->data[0].y.ndim != 2 && classes < 0) return TR_OK;
     tr_status_t status = labels_scan(&s, parts, scratch);
+    if (status == TR_OK && !s.plain_numbers && s.values == 1)
+        status = labels_count(&s, tr_h5_parts_samples(parts), max64(classes, s.largest + 1));
     if (status == TR_OK && !s.plain_numbers) {
         *out = s.label;
         s.label = NULL;

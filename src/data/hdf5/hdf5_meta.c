@@ -25,7 +25,7 @@ static void meta_find_objects(const h5_part_t *part, meta_objects_t *out) {
                                            {file, "/", OF_INPUTS},
                                            {y_file, "/", OF_LABELS}}};
     *out = objects;
-    snprintf(out->group, sizeof out->group, "/%s", part->names.scope);
+    snprintf(out->group, sizeof out->group, "/%s", part->names->scope);
 }
 
 /* Opens an attribute; negative if there is none. Attributes of the labels do not describe the
@@ -100,7 +100,7 @@ static void meta_say_unfit(const h5_part_t *part, int64_t channels, const char *
     snprintf(out, H5_SENTENCE_BYTES,
              "%s: the attribute '%s' has %lld numbers, but /%s has %lld channel%s: it is ignored. "
              "Expected one number, or one per channel",
-             part->file.path, name, (long long)elems, part->names.x, (long long)channels,
+             part->file.path, name, (long long)elems, part->names->x, (long long)channels,
              channels == 1 ? "" : "s");
 }
 
@@ -183,7 +183,7 @@ static tr_status_t hdf5_meta_read_names(hid_t attribute, int64_t count, const ch
 /* Opens a data set of the group of the inputs; negative if there is none. */
 static hid_t hdf5_meta_open_texts(const h5_part_t *part, const char *name) {
     char path[512];
-    const char *x = part->names.x;
+    const char *x = part->names->x;
     snprintf(path, sizeof path, "%.*s%s", (int)(tr_file_name(x) - x), x, name);
     return H5Lexists(part->file.id, path, H5P_DEFAULT) > 0 &&
                    H5Oexists_by_name(part->file.id, path, H5P_DEFAULT) > 0

@@ -53,8 +53,8 @@ static tr_status_t source_find_y_file(h5_part_t *part, const h5_wanted_t *wanted
     TR_TRY(tr_h5_file_open(wanted->key, path, &part->y_file));
     part->y_file.is_sample = wanted->is_sample;
     TR_TRY(tr_h5_list(&part->y_file, &list));
-    tr_status_t status = tr_h5_detect_labels(&part->y_file, &list, wanted, &part->names);
-    if (status == TR_OK && part->names.y[0] && *wanted->mask && !part->names.mask[0])
+    tr_status_t status = tr_h5_detect_labels(&part->y_file, &list, wanted, part->names);
+    if (status == TR_OK && part->names->y[0] && *wanted->mask && !part->names->mask[0])
         status = tr_h5_fail_mask(&part->y_file, &list, wanted);
     tr_h5_list_free(&list);
     return status;
@@ -63,15 +63,15 @@ static tr_status_t source_find_y_file(h5_part_t *part, const h5_wanted_t *wanted
 /* Finds x and y by name, in the open file or, for y, in the separate file of labels. */
 static tr_status_t source_find_arrays(h5_part_t *part, const h5_list_t *list,
                                       const h5_wanted_t *wanted, bool *out_found) {
-    TR_TRY(tr_h5_detect(&part->file, list, wanted, &part->names, out_found));
-    if (*out_found && part->names.y[0] && *wanted->mask && !part->names.mask[0])
+    TR_TRY(tr_h5_detect(&part->file, list, wanted, part->names, out_found));
+    if (*out_found && part->names->y[0] && *wanted->mask && !part->names->mask[0])
         return tr_h5_fail_mask(&part->file, list, wanted);
-    if (!*out_found || part->names.y[0] || part->names.is_tokens || wanted->inputs_only)
+    if (!*out_found || part->names->y[0] || part->names->is_tokens || wanted->inputs_only)
         return TR_OK;
     TR_TRY(source_find_y_file(part, wanted));
-    return part->names.y[0] || !*wanted->y
+    return part->names->y[0] || !*wanted->y
                ? TR_OK
-               : tr_h5_fail_labels(&part->file, list, wanted, &part->names);
+               : tr_h5_fail_labels(&part->file, list, wanted, part->names);
 }
 
 tr_dtype_t tr_h5_part_travels_as(const h5_part_t *part) {
@@ -101,7 +101,7 @@ static tr_status_t source_find_packing(h5_array_t *array, const h5_wanted_t *wan
 /* The first data set of `first` that the files of `part` do not have; NULL: none. */
 static const char *source_find_lack(const h5_part_t *first, const h5_part_t *part,
                                     const h5_file_t **out_file) {
-    const char *const name[] = {first->names.x, first->names.y, first->names.mask};
+    const char *const name[] = {first->names->x, first->names->y, first->names->mask};
     for (int i = 0; i < 1 + first->has_y + first->has_mask; i++) {
         *out_file = i > 0 && part->y_file.path ? &part->y_file : &part->file;
         if (H5Oexists_by_name((*out_file)->id, name[i], H5P_DEFAULT) <= 0) return name[i];
@@ -113,7 +113,8 @@ static const char *source_find_lack(const h5_part_t *first, const h5_part_t *par
 static bool source_has_names(const h5_part_t *first, const h5_part_t *part,
                              const h5_wanted_t *wanted) {
     const h5_file_t *file;
-    return !first->y_file.path && (first->has_y || first->names.is_tokens || wanted->inputs_only) &&
+    return !first->y_file.path &&
+           (first->has_y || first->names->is_tokens || wanted->inputs_only) &&
            !source_find_lack(first, part, &file);
 }
 
@@ -121,7 +122,7 @@ static bool source_has_names(const h5_part_t *first, const h5_part_t *part,
 static tr_status_t source_open_mask(h5_part_t *part) {
     h5_array_t *mask = &part->mask;
     part->has_mask = true;
-    TR_TRY(tr_h5_array_open(part->y.file, part->names.mask, mask));
+    TR_TRY(tr_h5_array_open(part->y.file, part->names->mask, mask));
     TR_TRY(tr_h5_refuse_unallocated(mask));
     if (tr_dtype_is_float(mask->dtype))
         return TR_FAIL(TR_ERR_DATA, "%s: /%s (data.mask) has the type %s: expected integers.",
@@ -130,7 +131,7 @@ static tr_status_t source_open_mask(h5_part_t *part) {
     return TR_FAIL(TR_ERR_DATA,
                    "%s: /%s has %lld samples, but /%s (data.mask) has %lld; the numbers must be "
                    "equal.",
-                   mask->file->path, part->names.y, (long long)part->y.rows, mask->name,
+                   mask->file->path, part->names->y, (long long)part->y.rows, mask->name,
                    (long long)mask->rows);
 }
 
@@ -138,7 +139,6 @@ static tr_status_t source_open_mask(h5_part_t *part) {
 static tr_status_t source_take_names(h5_part_t *part, const h5_part_t *first,
                                      const h5_wanted_t *wanted) {
     char path[4096];
-    part->names = first->names;
     if (first->y_file.path && tr_h5_labels_path(part->file.path, path)) {
         TR_TRY(tr_h5_file_open(wanted->key, path, &part->y_file));
         part->y_file.is_sample = true;
@@ -157,27 +157,27 @@ static tr_status_t source_open_arrays(h5_part_t *part, const h5_part_t *first,
                                       const h5_wanted_t *wanted, bool *out_found) {
     h5_list_t list;
     *out_found = true;
-    if (first && wanted->is_sample) {
-        TR_TRY(source_take_names(part, first, wanted));
-    } else if (first && source_has_names(first, part, wanted)) {
+    if (first && (wanted->is_sample || source_has_names(first, part, wanted)))
         part->names = first->names;
-    } else {
+    if (part->names && wanted->is_sample) TR_TRY(source_take_names(part, first, wanted));
+    if (!part->names) {
+        TR_TRY(tr_alloc(sizeof *part->names, "names of data sets", &part->names));
         TR_TRY(tr_h5_list(&part->file, &list));
         tr_status_t status = source_find_arrays(part, &list, wanted, out_found);
         tr_h5_list_free(&list);
         if (status != TR_OK || !*out_found) return status;
     }
-    TR_TRY(tr_h5_array_open(&part->file, part->names.x, &part->x));
+    TR_TRY(tr_h5_array_open(&part->file, part->names->x, &part->x));
     TR_TRY(tr_h5_refuse_unallocated(&part->x));
-    if (!part->names.is_tokens)
+    if (!part->names->is_tokens)
         TR_TRY(source_find_packing(&part->x, wanted, part->first == 0, &part->x_packing));
-    if (!part->names.y[0]) return TR_OK;
+    if (!part->names->y[0]) return TR_OK;
     part->has_y = true;
-    TR_TRY(
-        tr_h5_array_open(part->y_file.path ? &part->y_file : &part->file, part->names.y, &part->y));
+    TR_TRY(tr_h5_array_open(part->y_file.path ? &part->y_file : &part->file, part->names->y,
+                            &part->y));
     TR_TRY(tr_h5_refuse_unallocated(&part->y));
     TR_TRY(source_find_packing(&part->y, wanted, part->first == 0, &part->y_packing));
-    if (part->y.rows == part->x.rows) return part->names.mask[0] ? source_open_mask(part) : TR_OK;
+    if (part->y.rows == part->x.rows) return part->names->mask[0] ? source_open_mask(part) : TR_OK;
     char remedy[512];
     tr_h5_foreign_rows(part, remedy);
     if (!*remedy)
@@ -185,8 +185,8 @@ static tr_status_t source_open_arrays(h5_part_t *part, const h5_part_t *first,
     return TR_FAIL(TR_ERR_DATA,
                    "%s: /%s has %lld samples, but %s: /%s has %lld; the numbers must be "
                    "equal.%s",
-                   part->x.file->path, part->names.x, (long long)part->x.rows, part->y.file->path,
-                   part->names.y, (long long)part->y.rows, remedy);
+                   part->x.file->path, part->names->x, (long long)part->x.rows, part->y.file->path,
+                   part->names->y, (long long)part->y.rows, remedy);
 }
 
 /* Whether rows can be joined. Samples that are files have one type: it is known before they are
@@ -208,26 +208,30 @@ static void source_say_rows(const h5_array_t *a, char text[160]) {
 static tr_status_t source_check_part(const h5_part_t *first, const h5_part_t *part) {
     if (first->has_y && !part->has_y)
         return TR_FAIL(TR_ERR_DATA, "%s has no labels or targets /%s, which %s has.",
-                       part->file.path, first->names.y, first->file.path);
+                       part->file.path, first->names->y, first->file.path);
     bool same =
         part->has_y == first->has_y && source_same_rows(&part->x, &first->x) &&
         (!first->has_mask || source_same_rows(&part->mask, &first->mask)) &&
         (!part->has_y || (source_same_rows(&part->y, &first->y) &&
                           part->y_packing.scales == first->y_packing.scales)) &&
-        part->names.is_tokens == first->names.is_tokens &&
-        (part->names.is_tokens || tr_h5_part_travels_as(part) == tr_h5_part_travels_as(first));
+        part->names->is_tokens == first->names->is_tokens &&
+        (part->names->is_tokens || tr_h5_part_travels_as(part) == tr_h5_part_travels_as(first));
     if (same) return TR_OK;
-    const bool of_y = first->has_y && part->has_y && source_same_rows(&part->x, &first->x) &&
-                      !source_same_rows(&part->y, &first->y);
+    const h5_array_t *a = &first->x, *b = &part->x; /* those that differ */
     char expected[160], found[160];
-    source_say_rows(of_y ? &first->y : &first->x, expected);
-    source_say_rows(of_y ? &part->y : &part->x, found);
+    if (source_same_rows(a, b) && first->has_mask && !source_same_rows(&part->mask, &first->mask))
+        a = &first->mask, b = &part->mask;
+    if (source_same_rows(&part->x, &first->x) && first->has_y && part->has_y &&
+        !source_same_rows(&part->y, &first->y))
+        a = &first->y, b = &part->y;
+    source_say_rows(a, expected);
+    source_say_rows(b, found);
     return TR_FAIL(TR_ERR_DATA,
                    "%s and %s cannot be concatenated: their samples or labels differ in shape or "
                    "type: a %s of /%s is %s in the first, and %s in the second. `trainer data` "
                    "shows both.",
                    first->file.path, part->file.path, part->file.is_sample ? "sample" : "row",
-                   of_y ? first->names.y : first->names.x, expected, found);
+                   a->name, expected, found);
 }
 
 /* Opens a file and checks that it fits to the first one; *out_found as in tr_h5_detect. */
@@ -285,7 +289,7 @@ tr_status_t tr_h5_part_wake(h5_part_t *part) {
 }
 
 void tr_h5_part_rest(const h5_parts_t *parts, h5_part_t *part) {
-    if (parts->count <= AWAKE_MOST || part->names.is_tokens) return;
+    if (parts->count <= AWAKE_MOST || part->names->is_tokens) return;
     tr_h5_array_rest(&part->x);
     if (part->has_y) tr_h5_array_rest(&part->y);
     if (part->has_mask) tr_h5_array_rest(&part->mask);
@@ -319,7 +323,7 @@ static tr_status_t source_open_late(h5_parts_t *parts, int index, h5_part_t **ou
         status = TR_FAIL(TR_ERR_DATA,
                          "%s: /%s has an attribute for missing values, which %s lacks: with "
                          "data.sample = file, all files must have it.",
-                         part->file.path, part->names.x, first->file.path);
+                         part->file.path, part->names->x, first->file.path);
     if (status == TR_OK) {
         tr_h5_part_rest(parts, part);
         *out = part;
@@ -408,7 +412,11 @@ tr_status_t tr_h5_parts_open(const h5_source_t *source, h5_parts_t *out) {
 }
 
 void tr_h5_parts_close(h5_parts_t *parts) {
-    for (int p = 0; p < parts->count; p++) source_close_part(&parts->data[p]);
+    for (int p = parts->count - 1; p >= 0; p--) {
+        h5_part_t *part = &parts->data[p];
+        source_close_part(part);
+        if (p == 0 || part->names != parts->data->names) tr_free(&part->names);
+    }
     for (int p = 0; parts->late && p < parts->late_count; p++) {
         if (parts->late[p]) source_close_part(parts->late[p]);
         tr_free(&parts->late[p]);
@@ -430,9 +438,9 @@ uint64_t tr_h5_parts_fingerprint(const h5_parts_t *parts) {
     for (int p = 0; p < parts->count; p++) {
         const h5_part_t *part = &parts->data[p];
         hash = source_mix(hash, tr_hash_name(tr_file_name(part->file.path)));
-        hash =
-            source_mix(source_mix(hash, tr_hash_name(part->names.x)), tr_hash_name(part->names.y));
-        if (part->has_mask) hash = source_mix(hash, tr_hash_name(part->names.mask));
+        hash = source_mix(source_mix(hash, tr_hash_name(part->names->x)),
+                          tr_hash_name(part->names->y));
+        if (part->has_mask) hash = source_mix(hash, tr_hash_name(part->names->mask));
         hash = source_mix(source_mix(hash, (uint64_t)part->file.bytes),
                           (uint64_t)part->file.mtime_sec);
         hash = source_mix(source_mix(hash, (uint64_t)part->y_file.bytes),

@@ -5,6 +5,7 @@
  *   hdf5_detect.c   finds the inputs and the labels
  *   hdf5_foreign.c  recognises files of other programs that need a conversion
  *   hdf5_meta.c     reads attributes; hdf5_labels.c: determines the kind of labels
+ *   hdf5_values.c   values that stand for classes
  *   hdf5_dense.c    labels or targets of each position
  *   hdf5_packing.c  missing and packed values, as netCDF and CF declare them
  *   hdf5_cost.c     estimates the cost of reading a layout
@@ -119,7 +120,7 @@ int64_t tr_h5_unpack(const h5_packing_t *packing, tr_dtype_t from, const void *i
 typedef struct {
     h5_file_t file;
     h5_file_t y_file; /* separate file of labels; path NULL if there is none */
-    h5_names_t names;
+    h5_names_t *names; /* of its own, or those of the first file */
     h5_array_t x, y, mask;
     h5_packing_t x_packing, y_packing;
     bool has_y, has_mask;
@@ -238,16 +239,39 @@ tr_status_t tr_h5_names(const h5_part_t *part, int list, tr_names_t *out);
 
 /* -- hdf5_labels.c ----------------------------------------------------------------------------- */
 
-/* The sentences of info->label_doubt and info->label_note. */
+/* data.label_values: what the classes 0, 1, ... are in the file. */
+#define H5_LABEL_VALUES_MAX 256
 typedef struct {
-    char doubt[640], note[256];
+    float value[H5_LABEL_VALUES_MAX];
+    int count; /* 0: labels are class numbers */
+} h5_label_values_t;
+/* TR_ERR_CONFIG unless these are different numbers, as many as data.classes if that is set. */
+tr_status_t tr_h5_label_values(const tr_data_settings_t *settings, h5_label_values_t *out);
+/* The class of a stored label; -1: it is none below `limit`. */
+int64_t tr_h5_class_of(const h5_label_values_t *values, double stored, int64_t limit);
+
+/* The texts of info->label_doubt, label_note and label_shares. */
+typedef struct {
+    char doubt[1024], note[512], shares[1400];
 } h5_label_notes_t;
+/* Sets info->label_shares by count[1 + classes], with those that have no label first. */
+void tr_h5_label_shares(const h5_label_values_t *values, const int64_t *count, int64_t classes,
+                        h5_label_notes_t *notes, tr_dataset_info_t *info);
+/* The different labels that occur; list: "0,128,255", with "..." if they are many. */
+typedef struct {
+    int64_t different;
+    char list[256];
+} h5_gaps_t;
+/* Whether less than a quarter of the labels from 0 to the largest occur, so that they are probably no
+ * class numbers. count: as above. */
+bool tr_h5_labels_have_gaps(const int64_t *count, int64_t largest, h5_gaps_t *out);
 /* Reads the labels of all parts as class indices to *out (owned by the caller), or sets it to NULL
  * if y holds regression targets. `classes`: data.classes. Sets info->classes and, if only a few
  * values are not labels or the labels are suspicious, sentences in *notes that info points to. Call
  * it without the lock. */
-tr_status_t tr_h5_labels(h5_parts_t *parts, int64_t classes, h5_scratch_t *scratch, int32_t **out,
-                         h5_label_notes_t *notes, tr_dataset_info_t *info);
+tr_status_t tr_h5_labels(h5_parts_t *parts, int64_t classes, const h5_label_values_t *values,
+                         h5_scratch_t *scratch, int32_t **out, h5_label_notes_t *notes,
+                         tr_dataset_info_t *info);
 
 /* -- hdf5_dense.c ------------------------------------------------------------------------------ */
 
@@ -259,11 +283,13 @@ typedef struct {
     int64_t classes;                 /* of labels; 0: not known yet */
     bool ignores;                    /* labels of value `ignored` are none */
     int64_t ignored;
+    const h5_label_values_t *values; /* borrowed */
 } h5_dense_t;
 /* Decides by data.targets and the shapes of x (of the batch) and y whether y is of positions.
- * TR_ERR_DATA if it must be and is not. */
+ * TR_ERR_DATA if it must be, as with data.ignore_label or data.mask, and is not. */
 tr_status_t tr_h5_dense_find(const h5_parts_t *parts, const tr_data_settings_t *settings,
-                             const tr_field_t *x, bool x_channels_first, h5_dense_t *out);
+                             const tr_field_t *x, bool x_channels_first,
+                             const h5_label_values_t *values, h5_dense_t *out);
 /* Whether y holds labels, and of how many classes, from at most 64 MiB of it; `classes` and *notes as
  * for tr_h5_labels. Sets are_labels, classes and info->classes. Call it without the lock. */
 tr_status_t tr_h5_dense_scan(h5_dense_t *dense, h5_parts_t *parts, int64_t classes,

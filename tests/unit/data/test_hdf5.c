@@ -378,6 +378,39 @@ static void test_labels(void **state) {
     assert_int_equal(set->info.classes, 0);
     assert_int_equal(set->info.field[1].shape.dim[0], 4);
     check_all(set, zeros, numbers);
+    /* values that stand for classes, and such that look like it */
+    const float value[] = {-1, 255, 7, 2};
+    for (int i = 0; i < N; i++) whole[i] = value[labels[i]];
+    file = create(0, false);
+    put_x(file, "x", N);
+    put(file, "y", 1, label_dims, H5T_STD_I16LE, H5T_NATIVE_FLOAT, whole, contiguous);
+    H5Fclose(file);
+    settings = test_settings();
+    settings.label_values = "-1,255,7,2";
+    set = open_with(settings, TR_SPLIT_TRAIN);
+    assert_int_equal(set->info.classes, 4);
+    assert_names(set->info.label_shares, "1 (255): 26.1 %");
+    check_reads(set, 5, zeros, labels);
+    tr_dataset_close(&set);
+    settings.label_values = "-1,255,7";
+    settings.train = path;
+    assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set), TR_ERR_DATA);
+    assert_error_names("/y & 3 & 2 & data.label_values");
+    settings.label_values = "-1,255,7,2";
+    settings.classes = 3;
+    assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set), TR_ERR_CONFIG);
+    assert_error_names("data.label_values & data.classes & 3");
+    unlink(path);
+    for (int i = 0; i < N; i++) whole[i] = i % 2 ? 255 : 0;
+    file = create(0, false);
+    put_x(file, "x", N);
+    put(file, "y", 1, label_dims, H5T_STD_U8LE, H5T_NATIVE_FLOAT, whole, contiguous);
+    H5Fclose(file);
+    set = open_plain();
+    assert_int_equal(set->info.classes, 256);
+    assert_names(set->info.label_doubt, "/y & 0,255 & 256 & data.label_values = 0,255");
+    tr_dataset_close(&set);
+    unlink(path);
     /* h5py's booleans */
     hid_t boolean = H5Tenum_create(H5T_STD_I8LE);
     H5Tenum_insert(boolean, "FALSE", (int8_t[]){0});
@@ -453,6 +486,24 @@ static void labels_of_positions(void **state) {
     settings = last;
     settings.classes = 7;
     check_dense(4, pictures, 3, masks, H5T_NATIVE_INT32, label, settings, 7, TR_SHAPE(2, 4), label);
+    /* Values that stand for classes; as numbers, they are the numbers of these. */
+    int32_t grey[24];
+    float numbers[24];
+    for (int i = 0; i < 24; i++) {
+        grey[i] = (int[]){9, 0, 255}[label[i]];
+        ignored[i] = label[i] - (label[i] == 2 ? 3 : 0);
+        numbers[i] = label[i] == 2 ? NAN : (float)label[i];
+    }
+    settings = last;
+    settings.label_values = "9,0,255";
+    check_dense(4, pictures, 3, masks, H5T_NATIVE_INT32, grey, settings, 3, TR_SHAPE(2, 4), label);
+    settings.label_values = "9,0";
+    settings.ignore_label = "255";
+    check_dense(4, pictures, 3, masks, H5T_NATIVE_INT32, grey, settings, 2, TR_SHAPE(2, 4),
+                ignored);
+    settings.classes = 0;
+    check_dense(4, pictures, 3, masks, H5T_NATIVE_INT32, grey, settings, 0, TR_SHAPE(2, 4, 1),
+                numbers);
     /* Two dimensions may also be numbers of a sample: then data.targets decides. */
     check_dense(3, series, 2, steps, H5T_NATIVE_INT32, label, last, 0, TR_SHAPE(6), NULL);
     settings = last;

@@ -135,6 +135,46 @@ static void files_are_opened_when_they_are_read(void **state) {
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
+/* x and y of the two files have the same shapes, and their masks have not. */
+static void masks_that_differ_are_named(void **state) {
+    const hsize_t dim[] = {2, 4, 4, 1};
+    const uint8_t values[32] = {0};
+    tr_data_settings_t settings = test_settings();
+    clear();
+    settings.mask = "counted";
+    for (int i = 0; i < 2; i++) {
+        hid_t file = create(i);
+        put(file, "x", H5T_NATIVE_UINT8, 4, dim, NULL, values);
+        put(file, "y", H5T_NATIVE_UINT8, 3, dim, NULL, values);
+        put(file, "counted", H5T_NATIVE_UINT8, 3, (hsize_t[]){2, (hsize_t)(4 - i), 4}, NULL,
+            values);
+        H5Fclose(file);
+    }
+    check_refused(settings, TR_ERR_DATA, "f0000.h5 & f0001.h5 & /counted & (4, 4) u8 & (3, 4) u8");
+    clear();
+}
+
+/* A file that the library opens again must be the one of which the header was read. */
+static void a_file_at_rest_that_was_changed_is_refused(void **state) {
+    char name[1024];
+    h5_file_t file;
+    put_rows(0, WIDTH, true);
+    snprintf(name, sizeof name, "%s/f0000.h5", folder);
+    tr_h5_lock();
+    OK(tr_h5_file_open("data.train", name, &file));
+    tr_h5_file_rest(&file);
+    OK(tr_h5_file_wake(&file));
+    tr_h5_file_rest(&file);
+    file.mtime_sec--;
+    assert_int_equal(tr_h5_file_wake(&file), TR_ERR_DATA);
+    assert_names(tr_error_last()->message, "f0000.h5");
+    assert_true(file.id < 0);
+    tr_error_clear();
+    tr_h5_file_close(&file);
+    tr_h5_unlock();
+    clear();
+}
+
 static void a_file_that_does_not_fit_is_named(void **state) {
     char path[1024];
     put_rows(117, WIDTH + 1, true);
@@ -338,6 +378,8 @@ int main(void) {
         cmocka_unit_test(late_files_are_checked_when_they_are_read),
         cmocka_unit_test(the_label_of_a_file_may_be_a_scalar),
         cmocka_unit_test(pictures_with_masks_get_a_hint),
+        cmocka_unit_test(masks_that_differ_are_named),
+        cmocka_unit_test(a_file_at_rest_that_was_changed_is_refused),
     };
     return cmocka_run_group_tests_name("files", tests, setup, teardown);
 }

@@ -1,0 +1,65 @@
+/* data.label_values, and labels that are probably no class numbers. */
+#include "hdf5_source.h"
+#include <stdio.h>
+#include <string.h>
+
+tr_status_t tr_h5_label_values(const tr_data_settings_t *settings, h5_label_values_t *out) {
+    const char *text = settings->label_values ? settings->label_values : "";
+    bool good = true;
+    out->count = 0;
+    if (!*text) return TR_OK;
+    good = tr_parse_floats(text, H5_LABEL_VALUES_MAX, out->value, &out->count) && out->count > 1;
+    for (int i = 0; i < out->count && good; i++)
+        for (int k = 0; k < i; k++) good = good && out->value[i] != out->value[k];
+    if (!good)
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "data.label_values: expected 2 to %d different numbers with commas between "
+                       "them, such as 0,255, found '%s'",
+                       H5_LABEL_VALUES_MAX, text);
+    if (settings->classes <= 0 || settings->classes == out->count) return TR_OK;
+    return TR_FAIL(TR_ERR_CONFIG,
+                   "data.label_values = %s has %d values, but data.classes is %lld: remove "
+                   "data.classes, or give as many values",
+                   text, out->count, (long long)settings->classes);
+}
+
+int64_t tr_h5_class_of(const h5_label_values_t *v, double stored, int64_t limit) {
+    if (v->count == 0)
+        return stored >= 0 && stored < (double)limit && stored == (double)(int64_t)stored
+                   ? (int64_t)stored
+                   : -1;
+    for (int i = 0; i < v->count; i++)
+        if ((float)stored == v->value[i]) return i;
+    return -1;
+}
+
+void tr_h5_label_shares(const h5_label_values_t *v, const int64_t *count, int64_t classes,
+                        h5_label_notes_t *notes, tr_dataset_info_t *info) {
+    enum { SHOWN = 20, ROOM = 64 };
+    double all = 0;
+    size_t used = 0;
+    for (int64_t c = -1; c < classes; c++) all += (double)count[1 + c];
+    for (int64_t c = 0; c < classes && c < SHOWN; c++) {
+        char value[24] = "";
+        if (v->count > 0) tr_snprintf(value, sizeof value, " (%g)", (double)v->value[c]);
+        used += (size_t)tr_snprintf(notes->shares + used, ROOM, "%s%lld%s: %.3g %%", c ? ", " : "",
+                                    (long long)c, value, 100 * (double)count[1 + c] / all);
+    }
+    if (count[0] > 0)
+        tr_snprintf(notes->shares + used, ROOM, ", none: %.3g %%", 100 * (double)count[0] / all);
+    info->label_shares = notes->shares;
+}
+
+bool tr_h5_labels_have_gaps(const int64_t *count, int64_t largest, h5_gaps_t *out) {
+    size_t used = 0;
+    *out = (h5_gaps_t){.different = 0};
+    for (int64_t c = 0; c <= largest; c++) {
+        if (count[1 + c] == 0) continue;
+        const char *comma = out->different++ > 0 ? "," : "";
+        if (used < sizeof out->list - 32) /* room for this one */
+            used += (size_t)snprintf(out->list + used, 24, "%s%lld", comma, (long long)c);
+        else
+            strcpy(out->list + used, ",...");
+    }
+    return out->different > 0 && largest >= 4 * out->different;
+}
