@@ -61,9 +61,15 @@ scheduler schedule.type
 Gradient-Accumulation-Steps data.micro_batch
 Trainer.max-epochs train.epochs
 training.gradient_checkpointing model.recompute
+DataLoader data.train
+CosineAnnealingLR schedule.type
+ReduceLROnPlateau schedule.type
+torch.nn.CrossEntropyLoss model.loss
+WeightedRandomSampler model.class_weights
 END
 [ -z "$bad" ] && call 0 help conv2d && grep -q '^  conv CHANNELS' out && call 0 help gpus && names out 'mpirun -np' &&
-    call 0 help PyTorchJob && names out docs/kubernetes.md
+    call 0 help PyTorchJob && names out docs/kubernetes.md && call 0 help ImageFolder && names out 'import images' &&
+    call 0 help LoRA && names out model.freeze && call 0 help MASTER_ADDR && names out mpirun
 ok $? "names of other programs lead to those here:${bad:- all}"
 call 0 help elsewhere && sed -n 's/^      here: //p' out | sort -u >here && [ -s here ] &&
     ! grep -vxFf keys here >err
