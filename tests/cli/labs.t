@@ -19,7 +19,9 @@ for name in lab1 lab2 lab3 lab4 lab5 inference; do
 done
 
 for name in lab1 lab2 lab3 lab4 lab5 inference; do
-    grep -q '^!\[.*svg' "made/$name/REPORT.md" || [ "$name" = lab2 ] || [ "$name" = lab3 ] || echo "$name: no plot"
+    grep -q '^!\[.*svg' "made/$name/REPORT.md" || [ "$name" = lab2 ] || echo "$name: no plot"
+    ! grep '^!\[\(The plot\|.*svg\]\)' "made/$name/REPORT.md" || echo "$name: a plot without a caption"
+    grep '^\* .*[{}]' "made/$name/REPORT.md" && echo "$name: a form"
     grep -q 'device cpu, data: drawn digits' "made/$name/REPORT.md" || echo "$name: no device or data"
 done >out
 [ ! -s out ]
@@ -43,22 +45,28 @@ ok $? "the commands of the pages can be pasted"
 
 python3 -I - "$TRAINER_ROOT/docs/labs/scoring.md" >out 2>&1 <<'E2'
 import re, sys
-sums, wanted = {}, {}
+sums, wanted, groups = {}, {}, {}
 for line in open(sys.argv[1]):
+    if line.startswith("### "):
+        heading = line.strip()
+        groups[heading] = 0
     if line.startswith("## "):
         name, wanted[name] = re.match(r"## (\w+): (\d+) points", line).groups()[0], int(re.search(r": (\d+)", line)[1])
     cells = line.split("|")
     if len(cells) == 8 and cells[2].strip().isdigit():
         sums[name] = sums.get(name, 0) + int(cells[2])
-print(sums, wanted)
-sys.exit(not (sums == wanted == {"lab1": 20, "lab2": 20, "lab3": 25, "lab4": 20, "lab5": 15}))
+        groups[heading] += int(cells[2])
+print(sums, wanted, groups)
+sys.exit(not (sums == wanted == {"lab1": 20, "lab2": 20, "lab3": 25, "lab4": 20, "lab5": 15} and
+              all(heading.endswith(f": {points}") for heading, points in groups.items()) and
+              sorted(groups.values()) == 17 * [5] + [7, 8]))
 E2
-ok $? "the points are 20, 20, 25, 20 and 15"
+ok $? "the points are 20, 20, 25, 20 and 15, divided as in the lesson's rubric"
 
 all=$(points made)
 echo "$all" >out
-[ "${all#* }" = 86 ] && [ "${all% *}" -ge 40 ]
-ok $? "points are counted again from the files: 86 without a GPU"
+[ "${all#* }" = 88 ] && [ "${all% *}" -ge 40 ]
+ok $? "points are counted again from the files: 88 without a GPU"
 
 # Each figure that is met: without its file, and with other values in it, the points go.
 python3 -I - "$labs" made >out 2>&1 <<'E2'
@@ -107,7 +115,7 @@ for name in labs.NAMES:
         shutil.rmtree("copy")
         deleted = not labs.is_met(labs.figure_of(row, "copy"), row["range"])
         if not (kept and any(gone) and deleted):
-            print(name, row["criterion"], kept, gone, deleted)
+            print(name, row["sentence"], kept, gone, deleted)
             failed += 1
 print(tried, "criteria")
 sys.exit(failed > 0 or tried < 20)
@@ -115,7 +123,7 @@ E2
 ok $? "no point without its figure, in the right range"
 
 cp -r made copied && rm copied/lab3/ranks.json && sed -i 's/"code": 71/"code": 0/' copied/lab4/oom.json
-[ "$(points copied)" = "$((${all% *} - 6)) 86" ]
+[ "$(points copied)" = "$((${all% *} - 6)) 88" ]
 ok $? "a figure that is deleted and one that is altered cost their points"
 "$labs" lab9 >out 2>&1
 [ $? = 1 ] && grep -q "no lab 'lab9'" out

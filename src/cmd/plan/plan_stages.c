@@ -165,7 +165,7 @@ static tr_status_t plan_stages_plan(tr_config_t *config, int ranks, stages_t *ou
 /* Two charts in one picture. */
 static tr_status_t plan_stages_draw(const stages_t *plans, size_t count, tr_svg_t *out) {
     enum { MOST_PLANS = 4, MOST_OPS = 1 << 16 };
-    static const char *const stage_names[STAGES] = {"loaded",   "forward", "forward end",
+    static const char *const stage_names[STAGES] = {"loaded",   "forward", "its end",
                                                     "backward", "update",  "evaluation"};
     const tr_svg_chart_t by_stage = {.title = "Memory by stage of a step",
                                      .x_label = "stage",
