@@ -311,6 +311,15 @@ bool tr_cpu_dnn_has_bf16(void) {
 #endif
 }
 
+bool tr_cpu_dnn_is_avx2(void) {
+#if defined(__x86_64__)
+    const int isa = dnnl_get_effective_cpu_isa(), avx512 = dnnl_cpu_isa_avx512_core;
+    return (isa & dnnl_cpu_isa_avx2) == dnnl_cpu_isa_avx2 && (isa & avx512) != avx512;
+#else
+    return false;
+#endif
+}
+
 const char *tr_cpu_dnn_implementation(const cpu_dnn_t *dnn) {
     const char *name = NULL;
     dnnl_status_t status =

@@ -58,6 +58,8 @@ void tr_cpu_dnn_limit(int set);
 /* Whether the processor has instructions for bf16 products and oneDNN uses them; otherwise they are
  * emulated, slower than f32. */
 bool tr_cpu_dnn_has_bf16(void);
+/* Whether oneDNN uses AVX2, and nothing later. */
+bool tr_cpu_dnn_is_avx2(void);
 
 /* C (m, n) = alpha op(A) op(B) + beta C, row-major with leading dimensions. */
 tr_status_t tr_cpu_dnn_sgemm(int threads, bool trans_a, bool trans_b, int64_t m, int64_t n,

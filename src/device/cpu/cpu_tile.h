@@ -21,9 +21,15 @@ typedef struct {
     int64_t row, column;
 } cpu_tile_a_t;
 
-/* sum += a block of A B of `rows` by `vecs` vectors, both compile-time constants. */
-CPU_VECTOR void cpu_tile_sum(int rows, int vecs, int64_t inner, cpu_tile_a_t a, const float *b,
-                             int64_t ldb, cpu_vec_t sum[CPU_TILE_ROWS][2]) {
+/* A block of `rows` by `vecs` vectors, both compile-time constants. */
+CPU_VECTOR void cpu_tile_block(int rows, int vecs, int64_t inner, cpu_tile_a_t a, const float *b,
+                               int64_t ldb, bool add, float *c, int64_t ldc) {
+    cpu_vec_t sum[CPU_TILE_ROWS][2];
+#pragma GCC unroll 12
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 2
+        for (int v = 0; v < vecs; v++)
+            sum[i][v] = add ? cpu_vec_load(c + i * ldc + v * CPU_VEC_LANES) : cpu_vec_all(0);
     for (int64_t k = 0; k < inner; k++, b += ldb, a.at += a.column) {
         cpu_vec_t right[2];
 #pragma GCC unroll 2
@@ -35,17 +41,6 @@ CPU_VECTOR void cpu_tile_sum(int rows, int vecs, int64_t inner, cpu_tile_a_t a, 
             for (int v = 0; v < vecs; v++) sum[i][v] = cpu_vec_fma(left, right[v], sum[i][v]);
         }
     }
-}
-
-CPU_VECTOR void cpu_tile_block(int rows, int vecs, int64_t inner, cpu_tile_a_t a, const float *b,
-                               int64_t ldb, bool add, float *c, int64_t ldc) {
-    cpu_vec_t sum[CPU_TILE_ROWS][2];
-#pragma GCC unroll 12
-    for (int i = 0; i < rows; i++)
-#pragma GCC unroll 2
-        for (int v = 0; v < vecs; v++)
-            sum[i][v] = add ? cpu_vec_load(c + i * ldc + v * CPU_VEC_LANES) : cpu_vec_all(0);
-    cpu_tile_sum(rows, vecs, inner, a, b, ldb, sum);
 #pragma GCC unroll 12
     for (int i = 0; i < rows; i++)
 #pragma GCC unroll 2

@@ -139,6 +139,18 @@ static void matmul_of_the_models(void **state) {
     try_matmul(&(matmul_case_t){.m = 64, .n = 256, .k = 10, .alpha = 1});
 }
 
+/* Rows of B that are a multiple of 2 KiB apart. */
+static void matmul_of_a_copy(void **state) {
+    for (int trans = 0; trans < 2; trans++) {
+        matmul_case_t t = {.m = 50, .n = 512, .k = 31, .trans_a = trans, .alpha = 1};
+        t.bias = !trans, t.act = trans ? TR_ACT_NONE : TR_ACT_GELU;
+        try_matmul(&t);
+        t.n = 1024, t.beta = 1, t.act = TR_ACT_NONE, t.bias = false;
+        try_matmul(&t);
+    }
+    try_matmul(&(matmul_case_t){.leading = 1, .m = 27, .n = 512, .k = 9, .alpha = 1});
+}
+
 static void column_sum_does_not_depend_on_threads(void **state) {
     static const int sizes[][2] = {{1, 1},    {1, 17},    {7, 3},     {64, 10},
                                    {5000, 1}, {30001, 5}, {3, 70001}, {4099, 64}};
@@ -491,6 +503,7 @@ int main(void) {
         cmocka_unit_test(matmul_of_every_layout),
         cmocka_unit_test(matmul_with_alpha_beta_and_activation),
         cmocka_unit_test(matmul_of_the_models),
+        cmocka_unit_test(matmul_of_a_copy),
         cmocka_unit_test(column_sum_does_not_depend_on_threads),
         cmocka_unit_test(conv_one_dimension),
         cmocka_unit_test(conv_two_dimensions),
