@@ -221,7 +221,8 @@ typedef struct {
  */
 
 /* ACT_FWD        in0: x -> out0: act(x); in place. attr: tr_act_attr_t */
-/* ACT_BWD        in0: dy, in1: x if tr_act_keeps_input, else y -> out0: dx; in place over dy.
+/* ACT_BWD        in0: dy, in1: x if tr_act_keeps_input, else y -> out0: dx; in place over dy;
+ *                out1?: f32 (C), the sum of dx over all but the last dimension.
  *                attr: tr_act_attr_t */
 
 /*
@@ -341,7 +342,7 @@ typedef struct {
  *                rstd (R)
  * RESIDUAL_LAYERNORM_BWD  in0: dy, in1: sum, in2: gamma, in3: mean, in4: rstd, in5?: dsum -> out0:
  *                the gradient of a and of b: that of layernorm plus dsum, in place over dy or
- *                dsum; out1: dgamma, out2: dbeta
+ *                dsum; out1: dgamma, out2: dbeta, out3?: f32 (C), the sum over the rows of out0
  * attr: tr_norm_attr_t with act NONE
  */
 

@@ -9,14 +9,15 @@ static const struct {
 } patterns[TR_FUSIONS] = {
     {"batchnorm_train + add", tr_fuse_batchnorm_add},
     {"act_bwd + batchnorm_bwd", tr_fuse_batchnorm_add_bwd},
+    {"matmul + act_fwd", tr_fuse_matmul_act},
+    {"matmul + act_bwd", tr_fuse_matmul_act_bwd},
+    {"gradient + column_sum", tr_fuse_bias_sum},
     {"gradient + accumulate", tr_fuse_accumulate},
     {"conv_bwd_data + add", tr_fuse_add},
     {"optimizer + cast", tr_fuse_copies},
     {"cast_normalize + augment", tr_fuse_normalize_augment},
     {"input + cast", tr_fuse_input_cast},
     {"conv + batchnorm sums", tr_fuse_conv_stats},
-    {"matmul + act_fwd", tr_fuse_matmul_act},
-    {"matmul + act_bwd", tr_fuse_matmul_act_bwd},
 };
 
 /* -- how tensors are used ---------------------------------------------------------------------- */

@@ -8,7 +8,7 @@
 
 #include "graph/program.h"
 
-enum { TR_FUSIONS = 10 }; /* patterns */
+enum { TR_FUSIONS = 11 }; /* patterns */
 
 /* Of the tensors that share one base: how many records read and write them, the last record that
  * writes and the first that reads; -1: none. */
@@ -50,6 +50,7 @@ void tr_fuse_remove(tr_fuse_t *f, int i);
 
 tr_status_t tr_fuse_batchnorm_add(tr_fuse_t *f, int i, bool *out_done);
 tr_status_t tr_fuse_batchnorm_add_bwd(tr_fuse_t *f, int i, bool *out_done);
+tr_status_t tr_fuse_bias_sum(tr_fuse_t *f, int i, bool *out_done);
 tr_status_t tr_fuse_accumulate(tr_fuse_t *f, int i, bool *out_done);
 tr_status_t tr_fuse_add(tr_fuse_t *f, int i, bool *out_done);
 tr_status_t tr_fuse_copies(tr_fuse_t *f, int i, bool *out_done);

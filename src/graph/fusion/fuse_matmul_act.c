@@ -35,7 +35,8 @@ tr_status_t tr_fuse_matmul_act(tr_fuse_t *f, int i, bool *out_done) {
 /* matmul(a, b) -> dy; act_bwd(dy, x) -> dx becomes matmul_act_bwd(a, b, x) -> dx. dy needs no memory,
  * and a library that computes both does not round it between the two. */
 tr_status_t tr_fuse_matmul_act_bwd(tr_fuse_t *f, int i, bool *out_done) {
-    if (!tr_fuse_is(f, i, TR_K_ACT_BWD) || !tr_fuse_is_private(f, tr_fuse_op(f, i)->in[0]))
+    if (!tr_fuse_is(f, i, TR_K_ACT_BWD) || tr_fuse_op(f, i)->n_out != 1 ||
+        !tr_fuse_is_private(f, tr_fuse_op(f, i)->in[0]))
         return TR_OK;
     const tr_op_t *act = tr_fuse_op(f, i);
     const tr_tensor_t dy = act->in[0], x = act->in[1];

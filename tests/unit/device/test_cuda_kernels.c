@@ -521,8 +521,8 @@ static void check_batchnorm_and_sum(int64_t r, int64_t c) {
 }
 
 static void test_norms(void **state) {
-    static const int64_t shapes[][2] = {{1, 1},     {5, 3},    {33, 8},  {700, 16},
-                                        {1111, 24}, {64, 260}, {3, 2500}};
+    static const int64_t shapes[][2] = {{1, 1},     {5, 3},    {33, 8},   {700, 16},
+                                        {1501, 24}, {64, 260}, {3, 2500}, {45, 392}};
     const tr_norm_attr_t plain = {1e-5f, TR_ACT_NONE}, relu = {1e-5f, TR_ACT_RELU};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         const int64_t r = shapes[i][0], c = shapes[i][1];
@@ -581,6 +581,25 @@ static void test_norms(void **state) {
                             {Y(r, c), adds ? before : sum, adds ? before : sum},
                             1e-4,
                             adds});
+            /* sums of what was rounded, perhaps the other way */
+            check(&(case_t){"RESIDUAL_LAYERNORM_BWD with the sum of dx",
+                            TR_K_RESIDUAL_LAYERNORM_BWD,
+                            &plain,
+                            6,
+                            4,
+                            {X(r, c), X(r, c), F(c), F(r), P(r), X(r, c)},
+                            {Y(r, c), before, before, adds ? before : sum},
+                            5e-3,
+                            adds ? 14 : 6});
+            check(&(case_t){"ACT_BWD with the sum of dx",
+                            TR_K_ACT_BWD,
+                            ATTR((tr_act_attr_t){adds ? TR_ACT_RELU : TR_ACT_GELU_TANH}),
+                            2,
+                            2,
+                            {X(r, c), X(r, c)},
+                            {Y(r, c), adds ? before : sum},
+                            5e-3,
+                            adds ? 2 : 0});
             check(&(case_t){"LAYERNORM_BWD",
                             TR_K_LAYERNORM_BWD,
                             &plain,

@@ -141,6 +141,45 @@ static void test_product(void **state) {
     }
 }
 
+/* Sums over rows, and a first layer. */
+static void test_sums(void **state) {
+    enum { ROWS = 600, COLUMNS = 136 };
+    const tr_norm_attr_t norm = {.eps = 1e-5f};
+    const tr_act_attr_t act = {TR_ACT_GELU_TANH};
+    const tr_conv_attr_t conv = {2, {3, 3}, {2, 2}, {1, 1}, {1, 1}, {1, 1}, 1, TR_ACT_NONE};
+    const tr_dtype_t types[] = {TR_F32, TR_BF16, TR_F16};
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+        const tr_view_t x = view(types[t], TR_SHAPE(ROWS, COLUMNS)),
+                        column = view(TR_F32, TR_SHAPE(COLUMNS)),
+                        row = view(TR_F32, TR_SHAPE(ROWS));
+        tr_kernel_call_t layers = {.attr = &norm,
+                                   .n_in = 6,
+                                   .n_out = 4,
+                                   .in = {x, x, column, row, row, x},
+                                   .out = {x, column, column, column}},
+                         batches = {.attr = &norm,
+                                    .n_in = 6,
+                                    .n_out = 3,
+                                    .in = {x, x, column, column, column, column},
+                                    .out = {x, column, column}},
+                         activation = {.attr = &act,
+                                       .n_in = 2,
+                                       .n_out = 2,
+                                       .in = {x, x},
+                                       .out = {x, column}},
+                         filters = {.attr = &conv,
+                                    .n_in = 2,
+                                    .n_out = 1,
+                                    .in = {view(types[t], TR_SHAPE(4, 16, 16, 3)),
+                                           view(types[t], TR_SHAPE(4, 8, 8, 16))},
+                                    .out = {view(TR_F32, TR_SHAPE(16, 3, 3, 3))}};
+        repeat("residual_layernorm_bwd", TR_K_RESIDUAL_LAYERNORM_BWD, &layers);
+        repeat("batchnorm_bwd", TR_K_BATCHNORM_BWD, &batches);
+        repeat("act_bwd", TR_K_ACT_BWD, &activation);
+        repeat("conv_bwd_weights of a first layer", TR_K_CONV_BWD_WEIGHTS, &filters);
+    }
+}
+
 static int open_device(void **state) {
     const tr_device_params_t params = {.trial = getenv("OP_TRIAL") != NULL};
     if (tr_device_open("cuda", &params, &device) != TR_OK) return -1;
@@ -164,6 +203,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_attention),
         cmocka_unit_test(test_filter_gradient),
         cmocka_unit_test(test_product),
+        cmocka_unit_test(test_sums),
     };
+    cmocka_set_test_filter(getenv("TEST_ONLY")); /* a pattern; NULL: all */
     return cmocka_run_group_tests(tests, open_device, close_device);
 }

@@ -37,14 +37,14 @@ static void build(tr_graph_t *g, const plan_t *p) {
 }
 
 static void check(const char *device, plan_t p) {
-    const int expected[] = {p.add, p.bwd, p.sums};
+    const int expected[] = {p.add, p.bwd, 0, p.sums};
     op_bench_t b = op_begin(device, TR_TRAIN);
     if (p.off) tr_graph_fuse_nothing(b.g);
     build(b.g, &p);
     op_ready(&b);
     int found;
     for (int i = 0; tr_program_fused(b.g, b.program, i, &found); i++)
-        assert_int_equal(found, i < 3 ? expected[i] : 0);
+        assert_int_equal(found, i < 4 ? expected[i] : 0);
     op_run(&b);
     op_end(&b);
 }

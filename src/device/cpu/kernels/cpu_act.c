@@ -1,4 +1,5 @@
 /* Activation functions. */
+#include "device/bias_sum.h"
 #include "device/cpu/cpu_int.h"
 #include "device/cpu/cpu_types.h"
 #include <string.h>
@@ -40,6 +41,13 @@ CPU_KERNEL(act_fwd) {
     return TR_OK;
 }
 
+CPU_KERNEL_PREPARE(act_bwd) {
+    *out_state = NULL, *out_scratch_bytes = 0;
+    if (!tr_has_bias_sum(call, 1)) return TR_OK;
+    const tr_kernel_call_t sum = tr_bias_sum_call(call, 1);
+    return tr_cpu_column_sum_prepare(device, &sum, out_state, out_scratch_bytes);
+}
+
 CPU_KERNEL(act_bwd) {
     int64_t n = tr_shape_elems(&call->in[0].shape);
     const void *dy = call->in[0].data, *v = call->in[1].data; /* v: x or y */
@@ -54,5 +62,7 @@ CPU_KERNEL(act_bwd) {
     default:
         if (out != dy) memcpy(out, dy, cpu_act_bytes_of(&call->in[0]));
     }
-    return TR_OK;
+    if (!tr_has_bias_sum(call, 1)) return TR_OK;
+    const tr_kernel_call_t sum = tr_bias_sum_call(call, 1);
+    return tr_cpu_column_sum(device, stream, &sum);
 }

@@ -1,4 +1,5 @@
 /* Layer normalisation over the last dimension, one row at a time, which stays in the L1 cache. */
+#include "device/bias_sum.h"
 #include "device/cpu/cpu_int.h"
 #include "device/cpu/cpu_types.h"
 #include <string.h>
@@ -145,13 +146,22 @@ CPU_KERNEL(layernorm_bwd) {
 }
 
 CPU_KERNEL(residual_layernorm_bwd) {
-    return cpu_layernorm_backward(device, call,
-                                  cpu_present(&call->in[5]) ? call->in[5].data : NULL);
+    TR_TRY(
+        cpu_layernorm_backward(device, call, cpu_present(&call->in[5]) ? call->in[5].data : NULL));
+    if (!tr_has_bias_sum(call, 3)) return TR_OK;
+    const tr_kernel_call_t sum = tr_bias_sum_call(call, 3);
+    return tr_cpu_column_sum(device, stream, &sum);
 }
 
 CPU_KERNEL_PREPARE(layernorm_bwd) {
     int64_t width = cpu_layernorm_row_elems(&call->in[1]),
             rows = tr_shape_elems(&call->in[1].shape) / width;
-    *out_scratch_bytes = (size_t)(cpu_chunks(rows, CHUNK_ROWS) * 2 * width) * sizeof(float);
+    const size_t own = (size_t)(cpu_chunks(rows, CHUNK_ROWS) * 2 * width) * sizeof(float);
+    *out_scratch_bytes = 0;
+    if (tr_has_bias_sum(call, 3)) {
+        const tr_kernel_call_t sum = tr_bias_sum_call(call, 3);
+        TR_TRY(tr_cpu_column_sum_prepare(device, &sum, out_state, out_scratch_bytes));
+    }
+    if (own > *out_scratch_bytes) *out_scratch_bytes = own;
     return TR_OK;
 }

@@ -2,7 +2,8 @@
  * Batch normalisation over (rows, channels), and the sum over rows.
  *
  * Forward and backward each read the data twice: for the sums of cuda_columns.cuh, then to write.
- * Sums are of differences from a pivot near the mean, so that a large mean costs no digits.
+ * Sums are of differences from a pivot near the mean, so that a large mean costs no digits. With
+ * cuda.trial each thread has several rows in flight.
  */
 #include "cuda_columns.cuh"
 
@@ -19,22 +20,15 @@ static extent_t extent_of(const tr_view_t *view) {
 /* -- the sum over rows ------------------------------------------------------------------------- */
 
 template <typename T, int PACK> struct plain_sum_t {
-    enum { N = PACK, SUMS = 1 };
+    enum { N = PACK, SUMS = 1, AHEAD = 4, BLOCKS = 4 };
+    typedef raw_t<T, N> row_t;
     const T *x;
-    int64_t columns;
     __device__ void begin(int64_t) {}
-    __device__ void add(int64_t row, int64_t column, float (&sum)[1][PACK]) const {
-        float v[PACK];
-        load(x + row * columns + column, true, v);
-        for (int k = 0; k < PACK; k++) sum[0][k] += v[k];
-    }
-};
-
-struct write_sum_t {
-    float *y;
-    bool add;
-    __device__ void operator()(int64_t column, const double (&sum)[1]) const {
-        y[column] = add ? y[column] + (float)sum[0] : (float)sum[0];
+    __device__ void load(int64_t at, row_t &row) const { load_raw(x + at, row); }
+    __device__ void add(int64_t, const row_t &row, float (&sum)[1][N]) const {
+        float v[N];
+        unpack(row, v);
+        for (int k = 0; k < N; k++) sum[0][k] += v[k];
     }
 };
 
@@ -49,10 +43,11 @@ CUDA_KERNEL(column_sum) {
     const extent_t e = extent_of(&call->in[0]);
     const void *x = call->in[0].data;
     const write_sum_t finish = {(float *)call->out[0].data, adds(call, 0)};
-    CUDA_BY_TYPE(call->in[0].dtype, T, CUDA_BY_PACK(rows_are_wide<T>(e.channels, x, x), T, N, {
-                     const plain_sum_t<T, N> f = {(const T *)x, e.channels};
-                     return sum_columns(stream, f, finish, e.rows, e.channels, call->scratch);
-                 }));
+    CUDA_BY_TYPE(
+        call->in[0].dtype, T, CUDA_BY_PACK(rows_are_wide<T>(e.channels, x, x), T, N, {
+            const plain_sum_t<T, N> f = {(const T *)x};
+            return sum_rows(device, stream, f, finish, e.rows, e.channels, call->scratch);
+        }));
     return TR_OK;
 }
 
@@ -100,15 +95,17 @@ tr_status_t tr_cuda_square_sums(tr_stream_t *stream, const void *x, tr_dtype_t d
 
 /* Sums of differences from the pivot, and of their squares. */
 template <typename T, int PACK> struct moments_t {
-    enum { N = PACK, SUMS = 2 };
+    enum { N = PACK, SUMS = 2, AHEAD = 4, BLOCKS = 4 };
+    typedef raw_t<T, N> row_t;
     const T *x;
     int64_t rows, channels;
-    float pivot[PACK];
+    float pivot[N];
     __device__ void begin(int64_t column) { find_pivot(x, rows, channels, column, pivot); }
-    __device__ void add(int64_t row, int64_t column, float (&sum)[2][PACK]) const {
-        float v[PACK];
-        load(x + row * channels + column, true, v);
-        for (int k = 0; k < PACK; k++) {
+    __device__ void load(int64_t at, row_t &row) const { load_raw(x + at, row); }
+    __device__ void add(int64_t, const row_t &row, float (&sum)[2][N]) const {
+        float v[N];
+        unpack(row, v);
+        for (int k = 0; k < N; k++) {
             const float d = v[k] - pivot[k];
             sum[0][k] += d;
             sum[1][k] = fmaf(d, d, sum[1][k]);
@@ -148,6 +145,8 @@ template <int N> struct channel_t {
     }
 };
 
+enum { PASS_AHEAD = 4, DX_AHEAD = 2 }; /* rows in flight in passes that write, with cuda.trial */
+
 /* The layout of passes that write: as for sums, with more, shorter chunks. */
 static column_layout_t pass_layout(extent_t e, int pack, int limit) {
     column_layout_t l = column_layout(e.rows, e.channels, pack);
@@ -157,27 +156,39 @@ static column_layout_t pass_layout(extent_t e, int pack, int limit) {
 }
 
 /* y = act((x - mean) gamma rstd + beta), or act(that, rounded to T, + added) */
-template <typename T, int N>
+template <typename T, int N, int AHEAD>
 static __global__ void __launch_bounds__(COLUMN_THREADS)
     normalize_kernel(const T *x, const T *added, T *y, const float *mean, const float *rstd,
                      const float *gamma, const float *beta, bool cut, column_layout_t l) {
     const int64_t column =
         ((int64_t)blockIdx.x * l.tile_threads + threadIdx.x % l.tile_threads) * N;
     const int block_rows = COLUMN_THREADS / l.tile_threads;
+    const int64_t step = block_rows * l.columns;
     channel_t<N> c;
     if (column >= l.columns) return;
     c.read(mean, rstd, gamma, beta, column);
-    for (int64_t row = (int64_t)blockIdx.y * block_rows + threadIdx.x / l.tile_threads;
-         row < l.rows; row += (int64_t)gridDim.y * block_rows) {
-        float v[N], a[N];
-        load(x + row * l.columns + column, true, v);
-        if (added) load(added + row * l.columns + column, true, a);
-        for (int k = 0; k < N; k++) {
-            v[k] = affine(v[k], c.mean[k], c.factor[k], c.beta[k]);
-            if (added) v[k] = to_float(from_float<T>(v[k])) + a[k];
-            if (cut) v[k] = relu(v[k]);
+    for (int64_t row = (int64_t)blockIdx.y * AHEAD * block_rows + threadIdx.x / l.tile_threads;
+         row < l.rows; row += (int64_t)gridDim.y * AHEAD * block_rows) {
+        const int64_t at = row * l.columns + column;
+        raw_t<T, N> from[AHEAD] = {}, more[AHEAD] = {};
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            if (row + i * block_rows >= l.rows) continue;
+            load_raw(x + at + i * step, from[i]);
+            if (added) load_raw(added + at + i * step, more[i]);
         }
-        store(y + row * l.columns + column, true, v);
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            float v[N], a[N];
+            if (row + i * block_rows >= l.rows) continue;
+            unpack(from[i], v), unpack(more[i], a);
+            for (int k = 0; k < N; k++) {
+                v[k] = affine(v[k], c.mean[k], c.factor[k], c.beta[k]);
+                if (added) v[k] = rounded<T>(v[k]) + a[k];
+                if (cut) v[k] = relu(v[k]);
+            }
+            store(y + at + i * step, true, v);
+        }
     }
 }
 
@@ -192,8 +203,14 @@ static tr_status_t normalize(tr_device_t *device, tr_stream_t *stream, const tr_
         const bool wide = rows_are_wide<T>(e.channels, x, y) && cuda_aligned(added);
         CUDA_BY_PACK(wide, T, N, {
             const column_layout_t l = pass_layout(e, N, tr_cuda_grid_limit(device));
-            CUDA_LAUNCH((normalize_kernel<T, N>), dim3(l.tiles, l.chunks), COLUMN_THREADS, stream,
-                        (const T *)x, (const T *)added, (T *)y, mean, rstd, gamma, beta, cut, l);
+            const dim3 grid(l.tiles, l.chunks);
+            if (device->trial && N > 1)
+                CUDA_LAUNCH((normalize_kernel<T, CUDA_PACK(T), PASS_AHEAD>), grid, COLUMN_THREADS,
+                            stream, (const T *)x, (const T *)added, (T *)y, mean, rstd, gamma, beta,
+                            cut, l);
+            else
+                CUDA_LAUNCH((normalize_kernel<T, N, 1>), grid, COLUMN_THREADS, stream, (const T *)x,
+                            (const T *)added, (T *)y, mean, rstd, gamma, beta, cut, l);
         });
     });
     return TR_OK;
@@ -213,12 +230,13 @@ static tr_status_t train(tr_device_t *device, tr_stream_t *stream, const tr_kern
     float *mean = (float *)call->out[1].data, *rstd = (float *)call->out[2].data;
     float *moments = cuda_present(&call->out[3]) ? (float *)call->out[3].data : NULL;
     const double eps = ((const tr_norm_attr_t *)call->attr)->eps;
-    CUDA_BY_TYPE(call->in[0].dtype, T, CUDA_BY_PACK(rows_are_wide<T>(e.channels, x, x), T, N, {
-                     const moments_t<T, N> f = {(const T *)x, e.rows, e.channels, {}};
-                     const write_moments_t<T> finish = {(const T *)x, e.rows, e.channels, eps,
-                                                        mean,         rstd,   moments};
-                     TR_TRY(sum_columns(stream, f, finish, e.rows, e.channels, call->scratch));
-                 }));
+    CUDA_BY_TYPE(
+        call->in[0].dtype, T, CUDA_BY_PACK(rows_are_wide<T>(e.channels, x, x), T, N, {
+            const moments_t<T, N> f = {(const T *)x, e.rows, e.channels, {}};
+            const write_moments_t<T> finish = {(const T *)x, e.rows, e.channels, eps,
+                                               mean,         rstd,   moments};
+            TR_TRY(sum_rows(device, stream, f, finish, e.rows, e.channels, call->scratch));
+        }));
     return normalize(device, stream, call, added, mean, rstd);
 }
 
@@ -291,40 +309,37 @@ template <typename T> struct backward_t {
     T *dsum;
 };
 
-/* N elements of x - mean, and of dy before the activation: 0 where it cut the value off. */
-template <typename T, int N>
-static __device__ __forceinline__ void load_gradient(const backward_t<T> &b, const channel_t<N> &c,
-                                                     int64_t at, float (&g)[N],
-                                                     float (&difference)[N]) {
-    float v[N];
-    load(b.dy + at, true, g);
-    load(b.x + at, true, v);
-    for (int k = 0; k < N; k++) {
-        difference[k] = v[k] - c.mean[k];
-        if (b.cut && !(affine(v[k], c.mean[k], c.factor[k], c.beta[k]) > 0.0f)) g[k] = 0.0f;
-    }
-}
+/* How the gradient before the activation is had from dy: as it is, by the activation's mask from x,
+ * or by that from y, where it is also stored. */
+typedef enum { MASK_NONE, MASK_X, MASK_Y } mask_t;
 
-/* Sums of g and of g (x - mean). */
-template <typename T, int PACK> struct gradient_sums_t {
-    enum { N = PACK, SUMS = 2 };
+/* Sums of that gradient g and of g (x - mean). */
+template <typename T, int PACK, mask_t MASK> struct gradient_sums_t {
+    enum { N = PACK, SUMS = 2, AHEAD = 2, BLOCKS = 3 };
+    typedef struct {
+        raw_t<T, N> dy, x, y;
+    } row_t;
     backward_t<T> b;
-    channel_t<PACK> c;
+    channel_t<N> c;
     __device__ void begin(int64_t column) { c.read(b.mean, b.rstd, b.gamma, b.beta, column); }
-    __device__ void cut_gradient(int64_t at, float (&g)[PACK]) const {
-        float y[PACK];
-        load(b.y + at, true, y);
-        for (int k = 0; k < PACK; k++)
-            if (!(y[k] > 0.0f)) g[k] = 0.0f;
-        store(b.dsum + at, true, g);
+    __device__ void load(int64_t at, row_t &row) const {
+        load_raw(b.dy + at, row.dy);
+        load_raw(b.x + at, row.x);
+        if (MASK == MASK_Y) load_raw(b.y + at, row.y);
     }
-    __device__ void add(int64_t row, int64_t column, float (&sum)[2][PACK]) const {
-        float g[PACK], difference[PACK];
-        load_gradient(b, c, row * b.channels + column, g, difference);
-        if (b.y) cut_gradient(row * b.channels + column, g);
-        for (int k = 0; k < PACK; k++) {
+    __device__ void add(int64_t at, const row_t &row, float (&sum)[2][N]) const {
+        float g[N], v[N], y[N];
+        unpack(row.dy, g), unpack(row.x, v);
+        if (MASK == MASK_Y) {
+            unpack(row.y, y);
+            for (int k = 0; k < N; k++) g[k] = y[k] > 0.0f ? g[k] : 0.0f;
+            store(b.dsum + at, true, g);
+        }
+        for (int k = 0; k < N; k++) {
+            if (MASK == MASK_X && !(affine(v[k], c.mean[k], c.factor[k], c.beta[k]) > 0.0f))
+                g[k] = 0.0f;
             sum[0][k] += g[k];
-            sum[1][k] = fmaf(g[k], difference[k], sum[1][k]);
+            sum[1][k] = fmaf(g[k], v[k] - c.mean[k], sum[1][k]);
         }
     }
 };
@@ -344,7 +359,7 @@ struct write_gradients_t {
     }
 };
 
-template <typename T, int N>
+template <typename T, int N, int AHEAD>
 static __global__ void __launch_bounds__(COLUMN_THREADS)
     batchnorm_dx_kernel(backward_t<T> b, const float *shifts, const float *slopes, T *dx,
                         column_layout_t l) {
@@ -356,14 +371,28 @@ static __global__ void __launch_bounds__(COLUMN_THREADS)
     if (column >= l.columns) return;
     c.read(b.mean, b.rstd, b.gamma, b.beta, column);
     for (int k = 0; k < N; k++) shift[k] = shifts[column + k], slope[k] = slopes[column + k];
-    for (int64_t row = (int64_t)blockIdx.y * block_rows + threadIdx.x / l.tile_threads;
-         row < l.rows; row += (int64_t)gridDim.y * block_rows) {
+    const int64_t step = block_rows * l.columns;
+    for (int64_t row = (int64_t)blockIdx.y * AHEAD * block_rows + threadIdx.x / l.tile_threads;
+         row < l.rows; row += (int64_t)gridDim.y * AHEAD * block_rows) {
         const int64_t at = row * l.columns + column;
-        float g[N], difference[N];
-        load_gradient(b, c, at, g, difference);
-        for (int k = 0; k < N; k++)
-            g[k] = c.factor[k] * (g[k] - fmaf(difference[k], slope[k], shift[k]));
-        store(dx + at, true, g);
+        raw_t<T, N> dy[AHEAD] = {}, x[AHEAD] = {};
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            if (row + i * block_rows >= l.rows) continue;
+            load_raw(b.dy + at + i * step, dy[i]);
+            load_raw(b.x + at + i * step, x[i]);
+        }
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            float g[N], v[N];
+            if (row + i * block_rows >= l.rows) continue;
+            unpack(dy[i], g), unpack(x[i], v);
+            for (int k = 0; k < N; k++) {
+                if (b.cut && !(affine(v[k], c.mean[k], c.factor[k], c.beta[k]) > 0.0f)) g[k] = 0.0f;
+                g[k] = c.factor[k] * (g[k] - fmaf(v[k] - c.mean[k], slope[k], shift[k]));
+            }
+            store(dx + at + i * step, true, g);
+        }
     }
 }
 
@@ -390,7 +419,6 @@ static tr_status_t backward(tr_device_t *device, tr_stream_t *stream, const tr_k
                        (T *)dsum};
     float *shift = (float *)((char *)call->scratch + column_scratch_bytes(e.rows, e.channels, 2));
     float *slope = shift + e.channels;
-    const gradient_sums_t<T, N> f = {b, {}};
     const write_gradients_t finish = {(double)e.rows,
                                       b.rstd,
                                       (float *)call->out[1].data,
@@ -399,12 +427,22 @@ static tr_status_t backward(tr_device_t *device, tr_stream_t *stream, const tr_k
                                       slope,
                                       adds(call, 1),
                                       adds(call, 2)};
-    TR_TRY(sum_columns(stream, f, finish, e.rows, e.channels, call->scratch));
+    const gradient_sums_t<T, N, MASK_NONE> plain = {b, {}};
+    const gradient_sums_t<T, N, MASK_X> by_x = {b, {}};
+    const gradient_sums_t<T, N, MASK_Y> by_y = {b, {}};
+    void *partial = call->scratch;
+    TR_TRY(y       ? sum_rows(device, stream, by_y, finish, e.rows, e.channels, partial)
+           : b.cut ? sum_rows(device, stream, by_x, finish, e.rows, e.channels, partial)
+                   : sum_rows(device, stream, plain, finish, e.rows, e.channels, partial));
     if (y) b.dy = b.dsum, b.y = NULL;
     if (!cuda_present(&call->out[0])) return TR_OK;
     const column_layout_t l = pass_layout(e, N, tr_cuda_grid_limit(device));
-    CUDA_LAUNCH((batchnorm_dx_kernel<T, N>), dim3(l.tiles, l.chunks), COLUMN_THREADS, stream, b,
-                shift, slope, (T *)call->out[0].data, l);
+    if (device->trial && N > 1)
+        CUDA_LAUNCH((batchnorm_dx_kernel<T, CUDA_PACK(T), DX_AHEAD>), dim3(l.tiles, l.chunks),
+                    COLUMN_THREADS, stream, b, shift, slope, (T *)call->out[0].data, l);
+    else
+        CUDA_LAUNCH((batchnorm_dx_kernel<T, N, 1>), dim3(l.tiles, l.chunks), COLUMN_THREADS, stream,
+                    b, shift, slope, (T *)call->out[0].data, l);
     return TR_OK;
 }
 

@@ -1,7 +1,8 @@
 /* Copies, sums, factors, activations, conversions and dropout: one pass over memory, element by
  * element. */
-#include "cuda_types.cuh"
+#include "cuda_columns.cuh"
 #include "base/rng.h"
+#include "device/bias_sum.h"
 #include <type_traits>
 
 enum { THREADS = 256 };
@@ -239,7 +240,61 @@ CUDA_KERNEL(act_fwd) {
     });
 }
 
+/* The gradient and its sums over rows, as they are after rounding. */
+template <typename T, tr_act_t ACT> struct act_sum_ahead_t {
+    enum { N = CUDA_PACK(T), SUMS = 1, AHEAD = 2, BLOCKS = 2 };
+    typedef struct {
+        raw_t<T, N> dy, v;
+    } row_t;
+    const T *dy, *v;
+    T *dx; /* may be dy */
+    __device__ void begin(int64_t) {}
+    __device__ void load(int64_t at, row_t &row) const {
+        load_raw(dy + at, row.dy);
+        load_raw(v + at, row.v);
+    }
+    __device__ void add(int64_t at, const row_t &row, float (&sum)[1][N]) const {
+        const act_gradient_t<ACT> gradient;
+        float g[N], saved[N];
+        unpack(row.dy, g), unpack(row.v, saved);
+        for (int k = 0; k < N; k++) {
+            g[k] = gradient(g[k], saved[k]);
+            sum[0][k] += rounded<T>(g[k]);
+        }
+        store(dx + at, true, g);
+    }
+};
+
+CUDA_KERNEL_PREPARE(act_bwd) {
+    *out_state = NULL, *out_scratch_bytes = 0;
+    if (!tr_has_bias_sum(call, 1)) return TR_OK;
+    const tr_kernel_call_t sum = tr_bias_sum_call(call, 1);
+    return tr_cuda_column_sum_prepare(device, &sum, out_state, out_scratch_bytes);
+}
+
+static tr_status_t act_bwd_with_sum(tr_device_t *device, tr_stream_t *stream,
+                                    const tr_kernel_call_t *call) {
+    const tr_kernel_call_t sum = tr_bias_sum_call(call, 1);
+    const int64_t rows = sum.in[0].shape.dim[0], columns = sum.in[0].shape.dim[1];
+    const void *dy = call->in[0].data, *v = call->in[1].data;
+    void *dx = call->out[0].data;
+    const write_sum_t finish = {(float *)sum.out[0].data, adds(&sum, 0)};
+    CUDA_BY_TYPE(call->in[0].dtype, T, {
+        if (rows_are_wide<T>(columns, dy, v) && cuda_aligned(dx))
+            return by_act(((const tr_act_attr_t *)call->attr)->act, [&](auto a) {
+                const act_sum_ahead_t<T, decltype(a)::value> f = {(const T *)dy, (const T *)v,
+                                                                  (T *)dx};
+                return sum_columns_ahead(stream, f, finish, rows, columns, call->scratch);
+            });
+    });
+    tr_kernel_call_t alone = *call;
+    alone.n_out = 1;
+    TR_TRY(tr_cuda_act_bwd(device, stream, &alone));
+    return tr_cuda_column_sum(device, stream, &sum);
+}
+
 CUDA_KERNEL(act_bwd) {
+    if (tr_has_bias_sum(call, 1)) return act_bwd_with_sum(device, stream, call);
     const tr_act_t act = ((const tr_act_attr_t *)call->attr)->act;
     const int64_t n = tr_shape_elems(&call->in[0].shape);
     const void *dy = call->in[0].data, *v = call->in[1].data;

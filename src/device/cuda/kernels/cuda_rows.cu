@@ -1,6 +1,7 @@
 /* Layer normalisation, cross-entropy and its metric: a block of threads for each row. */
 #include "cuda_columns.cuh"
 #include "cuda_rows.cuh"
+#include "device/bias_sum.h"
 
 /* -- layer normalisation ----------------------------------------------------------------------- */
 
@@ -138,49 +139,166 @@ template <typename T, int PACK> struct layernorm_sums_t {
     }
 };
 
+/* -- all gradients of layer normalisation in one pass (cuda.trial) --------------------------------
+ *
+ * A block takes a chunk of rows, ONCE_ROWS of them at a time, and a thread N columns of each. So dy
+ * and x are read once, and the sums over the rows of a chunk stay in registers, as floats. Chunks
+ * follow from the number of rows alone; they are joined in doubles.
+ */
+enum { ONCE_ROWS = 4, ONCE_THREADS = 256, ONCE_CHUNKS = 512 };
+
+template <typename T> struct layernorm_once_t {
+    const T *dy, *x, *dsum; /* dsum may be NULL */
+    const float *gamma, *mean, *rstd;
+    T *dx; /* may be dy or dsum */
+    float *partial;
+    int64_t rows, width;
+};
+
+static unsigned once_chunks(int64_t rows) {
+    return cuda_blocks(rows, ONCE_ROWS, ONCE_CHUNKS);
+}
+
+template <typename T>
+static __global__ void __launch_bounds__(ONCE_THREADS, 2)
+    layernorm_once_kernel(layernorm_once_t<T> l) {
+    const int N = CUDA_PACK(T), WARPS = ONCE_THREADS / 32, SUMS = 3;
+    __shared__ float joined[2][ONCE_ROWS][2][WARPS]; /* of rows; the next are written meanwhile */
+    const int64_t first = l.rows * blockIdx.x / gridDim.x,
+                  last = l.rows * (blockIdx.x + 1) / gridDim.x;
+    const int64_t column = (int64_t)threadIdx.x * N;
+    const bool has_columns = column < l.width;
+    float scale[N] = {}, sum[SUMS][N] = {};
+    int turn = 0;
+    if (has_columns)
+        for (int k = 0; k < N; k++) scale[k] = l.gamma[column + k];
+    for (int64_t row = first; row < last; row += ONCE_ROWS, turn ^= 1) {
+        raw_t<T, N> dy[ONCE_ROWS] = {}, x[ONCE_ROWS] = {}, more[ONCE_ROWS] = {};
+        float mean[ONCE_ROWS], rstd[ONCE_ROWS];
+#pragma unroll
+        for (int i = 0; i < ONCE_ROWS; i++) {
+            const int64_t own = row + i < last ? row + i : last - 1;
+            mean[i] = l.mean[own], rstd[i] = l.rstd[own];
+            if (!has_columns || row + i >= last) continue;
+            load_raw(l.dy + own * l.width + column, dy[i]);
+            load_raw(l.x + own * l.width + column, x[i]);
+            if (l.dsum) load_raw(l.dsum + own * l.width + column, more[i]);
+        }
+#pragma unroll
+        for (int i = 0; i < ONCE_ROWS; i++) {
+            float g[N], v[N], both[2] = {0, 0};
+            unpack(dy[i], g), unpack(x[i], v);
+            for (int k = 0; k < N; k++) {
+                const float h = (v[k] - mean[i]) * rstd[i], scaled = g[k] * scale[k];
+                both[0] += scaled;
+                both[1] = fmaf(scaled, h, both[1]);
+                sum[0][k] = fmaf(g[k], h, sum[0][k]);
+                sum[1][k] += g[k];
+            }
+            for (int j = 0; j < 2; j++) {
+                const float of_warp = warp_sum(both[j]);
+                if (threadIdx.x % 32 == 0) joined[turn][i][j][threadIdx.x / 32] = of_warp;
+            }
+        }
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < ONCE_ROWS; i++) {
+            float g[N], v[N], rest[N], both[2] = {0, 0};
+            for (int w = 0; w < (int)blockDim.x / 32; w++)
+                for (int j = 0; j < 2; j++) both[j] += joined[turn][i][j][w];
+            if (!has_columns || row + i >= last) continue;
+            const float shift = both[0] / (float)l.width, slope = both[1] / (float)l.width;
+            unpack(dy[i], g), unpack(x[i], v), unpack(more[i], rest);
+            for (int k = 0; k < N; k++) {
+                const float h = (v[k] - mean[i]) * rstd[i];
+                v[k] = rstd[i] * (g[k] * scale[k] - (shift + h * slope));
+                if (l.dsum) v[k] += rest[k];
+                sum[2][k] += rounded<T>(v[k]);
+            }
+            store(l.dx + (row + i) * l.width + column, true, v);
+        }
+    }
+    if (!has_columns) return;
+#pragma unroll
+    for (int s = 0; s < SUMS; s++)
+        store(l.partial + ((int64_t)blockIdx.x * SUMS + s) * l.width + column, true, sum[s]);
+}
+
+/* Finishes a column with its sums over the rows of dy h, dy and dx; the last may be unwanted. */
+struct write_three_t {
+    write_two_t two;
+    write_sum_t bias;
+    __device__ void operator()(int64_t column, const double (&sum)[3]) const {
+        const double first[2] = {sum[0], sum[1]}, last[1] = {sum[2]};
+        two(column, first);
+        if (bias.y) bias(column, last);
+    }
+};
+
 CUDA_KERNEL_PREPARE(layernorm_bwd) {
     const rows_t r = rows_of(&call->in[1]);
+    const size_t once = once_chunks(r.rows) * (size_t)r.width * 3 * sizeof(float);
     *out_state = NULL;
     *out_scratch_bytes = column_scratch_bytes(r.rows, r.width, 2);
+    if (device->trial && once > *out_scratch_bytes) *out_scratch_bytes = once;
     return TR_OK;
 }
 
 template <typename T, int N>
-static tr_status_t layernorm_backward(tr_stream_t *stream, const tr_kernel_call_t *call, rows_t r,
-                                      const void *dsum) {
+static tr_status_t layernorm_backward(tr_device_t *device, tr_stream_t *stream,
+                                      const tr_kernel_call_t *call, rows_t r, const void *dsum) {
     const T *dy = (const T *)call->in[0].data, *x = (const T *)call->in[1].data;
     const float *gamma = (const float *)call->in[2].data, *mean = (const float *)call->in[3].data,
                 *rstd = (const float *)call->in[4].data;
     const layernorm_sums_t<T, N> f = {dy, x, mean, rstd, r.width};
     const write_two_t finish = {(float *)call->out[1].data, (float *)call->out[2].data,
                                 adds(call, 1), adds(call, 2)};
+    const int64_t packs = r.width / CUDA_PACK(T);
+    if (device->trial && N == CUDA_PACK(T) && packs >= 16 && packs <= ONCE_THREADS &&
+        cuda_present(&call->out[0])) {
+        float *partial = (float *)call->scratch,
+              *bias = tr_has_bias_sum(call, 3) ? (float *)call->out[3].data : NULL;
+        const layernorm_once_t<T> l = {
+            dy,      x,      (const T *)dsum, gamma, mean, rstd, (T *)call->out[0].data,
+            partial, r.rows, r.width};
+        const unsigned chunks = once_chunks(r.rows), threads = cuda_blocks(packs, 32, 8) * 32;
+        CUDA_LAUNCH((layernorm_once_kernel<T>), chunks, threads, stream, l);
+        CUDA_LAUNCH((column_finish_kernel<3, write_three_t, float>),
+                    cuda_blocks(r.width, FINISH_COLUMNS, INT32_MAX), COLUMN_THREADS, stream,
+                    write_three_t{finish, {bias, adds(call, 3)}}, r.width, (int)chunks,
+                    (const float *)partial);
+        return TR_OK;
+    }
     TR_TRY(sum_columns(stream, f, finish, r.rows, r.width, call->scratch));
     if (!cuda_present(&call->out[0])) return TR_OK;
     BY_ROW_LENGTH(r.width, THREADS,
                   CUDA_LAUNCH((layernorm_dx_kernel<T, N, THREADS>), (unsigned)r.rows, THREADS,
                               stream, dy, x, gamma, mean, rstd, (const T *)dsum,
                               (T *)call->out[0].data, r.width));
-    return TR_OK;
+    if (!tr_has_bias_sum(call, 3)) return TR_OK;
+    const tr_kernel_call_t bias = tr_bias_sum_call(call, 3);
+    return tr_cuda_column_sum(device, stream, &bias);
 }
 
-static tr_status_t layernorm_gradients(tr_stream_t *stream, const tr_kernel_call_t *call,
-                                       const void *dsum) {
+static tr_status_t layernorm_gradients(tr_device_t *device, tr_stream_t *stream,
+                                       const tr_kernel_call_t *call, const void *dsum) {
     const rows_t r = rows_of(&call->in[1]);
     const void *dx = cuda_present(&call->out[0]) ? call->out[0].data : NULL;
     CUDA_BY_TYPE(call->in[1].dtype, T, {
         const bool wide = r.width % CUDA_PACK(T) == 0 && cuda_aligned(call->in[0].data) &&
                           cuda_aligned(call->in[1].data) && cuda_aligned(dx) && cuda_aligned(dsum);
-        CUDA_BY_PACK(wide, T, N, return (layernorm_backward<T, N>(stream, call, r, dsum)));
+        CUDA_BY_PACK(wide, T, N, return (layernorm_backward<T, N>(device, stream, call, r, dsum)));
     });
     return TR_OK;
 }
 
 CUDA_KERNEL(layernorm_bwd) {
-    return layernorm_gradients(stream, call, NULL);
+    return layernorm_gradients(device, stream, call, NULL);
 }
 
 CUDA_KERNEL(residual_layernorm_bwd) {
-    return layernorm_gradients(stream, call, cuda_present(&call->in[5]) ? call->in[5].data : NULL);
+    return layernorm_gradients(device, stream, call,
+                               cuda_present(&call->in[5]) ? call->in[5].data : NULL);
 }
 
 /* -- losses ------------------------------------------------------------------------------------ */

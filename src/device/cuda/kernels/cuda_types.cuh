@@ -122,6 +122,28 @@ static __device__ __forceinline__ void store(T *y, bool wide, const float (&x)[N
         for (int i = 0; i < N; i++) y[i] = values[i];
 }
 
+/* N elements as they lie in memory, at an address that allows it: rows that are loaded before they
+ * are used take few registers. */
+template <typename T, int N> struct raw_t {
+    __align__(16) T v[N];
+};
+
+template <typename T, int N>
+static __device__ __forceinline__ void load_raw(const T *x, raw_t<T, N> &out) {
+    move_wide<N *(int)sizeof(T)>(out.v, x);
+}
+
+template <typename T, int N>
+static __device__ __forceinline__ void unpack(const raw_t<T, N> &raw, float (&out)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; i++) out[i] = to_float(raw.v[i]);
+}
+
+/* As it is when it was stored as T and is read again. */
+template <typename T> static __device__ __forceinline__ float rounded(float x) {
+    return to_float(from_float<T>(x));
+}
+
 /* Elements of type T in 16 bytes. */
 #define CUDA_PACK(T) (16 / (int)sizeof(T))
 

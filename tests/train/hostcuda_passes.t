@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# TEST timeout=300
+# cuda.trial on the fakes: normalisations and sums over rows with several rows in flight,
+# gradients of biases by the records before them.
+. "${TRAINER_ROOT:?is set by the runner: make test k=train/hostcuda_passes}/tests/support/common.sh"
+[ -e "$BUILD/hostcuda/libtrainer_cuda.so" ] ||
+    { echo "1..0 # SKIP no build/hostcuda: built by make hostcuda where nvcc is"; exit 0; }
+# launches KERNEL...: whether the trace has each of them
+launches() {
+    local kernel
+    for kernel in "$@"; do grep -q "^launch.*$kernel" trace || return 1; done
+}
+export OP_TRIAL=1
+TEST_ONLY=test_norms HOSTCUDA_TRACE=$PWD/trace fakes "$BUILD/tests/unit/device/test_cuda_kernels" >out 2>&1 &&
+    launches column_ahead_kernel layernorm_once_kernel 'normalize_kernel<.*PASS_AHEAD' 'dx_kernel<.*DX_AHEAD'
+ok $? "normalisations and sums over rows: the results of the CPU"
+fakes "$BUILD/tests/unit/device/test_cuda_repeat" >out 2>&1 && ! grep -q skipped out
+ok $? "the same bits in ten runs"
+unset OP_TRIAL
+
+seq 400 >text.txt
+"$TRAINER" import text text.txt text.h5 --tokenizer bytes --valid-fraction 0 >out 2>&1
+gpt="$TRAINER_ROOT/configs/gpt_tiny.ini data.train=text.h5:train data.valid= data.batch_size=4 data.micro_batch=2
+    model.n_layer=2 model.context=32 model.n_embd=128 model.dropout=0 model.bias=yes train.valid_every=0
+    schedule.warmup=0 train.steps=4 log.every=1 threads=1"
+# run FOLDER SETTING...
+run() {
+    local folder=$1
+    shift
+    rm -rf "$folder"
+    # shellcheck disable=SC2086
+    fakes "$TRAINER" train $gpt run.dir="$folder" "$@" >out 2>&1
+}
+# shellcheck disable=SC2086
+sums() { # SETTING...: the sums over rows that another record gives, in each program with a backward pass
+    fakes "$TRAINER" plan $gpt device=cuda --ops "$@" 2>out |
+        sed -n 's/.*fused: gradient + column_sum (\([0-9]*\) times).*/\1/p'
+}
+[ "$(sums cuda.trial=yes | sort -u)" = 6 ] && [ -z "$(sums)" ]
+ok $? "two layers: biases of both c_proj and of c_fc"
+run cpu device=cpu precision=bf16 && run trial device=cuda precision=bf16 cuda.trial=yes && near cpu trial 2e-2 4
+ok $? "the loss of the CPU"
+whole=$(weights trial)
+run trial device=cuda precision=bf16 cuda.trial=yes && [ "$(weights trial)" = "$whole" ]
+ok $? "the same bits again"
+echo "1..$n"
