@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # TEST timeout=300
-# cuda.trial on the fakes: normalisations and sums over rows with several rows in flight,
-# gradients of biases by the records before them.
+# cuda.trial on the fakes: convolutions of few channels by unfolded images, normalisations and sums over rows with
+# several rows in flight, gradients of biases by the records before them.
 . "${TRAINER_ROOT:?is set by the runner: make test k=train/hostcuda_passes}/tests/support/common.sh"
 [ -e "$BUILD/hostcuda/libtrainer_cuda.so" ] ||
     { echo "1..0 # SKIP no build/hostcuda: built by make hostcuda where nvcc is"; exit 0; }
@@ -14,7 +14,14 @@ export OP_TRIAL=1
 TEST_ONLY=test_norms HOSTCUDA_TRACE=$PWD/trace fakes "$BUILD/tests/unit/device/test_cuda_kernels" >out 2>&1 &&
     launches column_ahead_kernel layernorm_once_kernel 'normalize_kernel<.*PASS_AHEAD' 'dx_kernel<.*DX_AHEAD'
 ok $? "normalisations and sums over rows: the results of the CPU"
-fakes "$BUILD/tests/unit/device/test_cuda_repeat" >out 2>&1 && ! grep -q skipped out
+TEST_ONLY=test_first_layers HOSTCUDA_TRACE=$PWD/trace fakes "$BUILD/tests/unit/device/test_cuda_kernels" >out 2>&1
+code=$?
+whole=$(grep -c '^launch.*unfold_kernel' trace)
+TEST_ONLY=test_first_layers HOSTCUDA_CONTEXT=0 HOSTCUDA_MEMORY=64M HOSTCUDA_TRACE=$PWD/trace \
+    fakes "$BUILD/tests/unit/device/test_cuda_kernels" >out 2>&1 && [ $code = 0 ] && [ "$whole" = 6 ] &&
+    [ "$(grep -c '^launch.*unfold_kernel' trace)" -gt "$whole" ]
+ok $? "convolutions of few channels: the results of the CPU, in one slice and in several"
+TEST_ONLY=test_sums fakes "$BUILD/tests/unit/device/test_cuda_repeat" >out 2>&1 && ! grep -q skipped out
 ok $? "the same bits in ten runs"
 unset OP_TRIAL
 

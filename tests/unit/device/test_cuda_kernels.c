@@ -382,6 +382,41 @@ static void test_convolutions(void **state) {
     }
 }
 
+/* Few channels and whole packs of outputs: with cuda.trial the images are unfolded, in one slice or, of
+ * the first one on a small GPU, in several. */
+static void test_first_layers(void **state) {
+    const tr_conv_attr_t image = {2, {7, 7}, {2, 2}, {3, 3}, {3, 2}, {1, 1}, 1},
+                         series = {1, {5}, {2}, {3}, {1}, {2}, 1},
+                         volume = {3, {2, 3, 2}, {1, 2, 1}, {0, 1, 1}, {1, 1, 0}, {1, 1, 2}, 1};
+    const struct {
+        const tr_conv_attr_t *attr;
+        tensor_t x, w, y, dw;
+    } layers[] = {
+        {&image, X(18, 17, 15, 3), X(16, 7, 7, 3), Y(18, 9, 7, 16), G(16, 7, 7, 3)},
+        {&series, X(3, 40, 5), X(8, 5, 5), Y(3, 18, 8), G(8, 5, 5)},
+        {&volume, X(2, 5, 6, 7, 3), X(8, 2, 3, 2, 3), Y(2, 5, 3, 6, 8), G(8, 2, 3, 2, 3)}};
+    for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
+        tensor_t none = ABSENT_, dy = layers[i].y;
+        dy.content = NORMAL;
+        check(&(case_t){"CONV_FWD of few channels",
+                        TR_K_CONV_FWD,
+                        layers[i].attr,
+                        3,
+                        1,
+                        {layers[i].x, layers[i].w, none},
+                        {layers[i].y},
+                        1e-4});
+        check(&(case_t){"CONV_BWD_WEIGHTS of few channels",
+                        TR_K_CONV_BWD_WEIGHTS,
+                        layers[i].attr,
+                        2,
+                        1,
+                        {layers[i].x, dy},
+                        {layers[i].dw},
+                        1e-3});
+    }
+}
+
 static void test_fields(void **state) {
     static const int64_t sizes[] = {1, 3, 8, 21};
     const tr_add_attr_t relu = {TR_ACT_RELU};
@@ -936,6 +971,7 @@ int main(void) {
         cmocka_unit_test(test_relu_of_nan),
         cmocka_unit_test(test_products),
         cmocka_unit_test(test_convolutions),
+        cmocka_unit_test(test_first_layers),
         cmocka_unit_test(test_fields),
         cmocka_unit_test(test_moves),
         cmocka_unit_test(test_elementwise),

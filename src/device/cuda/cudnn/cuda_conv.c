@@ -4,10 +4,12 @@
  * bf16 and f16 filter gradients it needs channels in multiples of 8: those of the image are padded,
  * and where that is not possible the gradient is computed in f32. It also takes a gradient of other
  * numbers of outputs, and its result is wrong (9.14 on an H100). Where cuDNN has no engine that adds the
- * bias, a pass over the result does.
+ * bias, a pass over the result does. With cuda.trial, filter gradients of few channels are
+ * products, too: cuda_unfold.h.
  */
 #include "device/kernel_parts.h"
 #include "cuda_dnn.h"
+#include "cuda_unfold.h"
 #include "device/cuda/cuda_product.h"
 #include "base/mem.h"
 #include <stdio.h>
@@ -20,7 +22,8 @@
  * the workspace. */
 typedef struct {
     cuda_dnn_plan_t *dnn;         /* or */
-    cuda_product_plan_t *product; /* dw (K, C) = dy^T (K, R) x (R, C) */
+    cuda_product_plan_t *product; /* dw (K, C) = dy^T (K, R) x (R, C); or */
+    cuda_unfold_plan_t *unfold;
     bool fused;                   /* bias and relu are inside */
     int64_t pad_to;               /* channels of the copies of x and the filters; 0: no copies */
     bool widened;                 /* filter gradient: f32 copies of x and dy */
@@ -51,6 +54,7 @@ static void conv_release(conv_t **conv) {
     if (!*conv) return;
     tr_cuda_dnn_release(&(*conv)->dnn);
     tr_cuda_product_release(&(*conv)->product);
+    tr_cuda_unfold_release(&(*conv)->unfold);
     tr_free(conv);
 }
 
@@ -63,8 +67,9 @@ void tr_cuda_conv_describe(const void *state, char *text, size_t text_bytes) {
     const conv_t *conv = state;
     char how[96] = "cuBLASLt";
     if (conv->dnn) tr_cuda_dnn_describe(conv->dnn, how, sizeof how);
-    snprintf(text, text_bytes, "%s%s%s%s", how, conv->fused ? "; fused" : "",
-             conv->pad_to ? "; channels padded" : "", conv->widened ? "; through f32 copies" : "");
+    snprintf(text, text_bytes, "%s%s%s%s%s", how, conv->fused ? "; fused" : "",
+             conv->unfold ? "; images unfolded" : "", conv->pad_to ? "; channels padded" : "",
+             conv->widened ? "; through f32 copies" : "");
 }
 
 /* -- forward ----------------------------------------------------------------------------------- */
@@ -255,6 +260,8 @@ static tr_status_t plan_weights(tr_device_t *device, const tr_kernel_call_t *cal
         return tr_cuda_product_plan(device, &product, &conv->product, workspace);
     }
     const bool is_half = tr_dtype_is_half(x->dtype), fits = outputs % CHANNEL_PACK == 0;
+    TR_TRY(tr_cuda_unfold_plan(device, &c, &conv->unfold, workspace));
+    if (conv->unfold) return TR_OK;
     if (is_half && fits && c.attr->groups == 1 && channels % CHANNEL_PACK != 0)
         conv_pad(conv, &c, 4);
     if (!is_half || fits) TR_TRY(tr_cuda_dnn_plan(device, &c, &conv->dnn, workspace));
@@ -326,6 +333,8 @@ CUDA_KERNEL(conv_bwd_weights) {
     if (conv->product)
         TR_TRY(tr_cuda_product_run(device, stream, conv->product, data.y, data.x, NULL, data.w,
                                    call->scratch));
+    else if (conv->unfold)
+        TR_TRY(tr_cuda_unfold_run(device, stream, conv->unfold, &data, call->scratch));
     else if (conv->pad_to)
         TR_TRY(padded_weights(device, stream, call, conv));
     else if (conv->widened)
