@@ -11,7 +11,7 @@ launches() {
     for kernel in "$@"; do grep -q "^launch.*$kernel" trace || return 1; done
 }
 export OP_TRIAL=1
-TEST_ONLY=test_norms HOSTCUDA_TRACE=$PWD/trace fakes "$BUILD/tests/unit/device/test_cuda_kernels" >out 2>&1 &&
+TEST_ONLY=test_wide_rows HOSTCUDA_TRACE=$PWD/trace fakes "$BUILD/tests/unit/device/test_cuda_kernels" >out 2>&1 &&
     launches column_ahead_kernel layernorm_once_kernel 'normalize_kernel<.*PASS_AHEAD' 'dx_kernel<.*DX_AHEAD'
 ok $? "normalisations and sums over rows: the results of the CPU"
 TEST_ONLY=test_first_layers HOSTCUDA_TRACE=$PWD/trace fakes "$BUILD/tests/unit/device/test_cuda_kernels" >out 2>&1
