@@ -4,8 +4,11 @@
  * The Art of Computer Programming 2, 3.4.2). The numbers of rows are therefore exact. */
 #include "csv_int.h"
 #include "base/rng.h"
+#include "trainer/log.h"
 
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 struct csv_stratum {
     int64_t rows, lacks[CSV_GROUPS]; /* left to draw; not of CSV_TRAIN, which gets the rest */
@@ -80,6 +83,41 @@ int tr_csv_groups_draw(csv_groups_t *groups, int64_t row, int64_t class) {
     return CSV_TRAIN;
 }
 
+tr_status_t tr_csv_groups_note(csv_groups_t *groups, int group, const float *input, int64_t count) {
+    csv_seen_t seen = {14695981039346656037u, group};
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t bits;
+        memcpy(&bits, &input[i], sizeof bits);
+        seen.hash = (seen.hash ^ bits) * 1099511628211u;
+        seen.hash ^= seen.hash >> 29;
+    }
+    return tr_vec_push(&groups->seen, seen);
+}
+
+static int csv_seen_order(const void *a, const void *b) {
+    const csv_seen_t *x = a, *y = b;
+    if (x->hash != y->hash) return x->hash < y->hash ? -1 : 1;
+    return x->group - y->group;
+}
+
+void tr_csv_groups_warn_same(csv_groups_t *groups, const tr_csv_table_t *table) {
+    const int64_t held = groups->rows[CSV_VALID] + groups->rows[CSV_TEST];
+    int64_t same = 0;
+    if (held == 0) return;
+    qsort(groups->seen.data, groups->seen.count, sizeof *groups->seen.data, csv_seen_order);
+    for (size_t i = 0, first = 0; i < groups->seen.count; i++) {
+        const csv_seen_t *row = &groups->seen.data[i];
+        if (row->hash != groups->seen.data[first].hash) first = i;
+        same += row->group != CSV_TRAIN && groups->seen.data[first].group == CSV_TRAIN;
+    }
+    if (same * 20 >= held)
+        TR_WARN("'%s': %lld of the %lld rows for validation and test have the inputs of a row for "
+                "training, so their scores are too good for new data: remove rows that are there "
+                "twice, or divide the table yourself",
+                table->path, (long long)same, (long long)held);
+}
+
 void tr_csv_groups_free(csv_groups_t *groups) {
     tr_free(&groups->left);
+    tr_vec_free(&groups->seen);
 }

@@ -121,10 +121,15 @@ void tr_csv_columns_free(csv_columns_t *columns);
 enum { CSV_TRAIN, CSV_VALID, CSV_TEST, CSV_GROUPS };
 typedef struct csv_stratum csv_stratum_t;
 typedef struct {
+    uint64_t hash; /* of the inputs */
+    int group;
+} csv_seen_t;
+typedef struct {
     uint64_t seed;
     int64_t strata;           /* classes; 1: all rows are one */
     int64_t rows[CSV_GROUPS]; /* of the table */
     csv_stratum_t *left;      /* [strata] */
+    TR_VEC(csv_seen_t) seen;  /* of each row */
 } csv_groups_t;
 
 /* Divides `rows` rows by test_fraction and valid_fraction, each class in proportion. Free `groups`
@@ -134,6 +139,10 @@ tr_status_t tr_csv_groups_begin(csv_groups_t *groups, const tr_csv_table_t *tabl
                                 int64_t rows);
 /* The group of the next row, which depends on the seed. `class` of it; 0 if rows have none. */
 int tr_csv_groups_draw(csv_groups_t *groups, int64_t row, int64_t class);
+/* Notes the inputs of a row and its group, for tr_csv_groups_warn_same: a warning if a twentieth of the
+ * rows for validation and test have the inputs of one for training. */
+tr_status_t tr_csv_groups_note(csv_groups_t *groups, int group, const float *input, int64_t count);
+void tr_csv_groups_warn_same(csv_groups_t *groups, const tr_csv_table_t *table);
 void tr_csv_groups_free(csv_groups_t *groups);
 
 #endif

@@ -1,6 +1,7 @@
 /* The labels of a table: numbers, integers or texts. */
 #include "csv_int.h"
 #include "trainer/log.h"
+#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +9,7 @@
 #include <strings.h>
 
 #define MAX_NAMES 4096
+#define ALIKE_MOST 256 /* names that are compared */
 #define SLOTS     (4 * MAX_NAMES)
 #define FEW       20 /* the number of classes is small even for few rows */
 
@@ -174,7 +176,34 @@ tr_status_t tr_csv_labels_end(csv_labels_t *l, const tr_csv_table_t *t) {
     return labels_sort(l, t);
 }
 
+/* The same in lower case, without blanks at the ends. */
+static void label_fold(const char *text, char out[64]) {
+    size_t length = 0;
+    for (text += strspn(text, " \t"); *text && length < 63; text++)
+        out[length++] = (char)tolower((unsigned char)*text);
+    while (length > 0 && (out[length - 1] == ' ' || out[length - 1] == '\t')) length--;
+    out[length] = '\0';
+}
+
+static void labels_warn_alike(const csv_labels_t *l, const tr_csv_table_t *t) {
+    for (size_t i = 0; i < l->names.count && i < ALIKE_MOST && !l->numbers; i++) {
+        char one[64], other[64];
+        label_fold(l->names.data[i], one);
+        for (size_t k = 0; k < i; k++) {
+            label_fold(l->names.data[k], other);
+            if (strcmp(one, other) != 0) continue;
+            TR_WARN(
+                "'%s': the labels '%.40s' (%lld rows) and '%.40s' (%lld rows) differ in blanks or "
+                "capitals alone, and are two classes: if they are one, correct the table",
+                t->path, l->names.data[k], (long long)l->class_rows[k], l->names.data[i],
+                (long long)l->class_rows[i]);
+            return;
+        }
+    }
+}
+
 void tr_csv_labels_note(const csv_labels_t *l, const tr_csv_table_t *t) {
+    labels_warn_alike(l, t);
     static const char *const doubtful[] = {"none", "missing", "-", ".", "unknown"};
     for (size_t i = 0; i < l->names.count && !l->numbers; i++)
         for (size_t k = 0; k < TR_COUNT(doubtful); k++)

@@ -170,6 +170,23 @@ static tr_status_t class_add(const char *path, tr_image_folder_t *out, int group
                    path);
 }
 
+/* TR_ERR_DATA if the two classes are named as images and as their masks. */
+static tr_status_t classes_are_no_masks(const char *folder, const tr_image_folder_t *found) {
+    static const char images[] = "image images img imgs input inputs picture pictures photo photos",
+                      masks[] = "mask masks label labels annotation annotations segmentation "
+                                "segmentations groundtruth ground_truth gt target targets";
+    char *const *name = found->class_name.data;
+    for (int i = 0; i < 2 && found->class_name.count == 2; i++)
+        if (tr_has_word(images, name[i]) && tr_has_word(masks, name[1 - i]))
+            return TR_FAIL(TR_ERR_DATA,
+                           "'%s' has the folders '%s' and '%s', which are images and their masks "
+                           "by their names. Expected a folder per class. For a label of each "
+                           "position, write both to an HDF5 file as x and y; if these are classes, "
+                           "rename the folders.",
+                           folder, name[i], name[1 - i]);
+    return TR_OK;
+}
+
 /* The folder of a group: every folder in it is a class, which must also be in the training data. */
 static tr_status_t group_add(const char *folder, tr_image_folder_t *out, int group,
                              tr_left_out_t *left) {
@@ -189,7 +206,8 @@ static tr_status_t group_add(const char *folder, tr_image_folder_t *out, int gro
     if (out->group[group].count == 0)
         return TR_FAIL(TR_ERR_DATA,
                        "'%s' has no folders. Expected a folder per class with its images.", folder);
-    if (group != TR_PICTURES_TRAIN || out->class_name.count > 1) return TR_OK;
+    if (group != TR_PICTURES_TRAIN) return TR_OK;
+    if (out->class_name.count > 1) return classes_are_no_masks(folder, out);
     TR_TRY(tr_path_join(folder, out->class_name.data[0], path));
     if (!folder_has_folders(path)) return TR_OK;
     return TR_FAIL(

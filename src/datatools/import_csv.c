@@ -437,6 +437,7 @@ static tr_status_t csv_write_row(import_t *m, char *const *field, int count, con
     TR_TRY(
         tr_columns_encode(&m->columns.spec, &m->table, field, m->columns.index, m->fault, m->row));
     if (group == CSV_TRAIN) tr_moments_add(&m->moments, TR_F32, m->row, m->moments.channels);
+    TR_TRY(tr_csv_groups_note(&m->groups, group, m->row, m->width));
     TR_TRY(tr_writer_append(m->writer, x[group], 1, m->row));
     for (size_t i = 0; i < m->target.count; i++) {
         const char *text = field[m->target.data[i]];
@@ -646,6 +647,7 @@ static tr_status_t csv_import(const char *in, const char *out, const tr_import_p
     TR_TRY_GOTO(csv_write_attributes(&m), done);
     TR_TRY_GOTO(tr_writer_commit(m.writer), done);
     csv_report_groups(&m);
+    tr_csv_groups_warn_same(&m.groups, &m.table);
     csv_report(&m);
 done:
     tr_writer_destroy(&m.writer);

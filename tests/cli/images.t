@@ -42,6 +42,10 @@ mkdir -p flatparts/Train flatparts/Test within/a/train within/a/test within/b an
     for d in flatparts/Train flatparts/Test within/a/train within/a/test within/b and/train and/car; do
         cp plain.png $d
     done
+mkdir -p segmented/images segmented/Masks && cp plain.png segmented/images && cp plain.png segmented/Masks &&
+    call 65 import images segmented q.h5 && once err "trainer: error & 'segmented' & 'images' & 'Masks'" &&
+    [ ! -e q.h5 ]
+ok $? "folders of images and of their masks are no classes"
 call 65 import images flatparts q.h5 && names err "'flatparts' & 'Train' & 'Test' & FOLDER/Train/CLASS/FILE" &&
     call 65 import images within q.h5 && names err "'within/a' & 'train' & 'test'" &&
     mkdir up && mv within up && call 65 import images up q.h5 && names err "'within' & 'up/within'" &&

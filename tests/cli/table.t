@@ -244,4 +244,16 @@ if can_preload; then
 else
     skip "a signal leaves no part of the CSV file" "no libfail.so under sanitizers"
 fi
+
+# 40 rows, each of them twice: of the 16 rows held out, some have the inputs of a row for training.
+for copy in 1 2; do
+    seq 40 | awk '{ print $1 / 8 "," $1 % 3 "," ($1 % 2 ? "Yes" : $1 % 4 ? "no" : "no ") }'
+done >rows.csv
+{ echo 'a,b,label'; sed 's/no $/"no "/' rows.csv; } >twice.csv
+call 0 import csv twice.csv twice.h5 --test-fraction 0.1 && once err "^warning & 'twice.csv' & [0-9]* & 16" &&
+    once err "^warning & 'no' (20 rows) & 'no ' (20 rows)"
+ok $? "rows that are in two groups, and labels that differ in blanks, get a warning"
+{ echo 'a,b,label'; sed 's/no $/no/' rows.csv | sort -u; } >once.csv
+call 0 import csv once.csv once.h5 --test-fraction 0.1 && ! grep -q warning err
+ok $? "others do not"
 echo "1..$n"

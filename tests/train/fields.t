@@ -69,12 +69,15 @@ ok $? "data.label_values: the same bits, and the log has the share of each class
 call 0 data f.h5 $values && names out "0 & 128 & 255 & 4.17"
 ok $? "trainer data shows the values, too"
 
+call 0 data f.h5 data.y=rgb && once out "^warning & /train/rgb & data.classes = 0" &&
+    call 0 data f.h5 data.y=rgb data.classes=0 && ! grep -q "^warning.*/train/rgb" out
+ok $? "colours that may be classes"
+
 # Probabilities of black and white masks have the scores of classes.
 masks="data.y=black data.label_values=0,255 data.classes=0 data.ignore_label=none model.loss=binary_cross_entropy"
 sed 's/conv 3 1/conv 1 1/' net.ini >masks.ini
 run 2 masks.ini run.dir=b $masks && awk "BEGIN { exit !($(told b best_valid_iou) > 0.6) }"
 ok $? "a mask by its probability: IoU $(told b best_valid_iou)"
-ok_records b POSITIONS TARGETS RANKS
 run 1 eval masks.ini b $masks --json b.json && cp out first && run 3 eval masks.ini b $masks && cmp -s out first &&
     run 1 predict b f.h5:test b.h5 && "$make_fields" overlap b.h5 test/black f.h5 >scored &&
     read -r iou dice <scored &&

@@ -8,6 +8,7 @@
  *   {train,test}/grey   u8 (N, 24, 20): 0 background, 128 rectangle, 255 disc
  *   {train,test}/black  u8 (N, 24, 20): 0, and 255 in the rectangle
  *   {train,test}/hot    u8 (N, 24, 20, 3): one-hot, of the classes of y
+ *   {train,test}/rgb    u8 (N, 24, 20, 3): the classes of y in the colours of PASCAL VOC
  *   {train,test}/w      f32 (N, 24, 20): 0 background, 1 rectangle, -1 disc; NaN in the first row
  * make_fields pictures FILE NAME FOLDER [BLACK WHITE]: the number of files FOLDER/000000.png, ..., if they show the rows
  *   of the array: classes in the colours of PASCAL VOC or, with a range, numbers; fails where they do not
@@ -41,7 +42,7 @@
 enum { H = 24, W = 20, POINTS = H * W, MOST = 96, CLASSES = 3 };
 static float x[POINTS], z[2 * POINTS], signs[POINTS];
 static uint8_t y[POINTS], small[POINTS / 4], mask[POINTS], greys[POINTS], blacks[POINTS],
-    hot[CLASSES * POINTS];
+    hot[CLASSES * POINTS], rgb[3 * POINTS];
 static uint32_t seed = 1;
 
 static int below(int n) {
@@ -64,6 +65,7 @@ static void draw(void) {
         greys[i] = y[i] == 2 ? 255 : (uint8_t)(128 * y[i]);
         blacks[i] = y[i] == 1 ? 255 : 0;
         for (int k = 0; k < CLASSES; k++) hot[CLASSES * i + k] = y[i] == k;
+        tr_class_colour(y[i], rgb + 3 * i);
         signs[i] = r == 0 ? NAN : (float)((y[i] == 1) - (y[i] == 2));
         if (r == 0) y[i] = 255;
     }
@@ -89,6 +91,7 @@ static void make(const char *path) {
                       {"grey", TR_U8, TR_SHAPE(H, W), greys},
                       {"black", TR_U8, TR_SHAPE(H, W), blacks},
                       {"hot", TR_U8, TR_SHAPE(H, W, CLASSES), hot},
+                      {"rgb", TR_U8, TR_SHAPE(H, W, 3), rgb},
                       {"w", TR_F32, TR_SHAPE(H, W), signs}};
         enum { ARRAYS = sizeof arrays / sizeof *arrays };
         int id[ARRAYS];
@@ -203,16 +206,16 @@ static void print_overlap(const float *truth, const float *found, hsize_t count)
 }
 
 /* What a pixel of a picture of this value is. */
-static void colour_of(float value, const double *range, uint8_t rgb[3]) {
+static void colour_of(float value, const double *range, uint8_t out[3]) {
     static const uint8_t voc[][3] = {{0, 0, 0}, {128, 0, 0}, {0, 128, 0}}, none[] = {224, 224, 192},
                          unknown[] = {128, 0, 128};
     const double grey = range ? 255 * ((double)value - range[0]) / (range[1] - range[0]) : 0;
     if (isnan(value))
-        memcpy(rgb, unknown, 3);
+        memcpy(out, unknown, 3);
     else if (range)
-        memset(rgb, (int)lround(grey < 0 ? 0 : grey > 255 ? 255 : grey), 3);
+        memset(out, (int)lround(grey < 0 ? 0 : grey > 255 ? 255 : grey), 3);
     else
-        memcpy(rgb, value == 255 ? none : voc[(int)value], 3);
+        memcpy(out, value == 255 ? none : voc[(int)value], 3);
 }
 
 static int count_pictures(const char *path, const char *name, const char *folder,
@@ -227,11 +230,11 @@ static int count_pictures(const char *path, const char *name, const char *folder
         if (access(file, F_OK) != 0) break;
         MUST(tr_image_read(file, 3, &image));
         for (int i = 0; i < POINTS; i++) {
-            uint8_t rgb[3];
-            colour_of(values[pictures * POINTS + i], range, rgb);
+            uint8_t wanted[3];
+            colour_of(values[pictures * POINTS + i], range, wanted);
             for (int c = 0; c < 3; c++)
                 if (image.height != H || image.width != W ||
-                    abs(image.pixels[3 * i + c] - rgb[c]) > (range ? 1 : 0)) {
+                    abs(image.pixels[3 * i + c] - wanted[c]) > (range ? 1 : 0)) {
                     fprintf(stderr, "%s: position %d is wrong\n", file, i);
                     exit(1);
                 }

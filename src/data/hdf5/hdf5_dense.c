@@ -245,6 +245,22 @@ static tr_status_t dense_conclude(h5_dense_t *d, const h5_part_t *part, const in
     return TR_OK;
 }
 
+/* Whether three bytes of each position, of which there are `points`, have few different values, as the
+ * colours of a drawn mask. */
+static bool dense_are_few_colours(const double *value, int64_t points) {
+    enum { FEW = 32, LEAST = 8 /* positions for each */ };
+    double colour[FEW][3];
+    int different = 0;
+    for (int64_t i = 0; i < points; i++, value += 3) {
+        int k = 0;
+        while (k < different && memcmp(colour[k], value, sizeof colour[k]) != 0) k++;
+        if (k < different) continue;
+        if (different == FEW) return false;
+        memcpy(colour[different++], value, sizeof colour[0]);
+    }
+    return points >= LEAST * different;
+}
+
 tr_status_t tr_h5_dense_scan(h5_dense_t *d, h5_parts_t *parts, int64_t classes,
                              h5_scratch_t *scratch, h5_label_notes_t *notes,
                              tr_dataset_info_t *info) {
@@ -282,6 +298,16 @@ tr_status_t tr_h5_dense_scan(h5_dense_t *d, h5_parts_t *parts, int64_t classes,
         d->are_labels = bad < 0;
         if (!d->are_labels && (classes > 0 || d->channels == 1))
             status = dense_fail_label(d, part, row - part->first, bad, value);
+        if (status == TR_OK && !d->are_labels && d->channels == 3 && !d->channels_first &&
+            y->dtype == TR_U8 && dense_are_few_colours(value, d->points)) {
+            snprintf(notes->doubt, sizeof notes->doubt,
+                     "%.*s: /%.*s has few different colours, and is read as three numbers to "
+                     "predict. If the colours are classes, store a class number for each position; "
+                     "if they are numbers, set data.classes = 0",
+                     (int)tr_utf8_bytes(part->y.file->path, 140), part->y.file->path,
+                     (int)tr_utf8_bytes(part->names->y, 100), part->names->y);
+            info->label_doubt = notes->doubt;
+        }
         if (!d->are_labels) goto done;
         for (int64_t k = 0; k < d->points; k++) {
             count[1 + label[k]]++;
