@@ -245,7 +245,7 @@ refused 78 "data.ignore_label & /train/hot & 3 & data.mask" data.y=hot
 ok $? "data.ignore_label beside one-hot labels"
 refused 78 "data.ignore_label = -1 & u8" data.ignore_label=-1
 ok $? "data.ignore_label that no label can have"
-refused 65 "f.h5 & /train/y & 2 & 0 to 1 & data.classes" data.classes=2
+refused 65 "f.h5 & /train/y & 2 & 0 to 1 & data.classes & data.label_values" data.classes=2
 ok $? "a label out of range"
 # shellcheck disable=SC2086
 refused 65 "binary_cross_entropy & 0 to 1 & channel 0" $numbers model.loss=binary_cross_entropy model.layers="conv 2 1"

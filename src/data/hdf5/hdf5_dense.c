@@ -163,8 +163,8 @@ static tr_status_t dense_fail_label(const h5_dense_t *d, const h5_part_t *part, 
     return TR_FAIL(TR_ERR_DATA,
                    "%s: /%s: sample %lld has the label %g at position %lld; expected a class from "
                    "0%s. Set data.classes to the number of classes, data.ignore_label = %g if it "
-                   "marks positions without a label, or data.classes = 0 if these are numbers to "
-                   "predict.",
+                   "marks positions without a label, data.label_values to the values that stand "
+                   "for classes, or data.classes = 0 if these are numbers to predict.",
                    part->y.file->path, part->names->y, (long long)row, value, (long long)point,
                    range, value);
 }

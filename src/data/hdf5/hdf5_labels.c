@@ -59,7 +59,8 @@ static tr_status_t labels_fail_no_class(const scan_t *s, const h5_part_t *part, 
                    part->y.file->path, part->names->y, (long long)row, value, range,
                    counts_from_1 ? "the labels count from 1, subtract 1 when you create the file, "
                                    "or set data.label_values = 1,2,..."
-                                 : "these are regression targets, set data.classes = 0.");
+                                 : "these are regression targets, set data.classes = 0; if the values "
+                                   "stand for classes, list them in data.label_values.");
 }
 
 static tr_status_t scan_row(scan_t *s, const h5_part_t *part, int64_t row, const double *value) {
