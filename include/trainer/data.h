@@ -147,7 +147,7 @@ typedef struct {
     const char *const *text_name, *const *text;
     /*
      * Sentences for the user, valid as long as the data set; NULL if there is none. label_doubt: a
-     * warning that y is read as regression targets although nearly all values are labels.
+     * warning that y is probably not what it is read as.
      * label_note: for errors about the number of classes: "the largest label, 7, is that of sample 7
      * of a.h5:/y: correct it if it is wrong". label_shares: "0 (255): 75 %, 1 (0): 25 %", the part of
      * each class in labels of positions or of data.label_values, as far as they were read.

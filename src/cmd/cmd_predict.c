@@ -145,8 +145,10 @@ static tr_status_t predict_prepare(predict_t *p) {
             "(data.classes)",
             (long long)p->width, (long long)classes);
     if (p->o->probabilities && !p->is_class)
-        return TR_FAIL(TR_ERR_USAGE,
-                       "--probabilities: the model is a regression and has no classes");
+        return TR_FAIL(
+            TR_ERR_USAGE,
+            "--probabilities: the model predicts numbers and has no classes. With the loss "
+            "binary_cross_entropy, they are the probabilities");
     TR_TRY(predict_find_range(p));
     p->wants_probability = p->is_class && (p->o->probabilities ||
                                            (!s->info.is_dense && p->width <= PROBABILITY_CLASSES));

@@ -74,7 +74,11 @@ static tr_status_t check_classes(const tr_graph_t *g, tr_tensor_t output, tr_ten
                        "data.classes to their number, or to 0 for a regression.");
     if (is_row && outputs < classes && batch->label_note)
         snprintf(label, sizeof label, "%s", batch->label_note);
-    const char *numbers = may_be_numbers ? "for a regression, set data.classes = 0" : "";
+    const char *numbers = outputs == 1 && classes == 2
+                              ? "for one output, set data.classes = 0 and model.loss = "
+                                "binary_cross_entropy"
+                          : may_be_numbers ? "for a regression, set data.classes = 0"
+                                           : "";
     snprintf(why, sizeof why, "data.y has %lld classes%s%s%s%s%s", (long long)classes,
              *label || *numbers ? " (" : "", label, *label && *numbers ? "; " : "", numbers,
              *label || *numbers ? ")" : "");

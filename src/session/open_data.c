@@ -94,6 +94,7 @@ static tr_status_t session_check_unused(const tr_session_t *s) {
         const char *key, *of;
         bool is_set, is_used;
     } keys[] = {
+        {"data.label_values", "labels", s->data.label_values && *s->data.label_values, !is_gpt},
         {"model.loss", "other models", m->loss != TR_LOSS_AUTO && !is_cross, !is_gpt},
         {"model.label_smoothing", "cross_entropy", m->label_smoothing > 0, has_cross && !is_gpt},
         {"model.class_weights", "cross_entropy", *m->class_weights, has_cross && !is_gpt},

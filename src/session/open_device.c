@@ -86,9 +86,16 @@ tr_status_t tr_open_device(const tr_config_t *config, const char *name, uint64_t
                            const tr_world_t *world, tr_device_t **out) {
     tr_main_settings_t settings;
     tr_cuda_settings_t cuda;
+    tr_parallel_settings_t parallel;
     char folder[PATH_MAX];
     tr_config_read(config, &tr_main_config, &settings);
     tr_config_read(config, &tr_cuda_config, &cuda);
+    tr_config_read(config, &tr_parallel_config, &parallel);
+    if (parallel.reproducible && !cuda.deterministic)
+        return TR_FAIL(
+            TR_ERR_CONFIG,
+            "parallel.reproducible = yes promises the same bits on any number of ranks, "
+            "and cuda.deterministic = no gives up the same bits in two runs. Remove one");
     tr_plan_folder(config, folder);
     const bool automatic = settings.threads < 0;
     tr_device_params_t p = {.threads = (int)settings.threads,

@@ -6,13 +6,13 @@
 bench() { PYTHON=no-python "$TRAINER_ROOT/tools/bench" "$BUILD" --quick --rounds 1 "$@" >out 2>err; }
 
 bench -k "start, one step" &&
-    grep -Eq '^start, one step.* [0-9.]+ s +[0-9.]+ s .* \+-?[0-9.]+ s +\+0.3 s +(met|MISSED)$' out
+    grep -Eq '^start, one step.* [0-9.]+ s +[0-9.]+ s .* \+-?[0-9.]+ s +- +\+0.3 s +(met|MISSED)$' out
 ok $? "the start of a run beside an empty MPI program"
 grep -q "^ .*mnist_mlp.ini train.steps=1" out && cmp out "$BUILD/bench/table.txt"
 ok $? "the command that repeats it, and the table kept"
 if [ "$(nproc)" -ge 2 ]; then
     bench -k "mnist_mlp fp32, 2 x 1" &&
-        grep -Eq '^step mnist_mlp fp32, 2 x 1  [0-9]+ samples/s .* no-python  -      2.5 x' out
+        grep -Eq '^step mnist_mlp fp32, 2 x 1  [0-9]+ samples/s .* no-python  - +- +2.5 x' out
     ok $? "our step alone where there is no PyTorch"
 else
     skip "our step alone where there is no PyTorch" "one core"

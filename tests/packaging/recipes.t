@@ -53,7 +53,7 @@ of_project() { sed -n "s/^$1 = *//p" "$root/packaging/project"; }
 url=$(of_project url) maintainer=$(of_project maintainer)
 (
     cd "$root" || exit
-    for file in docs/cloud.md CITATION.cff "$spack" "$recipe" packaging/debian/{control,copyright} ${url:+README.md}; do
+    for file in docs/cloud.md CITATION.cff "$spack" "$recipe" packaging/debian/{control,copyright} README.md; do
         case $url,$file in ,* | *,packaging/debian/*) ;; *) grep -qF "$url" "$file" || echo "$file: no $url" ;; esac
         grep -oE "https://[^ \"']*/trainer(\.git)?\b" "$file" | sed 's/\.git$//' | grep -vxF "${url:-none}" |
             sed "s,^,$file: ,"

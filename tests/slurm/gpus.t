@@ -11,7 +11,7 @@ fakes "$TRAINER" net.ini device=cpu run.dir=cpu $exact >out 2>&1 &&
     exact="$exact device=cuda" whole fakes "$TRAINER" >out 2>&1 &&
     near cpu whole 1e-4 24
 ok $? "one GPU: the loss of cpu"
-export SLOW=60
+export SLOW=120
 warned=$(gpu_job --nodes=4 -- net.ini $exact device=cuda)
 at_step "$warned" 6 && on head scancel --signal=USR1 --batch "$warned"
 ended_well "$warned"

@@ -10,7 +10,8 @@
 /* -- parameters -------------------------------------------------------------------------------- */
 
 typedef struct {
-    char name[96]; /* of a group: with * for its numbers */
+    char name[96];
+    char pattern[96]; /* the name with * for its numbers; the name of a group of several */
     char shape[96], note[32];
     int64_t elems;
     int count; /* tensors of the group */
@@ -30,19 +31,19 @@ typedef TR_VEC(parameter_row_t) parameter_rows_t;
 /* Adds a tensor to the rows: tensors of one shape, whose names differ in their numbers, are one row. */
 static tr_status_t plan_add_parameter(parameter_rows_t *rows, parameter_row_t row) {
     size_t bytes = 0;
-    const parameter_row_t own = row;
-    for (const char *at = own.name; *at; at++) {
+    for (const char *at = row.name; *at; at++) {
         if (*at < '0' || *at > '9')
-            row.name[bytes++] = *at;
-        else if (at == own.name || at[-1] < '0' || at[-1] > '9')
-            row.name[bytes++] = '*';
+            row.pattern[bytes++] = *at;
+        else if (at == row.name || at[-1] < '0' || at[-1] > '9')
+            row.pattern[bytes++] = '*';
     }
-    row.name[bytes] = '\0';
+    row.pattern[bytes] = '\0';
     for (size_t i = 0; i < rows->count; i++) {
         parameter_row_t *group = &rows->data[i];
-        if (strcmp(group->name, row.name) != 0 || strcmp(group->shape, row.shape) != 0 ||
+        if (strcmp(group->pattern, row.pattern) != 0 || strcmp(group->shape, row.shape) != 0 ||
             strcmp(group->note, row.note) != 0)
             continue;
+        memcpy(group->name, row.pattern, sizeof group->name);
         group->count++;
         group->elems += row.elems;
         return TR_OK;
@@ -272,11 +273,15 @@ static tr_status_t plan_memory_find(tr_config_t *config, const plan_options_t *o
             tr_str_printf(&out->before,
                           "memory per rank on device %s (slots: micro-batches per rank and step)\n",
                           s->device->ops->name);
-            tr_str_printf(&out->after, "fits      the device has %s%s\n",
-                          tr_format_bytes((double)s->device->memory_bytes, limit),
-                          s->device->host_visible && s->params.size > 1
-                              ? ", which the ranks of a node share"
-                              : "");
+            const bool is_shared = s->device->host_visible && s->params.size > 1;
+            const size_t fit = s->device->memory_bytes / rows[i].total;
+            tr_str_printf(&out->after, "fits      the device has %s",
+                          tr_format_bytes((double)s->device->memory_bytes, limit));
+            if (is_shared && fit < (size_t)s->params.size)
+                tr_str_printf(&out->after, ", enough for %zu such ranks on a node", fit);
+            else if (is_shared)
+                tr_str_append(&out->after, ", which the ranks of a node share");
+            tr_str_append(&out->after, "\n");
             plan_append_pinned(s, &out->after);
             tr_str_append(&out->after, "\n");
         }

@@ -441,6 +441,7 @@ static tr_status_t hdf5_set_up(hdf5_t *self, const tr_data_settings_t *settings,
     TR_TRY(tr_h5_label_values(settings, &self->label_values));
     TR_TRY(tr_h5_dense_find(&self->parts, settings, &self->base.info.field[0], self->channels_first,
                             &self->label_values, &self->dense));
+    self->dense.is_training = split == TR_SPLIT_TRAIN;
     TR_TRY(hdf5_create_pool(self, tr_h5_pool_size(settings)));
     TR_TRY(hdf5_describe_y(self, settings));
     tr_h5_lock();

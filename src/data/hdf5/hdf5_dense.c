@@ -46,8 +46,15 @@ static tr_status_t dense_read_ignored(const char *text, const h5_parts_t *parts,
     for (int p = 0; p < parts->count; p++) {
         double held = (double)d->ignored;
         tr_h5_fill_round(parts->data[p].y.dtype, 1, &held);
-        can_occur = can_occur || held == (double)d->ignored;
+        can_occur = can_occur || parts->data[p].y_packing.scales || held == (double)d->ignored;
     }
+    for (int i = 0; i < d->values->count; i++)
+        if (d->values->value[i] == (float)d->ignored)
+            return TR_FAIL(
+                TR_ERR_CONFIG,
+                "data.ignore_label = %s is one of data.label_values, too: a position has "
+                "a class or is ignored. Remove it from one of them",
+                text);
     if (can_occur) return TR_OK;
     return TR_FAIL(TR_ERR_CONFIG,
                    "data.ignore_label = %s cannot occur in %s: /%s, which has the type %s. Correct "
@@ -162,11 +169,11 @@ static tr_status_t dense_fail_label(const h5_dense_t *d, const h5_part_t *part, 
     if (d->classes > 0) snprintf(range, sizeof range, " to %lld", (long long)d->classes - 1);
     return TR_FAIL(TR_ERR_DATA,
                    "%s: /%s: sample %lld has the label %g at position %lld; expected a class from "
-                   "0%s. Set data.classes to the number of classes, data.ignore_label = %g if it "
-                   "marks positions without a label, data.label_values to the values that stand "
-                   "for classes, or data.classes = 0 if these are numbers to predict.",
+                   "0%s. Set data.classes to the number of classes, data.ignore_label if it marks "
+                   "positions without a label, data.label_values to the values that stand for "
+                   "classes, or data.classes = 0 if these are numbers to predict.",
                    part->y.file->path, part->names->y, (long long)row, value, (long long)point,
-                   range, value);
+                   range);
 }
 
 /* Whether a position of a row of the mask counts; without a mask (NULL) all do. */
@@ -206,18 +213,21 @@ static tr_status_t dense_refuse_keys(const h5_dense_t *d, const h5_part_t *part)
 /* Labels such as 0 and 255 are grey values. */
 static tr_status_t dense_refuse_gaps(const h5_part_t *part, const int64_t *count, int64_t largest) {
     h5_gaps_t gaps;
-    char others[256] = "";
+    char mapping[384] = "", ignored[128] = "";
     if (!tr_h5_labels_have_gaps(count, largest, &gaps)) return TR_OK;
+    if (gaps.is_mapping)
+        snprintf(mapping, sizeof mapping,
+                 "data.label_values = %s to make them the classes 0 to %lld, ", gaps.list,
+                 (long long)gaps.different - 1);
     if (gaps.different > 2)
-        snprintf(others, sizeof others,
-                 ", data.ignore_label = %lld if this one marks positions without a label, or "
-                 "data.classes = %lld if they are class numbers",
-                 (long long)largest, (long long)largest + 1);
+        snprintf(ignored, sizeof ignored,
+                 "data.ignore_label = %lld if this one marks positions without a label, ",
+                 (long long)largest);
     return TR_FAIL(TR_ERR_CONFIG,
                    "%s: /%s has labels of %lld different values, %s, which would be %lld classes. "
-                   "Set data.label_values = %s to make them the classes 0 to %lld%s",
+                   "Set %s%sor data.classes = %lld if they are class numbers",
                    part->y.file->path, part->names->y, (long long)gaps.different, gaps.list,
-                   (long long)largest + 1, gaps.list, (long long)gaps.different - 1, others);
+                   (long long)largest + 1, mapping, ignored, (long long)largest + 1);
 }
 
 /* What the labels that were read say of all: `count` as for tr_h5_label_shares. */
@@ -225,7 +235,13 @@ static tr_status_t dense_conclude(h5_dense_t *d, const h5_part_t *part, const in
                                   int64_t largest, int64_t largest_row, h5_label_notes_t *notes,
                                   tr_dataset_info_t *info) {
     const bool is_found = d->classes == 0 && d->channels == 1;
-    if (is_found) TR_TRY(dense_refuse_gaps(part, count, largest));
+    if (largest < 0 && d->is_training && count[0] > 0)
+        return TR_FAIL(TR_ERR_DATA,
+                       "%s: /%s: no position that was read has a class: data.ignore_label or "
+                       "data.mask leaves all of them out. A data.mask is 0 where positions do not "
+                       "count. Correct the keys or the file",
+                       part->y.file->path, part->names->y);
+    if (is_found && d->is_training) TR_TRY(dense_refuse_gaps(part, count, largest));
     if (d->classes == 0) d->classes = d->channels > 1 ? d->channels : max64(largest, 0) + 1;
     info->classes = d->classes;
     tr_h5_label_shares(d->values, count, min64(d->classes, MAX_CLASSES), notes, info);

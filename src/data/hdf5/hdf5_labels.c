@@ -224,7 +224,7 @@ static tr_status_t labels_count(const scan_t *s, int64_t samples, int64_t classe
     for (int64_t i = 0; i < samples; i++) count[1 + s->label[i]]++;
     if (s->mapped->count > 0) {
         tr_h5_label_shares(s->mapped, count, classes, s->notes, s->info);
-    } else if (!s->must && tr_h5_labels_have_gaps(count, s->largest, &gaps) &&
+    } else if (!s->must && tr_h5_labels_have_gaps(count, s->largest, &gaps) && gaps.is_mapping &&
                gaps.different <= FEW) {
         snprintf(s->notes->doubt, sizeof s->notes->doubt,
                  "%.*s:/%.*s has labels of %lld different values, %s, which are read as %lld "

@@ -257,9 +257,11 @@ typedef struct {
 /* Sets info->label_shares by count[1 + classes], with those that have no label first. */
 void tr_h5_label_shares(const h5_label_values_t *values, const int64_t *count, int64_t classes,
                         h5_label_notes_t *notes, tr_dataset_info_t *info);
-/* The different labels that occur; list: "0,128,255", with "..." if they are many. */
+/* The different labels that occur; list: "0,128,255", with "..." if they are many. is_mapping: the list
+ * may be data.label_values. */
 typedef struct {
     int64_t different;
+    bool is_mapping;
     char list[256];
 } h5_gaps_t;
 /* Whether less than a quarter of the labels from 0 to the largest occur, so that they are probably no
@@ -277,7 +279,7 @@ tr_status_t tr_h5_labels(h5_parts_t *parts, int64_t classes, const h5_label_valu
 
 /* A y with a label or values for each position of x. */
 typedef struct {
-    bool is_on;
+    bool is_on, is_training;         /* is_training: of the split for training, set by its owner */
     bool are_labels, channels_first; /* channels_first: in the file */
     int64_t points, channels;        /* of a sample; channels 1: none in the file, or one */
     int64_t classes;                 /* of labels; 0: not known yet */

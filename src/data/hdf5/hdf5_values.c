@@ -61,5 +61,6 @@ bool tr_h5_labels_have_gaps(const int64_t *count, int64_t largest, h5_gaps_t *ou
         else
             strcpy(out->list + used, ",...");
     }
+    out->is_mapping = out->different > 1 && !strchr(out->list, '.');
     return out->different > 0 && largest >= 4 * out->different;
 }

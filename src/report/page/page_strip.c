@@ -49,16 +49,19 @@ static void strip_append_colour(int class, const char *name, tr_str_t *out) {
 
 static void strip_append_legend(const json_t *pictures, tr_str_t *out) {
     const json_t *names = json_object_get(pictures, "class_names");
-    const int classes = (int)tr_json_number(pictures, "classes"),
+    const double count = tr_json_number(pictures, "classes"); /* NaN: there are none */
+    const int classes = count >= 0 ? (int)count : -1,
               shown = classes < LEGEND_CLASSES ? classes : LEGEND_CLASSES;
+    const bool has_none = json_is_true(json_object_get(pictures, "unlabelled"));
     char number[64];
+    if (classes < 0 || (classes == 0 && !has_none)) return;
     tr_str_append(out, "<p class=\"kinds\">");
     for (int class = 0; class < shown; class ++) {
         const char *name = json_string_value(json_array_get(names, (size_t) class));
         tr_snprintf(number, sizeof number, "%d", class);
         strip_append_colour(class, name ? name : number, out);
     }
-    if (json_is_true(json_object_get(pictures, "unlabelled")))
+    if (has_none)
         strip_append_colour(classes > 0 ? TR_CLASS_NONE : TR_VALUE_NONE,
                             classes > 0 ? "no label" : "no value", out);
     if (shown < classes) tr_str_printf(out, "and %d more", classes - shown);
@@ -76,5 +79,5 @@ void tr_page_strip(const tr_record_t *r, tr_str_t *out) {
     tr_str_append(out, "<div style=\"display: flex; flex-wrap: wrap; gap: 1em 2em\">\n");
     json_array_foreach(samples, i, sample) strip_append_sample(sample, out);
     tr_str_append(out, "</div>\n");
-    if (tr_json_number(r->pictures, "classes") >= 0) strip_append_legend(r->pictures, out);
+    strip_append_legend(r->pictures, out);
 }

@@ -453,6 +453,35 @@ static void check_dense(int ndim, const hsize_t *x, int y_ndim, const hsize_t *y
     unlink(path);
 }
 
+/* A few masks for validation or test may lack classes; those for training may not. */
+static void few_labels_of_positions(void **state) {
+    const hsize_t pictures[] = {1, 2, 4, 1}, masks[] = {1, 2, 4};
+    const int32_t grey[] = {0, 15, 0, 15, 15, 0, 0, 0}, one[] = {5, 5, 5, 5, 5, 5, 5, 5};
+    tr_data_settings_t settings = test_settings();
+    settings.layout = TR_LAYOUT_NHWC;
+    for (int only = 0; only < 2; only++) {
+        tr_dataset_t *set;
+        hid_t file = create(0, false);
+        put(file, "x", 4, pictures, H5T_STD_U8LE, H5T_NATIVE_UINT8, NULL, contiguous);
+        put(file, "y", 3, masks, H5T_NATIVE_INT32, H5T_NATIVE_INT32, only ? one : grey, contiguous);
+        H5Fclose(file);
+        settings.train = settings.valid = path;
+        assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set), TR_ERR_CONFIG);
+        assert_error_names(only ? "/y & 6 classes & data.classes = 6"
+                                : "/y & 0,15 & data.label_values = 0,15 & data.classes = 16");
+        if (only) assert_null(strstr(tr_error_last()->message, "data.label_values"));
+        OK(tr_dataset_open(&settings, TR_SPLIT_VALID, &set));
+        assert_int_equal(set->info.classes, only ? 6 : 16);
+        tr_dataset_close(&set);
+    }
+    settings.label_values = "0,15";
+    settings.ignore_label = "15";
+    tr_dataset_t *set;
+    assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set), TR_ERR_CONFIG);
+    assert_error_names("data.ignore_label = 15 & data.label_values");
+    unlink(path);
+}
+
 static void labels_of_positions(void **state) {
     const hsize_t pictures[] = {3, 2, 4, 3}, first[] = {3, 3, 2, 4}, masks[] = {3, 2, 4},
                   volumes[] = {2, 3, 2, 2, 1}, cubes[] = {2, 3, 2, 2}, series[] = {4, 6, 2},
@@ -2012,6 +2041,7 @@ int main(void) {
         cmocka_unit_test(test_labels),
         cmocka_unit_test(test_labels_with_mistakes),
         cmocka_unit_test(labels_of_positions),
+        cmocka_unit_test(few_labels_of_positions),
         cmocka_unit_test(targets_of_positions),
         cmocka_unit_test(statistics_beside_labels_of_positions),
         cmocka_unit_test(test_names),
