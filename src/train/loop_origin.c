@@ -220,6 +220,11 @@ static tr_status_t loop_restore(loop_t *l) {
     }
 }
 
+/* A summary has nine digits: an equal score is not a better one. */
+static double loop_unrounded(double told, double best) {
+    return fabs(told - best) <= 1e-8 * fabs(best) ? best : told;
+}
+
 /* The validation after a checkpoint that was saved before it, from the summary of the run. */
 static void loop_take_validation(loop_t *l, const json_t *summary) {
     static const char *const keys[] = {"valid_loss", "valid_accuracy", "valid_r2", "valid_iou"};
@@ -234,8 +239,9 @@ static void loop_take_validation(loop_t *l, const json_t *summary) {
     /* what the validation and the end of an epoch begin anew */
     json_object_del(l->origin.metrics, "unvalidated");
     if (tr_loop_ends_epoch(l)) json_object_del(l->origin.metrics, "epoch");
-    if (!tr_loop_state_validated(&l->state, value[LOSS],
-                                 value[best_by == TR_BEST_BY_IOU ? IOU : ACCURACY],
+    const double score = value[best_by == TR_BEST_BY_IOU ? IOU : ACCURACY];
+    if (!tr_loop_state_validated(&l->state, loop_unrounded(value[LOSS], l->state.best_loss),
+                                 loop_unrounded(score, l->state.best_score),
                                  best_by != TR_BEST_BY_LOSS))
         return;
     l->state.best_accuracy = value[ACCURACY];
