@@ -222,7 +222,7 @@ static tr_status_t loop_restore(loop_t *l) {
 
 /* A summary has nine digits: an equal score is not a better one. */
 static double loop_unrounded(double told, double best) {
-    return fabs(told - best) <= 1e-8 * fabs(best) ? best : told;
+    return isfinite(best) && fabs(told - best) <= 1e-8 * fabs(best) ? best : told;
 }
 
 /* The validation after a checkpoint that was saved before it, from the summary of the run. */

@@ -81,6 +81,10 @@ run 2 net.ini run.dir=longer $exact data.valid_fraction=0.2 train.valid_every=10
     longer/metrics.jsonl) && [ "$(cut -d' ' -f2 <<<"$validated" | paste -sd,)" = 10,20,30 ] &&
     [ "$(sort -g <<<"$validated" | head -n 1 | cut -d' ' -f2)" = "$(told longer best_step)" ]
 ok $? "a longer run does not validate again"
+run 1 net.ini run.dir=worse $exact data.valid_fraction=0.2 train.valid_every=10 train.steps=10 &&
+    run 1 net.ini run.dir=worse $exact data.valid_fraction=0.2 train.valid_every=10 train.steps=20 optimizer.lr=100 &&
+    resumed && [ "$(told worse best_step)" = 10 ]
+ok $? "its only validation so far is its best one"
 
 # The part that is kept for validation is a part of what must agree.
 run 2 net.ini run.dir=part $exact data.valid_fraction=0.2 train.valid_every=10 &&
