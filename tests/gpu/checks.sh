@@ -206,6 +206,18 @@ same_windows() { # CONFIG STEPS SETTING...: memory that NCCL has registered, and
     train "$config" cuda on train.steps="$steps" parallel.windows=on "$@" &&
         train "$config" cuda off train.steps="$steps" parallel.windows=off "$@" && same_weights on off
 }
+# CONFIG STEPS SETTING...: the state of each rank's own part, in the same order of sums; a run that continues without
+# parts; and the collectives of parts that are not reproducible
+same_sharded() {
+    config=$1; steps=$2; shift 2
+    rm -rf "$work/none" "$work/parts" "$work/moved" "$work/free"
+    set -- train.steps="$steps" checkpoint.every=$((steps / 2)) "$@"
+    train "$config" cuda none parallel.reproducible=yes "$@" &&
+        train "$config" cuda parts parallel.reproducible=yes parallel.zero=1 "$@" && same_weights none parts &&
+        cp -r "$work/parts" "$work/moved" && rm -rf "$work/moved/checkpoints/$(printf 'step-%08d' "$steps")" &&
+        train "$config" cuda moved parallel.reproducible=yes "$@" && same_weights none moved &&
+        train "$config" cuda free parallel.zero=1 "$@" && near none free 1e-4
+}
 
 # -- faults
 # CONFIG SETTING...: a bit of a weight of rank 1 changes; the ranks find it at the next comparison.

@@ -232,6 +232,22 @@ static cudnnStatus_t bind(work_t *w, const desc_t *pack) {
     return CUDNN_STATUS_SUCCESS;
 }
 
+/* A scalar that sums are multiplied with counts as 1 where it is the inverse of a factor of dropout: so
+ * do the engines of cuDNN 9.14 for attention with a mask (seen on an H200). */
+static void forget_inverse(work_t *w) {
+    bool is_sum[MAX_TENSORS] = {false};
+    for (int i = 0; i < w->program.ops; i++) {
+        const op_t *op = &w->program.op[i];
+        if (op->kind == CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR &&
+            op->mode == CUDNN_REDUCE_TENSOR_ADD)
+            is_sum[op->out[0]] = true;
+        if (op->kind == CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR &&
+            op->mode == CUDNN_POINTWISE_MUL && is_sum[op->in[0]] &&
+            w->program.tensor[op->in[1]].by_value)
+            w->value[op->in[1]] = 1;
+    }
+}
+
 static cudnnStatus_t bind_workspace(work_t *w, const desc_t *pack) {
     const attribute_t *workspace = dnn_find(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE);
     if (!w->engine.workspace) return CUDNN_STATUS_SUCCESS;
@@ -258,6 +274,7 @@ EXPORT cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescr
     w->program = *plan->program;
     w->engine = plan->engine;
     cudnnStatus_t status = bind(w, pack);
+    forget_inverse(w);
     if (!status) status = bind_workspace(w, pack);
     if (status) return free(w), status;
     cudnnGetStream(handle, &stream);

@@ -1,5 +1,9 @@
-/* Flash attention by cuDNN's graphs. Dropout is a mask in memory, where cudnn-frontend has it: before
- * the product with v, and on the gradient of the probabilities. */
+/*
+ * Flash attention by cuDNN's graphs. Dropout is a mask in memory, where cudnn-frontend has it: before
+ * the product with v, and on the gradient of the probabilities. The mask has the factor of dropout,
+ * rounded to the type of q; scalars of the graph have what the rounding lost. cuDNN 9.14 takes UID_KEEP
+ * for 1 beside a mask: with the factor in the mask, it is within 1/512 of 1.
+ */
 #include "cuda_dnn_attention.h"
 #include "cuda_dnn_int.h"
 #include "base/str.h"
@@ -34,7 +38,7 @@ enum {
     UID_SCALE,
     UID_LOW,
     UID_MASK,
-    UID_FACTOR, /* of the probabilities that are kept: 1 / (1 - p) */
+    UID_FACTOR, /* of the probabilities that are kept, over the mask's */
     UID_KEEP    /* its inverse, 1 without dropout */
 };
 
@@ -139,7 +143,7 @@ static tr_status_t scores(cuda_dnn_plan_t *p, const cuda_dnn_attention_t *a, des
                                                         .y = *out});
 }
 
-/* The mask of dropout, one or zero. */
+/* The mask of dropout, its factor or zero. */
 static tr_status_t dropout_mask(cuda_dnn_plan_t *p, const cuda_dnn_attention_t *a, desc_t *out) {
     return tensor(p, dense(a, a->steps), tr_cuda_dnn_type(a->dtype), UID_MASK, out);
 }
@@ -307,6 +311,14 @@ cuda_dnn_attention_data_t tr_cuda_attention_group(const cuda_dnn_attention_t *gr
                                        .dqkv = moved(all->dqkv, 3 * bytes)};
 }
 
+/* x > 0 as the type has it */
+static float rounded(tr_dtype_t type, float x) {
+    const float digits = type == TR_BF16 ? 1 << 8 : 1 << 11;
+    int exponent;
+    const float part = frexpf(x, &exponent);
+    return ldexpf(rintf(part * digits) / digits, exponent);
+}
+
 tr_status_t tr_cuda_dnn_attention_run(tr_device_t *device, tr_stream_t *stream,
                                       const cuda_dnn_plan_t *plan, const cuda_dnn_attention_t *a,
                                       const cuda_dnn_attention_data_t *data, void *workspace) {
@@ -315,8 +327,8 @@ tr_status_t tr_cuda_dnn_attention_run(tr_device_t *device, tr_stream_t *stream,
                                   UID_DQ,   UID_DK,     UID_DV,    UID_KEEP};
     const int64_t first = a->drops ? 0 : 2, end = a->backward ? 14 : 9;
     const size_t part = (size_t)(a->heads * a->size) * tr_dtype_bytes(a->dtype);
-    float scale = (float)(1 / sqrt((double)a->size)), factor = data->factor,
-          keep = a->drops ? 1 / factor : 1,
+    float scale = (float)(1 / sqrt((double)a->size)),
+          factor = a->drops ? data->factor / rounded(a->dtype, data->factor) : 1, keep = 1 / factor,
           low = cudnnGetVersion() < INFINITE_CUDNN ? -FLT_MAX : -INFINITY;
     char *qkv = data->qkv, *dqkv = data->dqkv;
     void *address[] = {data->mask, &factor,        &scale,          &low,      qkv,

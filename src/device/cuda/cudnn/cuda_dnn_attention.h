@@ -18,8 +18,8 @@ typedef struct {
  * backward reads them and dy, and writes dqkv. */
 typedef struct {
     void *qkv, *y, *lse, *dy, *dqkv;
-    void *mask;   /* where `drops`: (B, H, T, T) of the type of q, one or zero */
-    float factor; /* likewise: of the probabilities that are kept */
+    void *mask;   /* where `drops`: (B, H, T, T) of the type of q, the factor or zero */
+    float factor; /* likewise: of the probabilities that are kept, 1 / (1 - p) */
 } cuda_dnn_attention_data_t;
 
 /* The addresses of group `index`, of group->samples samples each, without its mask. */

@@ -111,8 +111,7 @@ static __global__ void __launch_bounds__(ROW_THREADS)
     for (int64_t i = threadIdx.x * KEYS; i < h.steps; i += ROW_THREADS * KEYS) {
         float kept[KEYS] = {0};
         if (i < row.keys) dropout_factors(dropout, row.sample, elements + i, kept);
-        for (int k = 0; k < KEYS; k++)
-            kept[k] = i + k < row.keys && kept[k] != 0.0f ? 1.0f : 0.0f;
+        for (int k = 0; k < KEYS; k++) kept[k] = i + k < row.keys ? kept[k] : 0.0f;
         row.write(mask, i, h.steps, kept);
     }
 }
