@@ -32,7 +32,6 @@ typedef struct {
      * GPU would, so that a graph can be planned; it has no memory and runs nothing. NULL: a GPU of
      * this machine. */
     const char *model;
-    bool conv_stats; /* GPUs: as tr_device.conv_stats */
     bool any_order;  /* GPUs: as tr_device.any_order */
     bool trial;      /* GPUs: as tr_device.trial */
     /* GPUs: the folder that keeps choices: compiled plans, timed algorithms; NULL: none */

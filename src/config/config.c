@@ -2,6 +2,7 @@
 #include "config_int.h"
 #include "elsewhere.h"
 #include "ini.h"
+#include "trainer/log.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -147,6 +148,23 @@ static tr_status_t set_text(entry_t *entry, const char *text, const char *where)
     return TR_OK;
 }
 
+/* Keys of earlier releases, which saved configurations have: `fallback` needs no warning. */
+static const struct {
+    const char *key, *fallback, *why;
+} retired[] = {
+    {"cuda.conv_stats", "no", "batch normalisation is faster with a pass of its own"},
+};
+
+static bool config_is_retired(const char *key, const char *text, const char *where) {
+    for (size_t i = 0; i < sizeof retired / sizeof *retired; i++) {
+        if (strcmp(key, retired[i].key) != 0) continue;
+        if (strcmp(text, retired[i].fallback) != 0)
+            TR_WARN("%s: %s has no effect any more: %s", where, key, retired[i].why);
+        return true;
+    }
+    return false;
+}
+
 static tr_status_t note_unknown(tr_config_t *config, const char *key, const char *where) {
     if (config->problems.count == MAX_PROBLEMS) { /* the search for the nearest key takes time */
         config->problem_count++;
@@ -192,6 +210,7 @@ tr_status_t tr_config_assign(tr_config_t *config, const char *key, const char *t
     char where[WHERE_BYTES];
     tr_config_where(origin, line, where);
     entry_t *entry = config_find(config, key);
+    if (!entry && config_is_retired(key, text, where)) return TR_OK;
     if (!entry) return note_unknown(config, key, where);
     if (line > 0 && entry->load == config->loads) {
         tr_config_note(config, where, "%s: set twice; first in line %d", key, entry->line);

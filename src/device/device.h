@@ -189,7 +189,7 @@ struct tr_device {
     /* hardware products of the type; otherwise they are emulated, slower than f32 */
     bool fast_bf16, fast_f16;
     bool tf32;            /* products of f32 use TF32; read by prepare */
-    bool conv_stats;      /* convolutions may give the sums of batch normalisation: fuse.h */
+    bool bias_sums;       /* gradients of biases by the kernels that write what is summed: fuse.h */
     bool product_act;     /* products may have an activation beside them: fuse.h */
     bool any_order;       /* `tune` may choose what gives other last bits each time */
     bool trial;           /* new forms of kernels that no GPU has timed, beside the proven ones */

@@ -189,13 +189,6 @@ typedef struct {
  *                 BATCHNORM_BWD, in6: y -> out0?: dx, out1: dgamma, out2: dbeta, out3: dsum (...,
  *                 C) = dy where y > 0, else 0, which is the gradient of a; in place over dy. attr:
  *                 act is NONE
- * CONV_STATS_FWD  in0: x, in1: w, in2: absent -> out0: y as CONV_FWD without bias and activation,
- *                 out1: sums f32 (2, K): of y over samples and positions, and of its squares. The
- *                 sums may be of y before it is rounded to its type. attr: tr_conv_attr_t
- * BATCHNORM_SUMS_TRAIN as BATCHNORM_TRAIN, with in3: sums (2, C) of x and of its squares over all
- *                 but channels, as CONV_STATS_FWD gives them; in4?: a, with which it is as
- *                 BATCHNORM_ADD_TRAIN. The variance is E[x^2] - E[x]^2 in double, which loses
- *                 digits where the mean is large.
  * MOMENTS_UPDATE  in0: sums of moments over slots (n), in1: result (tr_step_result_t), in2: ranges
  *                 (tr_moments_range_t as u8), disjoint -> out0: running (m): in each range
  *                 running += momentum (sum / slots - running), unless result.finite is 0. Reads

@@ -225,21 +225,6 @@ static tr_status_t compare_reference_add(comparison_t *c, const tr_view_t *to, c
     return compare_reference_kernel(c, TR_K_ADD, &add);
 }
 
-/* Of y (rows, K) and of its squares, as CONV_STATS_FWD gives them. */
-static void compare_reference_sums(const tr_view_t *y, float *sums) {
-    const int64_t k = y->shape.dim[y->shape.ndim - 1], rows = tr_shape_elems(&y->shape) / k;
-    for (int64_t j = 0; j < k; j++) {
-        double sum = 0, squares = 0;
-        for (int64_t i = 0; i < rows; i++) {
-            const double value = compare_float_value(y->dtype, y->data, i * k + j);
-            sum += value;
-            squares += value * value;
-        }
-        sums[j] = (float)sum;
-        sums[k + j] = (float)squares;
-    }
-}
-
 /* MATMUL_ACT_FWD and MATMUL_ACT_BWD as the reference has them: a product, and a pass over it. */
 static tr_status_t compare_reference_act(comparison_t *c, bool is_backward) {
     tr_matmul_attr_t attr = *(const tr_matmul_attr_t *)c->here.attr;
@@ -264,16 +249,9 @@ static tr_status_t compare_reference_run(comparison_t *c, const char **skipped) 
     const tr_view_t absent = {.shape = {.ndim = -1}};
     tr_kernel_id_t kernel = c->node->op.row->kernel;
     const bool has = tr_device_has(c->reference, kernel),
-               makes_sums = !has && kernel == TR_K_CONV_STATS_FWD,
                adds_input = kernel == TR_K_CONV_BWD_DATA && call.n_in > 2 && call.in[2].data;
-    if (!has && kernel == TR_K_BATCHNORM_SUMS_TRAIN) {
-        call.in[3] = call.n_in > 4 ? call.in[4] : absent;
-        call.n_in = call.in[3].data ? 4 : 3;
-        kernel = call.in[3].data ? TR_K_BATCHNORM_ADD_TRAIN : TR_K_BATCHNORM_TRAIN;
-    }
     if (!has && (kernel == TR_K_MATMUL_ACT_FWD || kernel == TR_K_MATMUL_ACT_BWD))
         return compare_reference_act(c, kernel == TR_K_MATMUL_ACT_BWD);
-    if (makes_sums) kernel = TR_K_CONV_FWD, call.n_out = 1;
     if (!tr_device_has(c->reference, kernel)) {
         *skipped = "the CPU has no such kernel";
         return TR_OK;
@@ -283,7 +261,6 @@ static tr_status_t compare_reference_run(comparison_t *c, const char **skipped) 
     call.adds &= ~adds;
     if (adds_input && !(has_kernel->adds & 1)) call.in[2] = absent;
     TR_TRY(compare_reference_kernel(c, kernel, &call));
-    if (makes_sums) compare_reference_sums(&c->here.out[0], c->here.out[1].data);
     if (adds_input && !call.in[2].data)
         TR_TRY(compare_reference_add(c, &c->here.out[0], c->here.in[2].data));
     for (int k = 0; k < call.n_out; k++)

@@ -75,7 +75,6 @@ tr_status_t tr_open_gpu_model(const tr_config_t *config, const char *model, bool
     const tr_device_params_t p = {.memory_share = cuda.memory_limit,
                                   .model = model,
                                   .tf32 = tf32,
-                                  .conv_stats = cuda.conv_stats,
                                   .any_order = !cuda.deterministic,
                                   .trial = cuda.trial,
                                   .plan_folder = folder};
@@ -106,7 +105,6 @@ tr_status_t tr_open_device(const tr_config_t *config, const char *name, uint64_t
                             .sync = cuda.debug == TR_CUDA_DEBUG_SYNC,
                             .nvtx = cuda.debug == TR_CUDA_DEBUG_NVTX,
                             .tune = cuda.tune,
-                            .conv_stats = cuda.conv_stats,
                             .any_order = !cuda.deterministic,
                             .trial = cuda.trial,
                             .plan_folder = folder};

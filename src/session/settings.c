@@ -110,12 +110,6 @@ static const tr_config_field_t cuda_fields[] = {
         "may share it. auto: trainer/cudnn in "
         "$XDG_CACHE_HOME or ~/.cache. none: compile them in each run.",
         TR_RESUME_FREE),
-    TR_FIELD_BOOL(
-        tr_cuda_settings_t, conv_stats, "no",
-        "In bf16 and fp16, compute the sums of a batch normalisation in the convolution "
-        "before it. The results differ by rounding. Off by default: it has not been timed "
-        "on a GPU.",
-        TR_RESUME_NOTE),
     TR_FIELD_BOOL(tr_cuda_settings_t, deterministic, "yes",
                   "cuda.tune leaves out algorithms that give other last bits in each run. no: it "
                   "may choose them where they are the fastest; then no two runs are equal bit for "

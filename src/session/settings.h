@@ -35,7 +35,6 @@ typedef struct {
     bool tune;              /* algorithms are chosen by time */
     const char *plan_cache; /* auto, none, FOLDER */
     bool measure_peak;
-    bool conv_stats;    /* convolutions give the sums of batch normalisation */
     bool deterministic; /* `tune` leaves out what is not bit-reproducible */
     bool trial;         /* kernels that no GPU has timed */
 } tr_cuda_settings_t; /* cuda.* */

@@ -82,7 +82,8 @@ def make_step(config, variant):
     optimizer = torch_model.make_optimizer(config, model.parameters(), fused=True)
     scaler = torch.amp.GradScaler(DEVICE) if arguments.precision == "fp16" else None
     whole = variant == "whole step in a graph"
-    mode = {"compile": None, "compile, graphs": "reduce-overhead", "max-autotune": "max-autotune", "compile, cuDNN attention": None}
+    mode = {"compile": None, "compile, graphs": "reduce-overhead", "max-autotune": "max-autotune", "compile, cuDNN attention": None,
+            "graphs, cuDNN attention": "reduce-overhead"}
     forward = torch.compile(model, mode=mode[variant]) if variant in mode else model
     attention = [CUDNN if "cuDNN" in variant else FLASH, torch.nn.attention.SDPBackend.MATH]
 
@@ -140,7 +141,7 @@ def variants(config):
         return ["eager"]
     names = ["eager", "compile", "compile, graphs", "max-autotune"]
     if config.get("model.type") == "gpt":
-        return ["compile, cuDNN attention", "compile", "eager", "max-autotune"]
+        return ["compile, cuDNN attention", "graphs, cuDNN attention", "compile", "eager", "max-autotune"]
     return ["whole step in a graph"] * (arguments.precision != "fp16") + names
 
 

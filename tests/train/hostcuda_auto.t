@@ -50,7 +50,7 @@ DEVICES=0 SLURM_JOB_GPUS=0 on 1
 ok $? "GPUs were allocated and none is there: code 78"
 DEVICES=0 on 1 && on_cpu
 ok $? "no GPU: the CPU"
-for setting in 'precision=bf16 cuda.conv_stats=yes' precision=fp32; do
+for setting in precision=bf16 precision=fp32; do
     fakes "$TRAINER" doctor "$TRAINER_ROOT/configs/cifar10_resnet20.ini" device=cuda data.format=synthetic data.valid= \
         data.test= data.synthetic_shape=32x32x3 run.dir=run $setting >out 2>&1 &&
         grep -qE '^  CONV_BWD_WEIGHTS .*agrees' out && ! grep -q differs out

@@ -4,7 +4,6 @@
  * own, which are slow.
  */
 #include "cuda_plain_attention.h"
-#include "cuda_tune.h"
 #include "trainer/log.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -50,13 +49,12 @@ static size_t mask_bytes(const cuda_dnn_attention_t *a) {
     return a->drops ? (bytes + 255) / 256 * 256 : 0;
 }
 
-static tr_status_t attention_plan_dnn(tr_device_t *device, int64_t most_samples, attention_t *a,
+static tr_status_t attention_plan_dnn(tr_device_t *device, attention_t *a,
                                       size_t *out_scratch_bytes) {
     cuda_dnn_attention_t *g = &a->group;
     const bool drops = a->shape.drops;
     size_t total = 0;
     *g = a->shape;
-    g->samples = most_samples;
     TR_TRY(tr_cuda_total_memory(device, &total));
     const size_t most = total / MEMORY_PARTS < MASK_GROUP ? total / MEMORY_PARTS : MASK_GROUP;
     while (g->samples > 1 && (a->shape.samples % g->samples != 0 || mask_bytes(g) > most))
@@ -68,72 +66,11 @@ static tr_status_t attention_plan_dnn(tr_device_t *device, int64_t most_samples,
     return TR_OK;
 }
 
-static tr_status_t attention_plan_library(tr_device_t *device, int64_t most_samples, attention_t *a,
+static tr_status_t attention_plan_library(tr_device_t *device, attention_t *a,
                                           size_t *out_scratch_bytes) {
-    tr_cuda_dnn_release(&a->dnn);
-    tr_cuda_plain_attention_release(&a->plain);
-    TR_TRY(attention_plan_dnn(device, most_samples, a, out_scratch_bytes));
+    TR_TRY(attention_plan_dnn(device, a, out_scratch_bytes));
     if (a->dnn) return TR_OK;
-    return tr_cuda_plain_attention_plan(device, &a->shape, most_samples, &a->plain,
-                                        out_scratch_bytes);
-}
-
-/* -- cuda.tune: all samples at a time, or as many as have their scores in the cache L2, or in half of
- * it --------------------------------------------------------------------------------------------- */
-
-enum { GROUP_WAYS = 3 };
-
-typedef struct {
-    tr_device_t *device;
-    const tr_kernel_call_t *call;
-    attention_t *a;
-    int64_t samples[GROUP_WAYS];
-    size_t scratch_bytes; /* of the plan that was made last */
-} grouping_t;
-
-/* The bytes of a sample between two products, or between kernels of cuDNN. */
-static int64_t attention_score_bytes(const attention_t *a) {
-    const cuda_dnn_attention_t *s = &a->shape;
-    const int64_t each =
-        a->dnn ? 2 * s->backward + 2 * s->drops : TR_CUDA_PLAIN_BYTES * (s->backward ? 2 : 1);
-    return s->heads * s->steps * s->steps * each;
-}
-
-static double attention_group_sec(void *self, int way) {
-    grouping_t *t = self;
-    tr_kernel_call_t call = *t->call;
-    call.state = t->a;
-    if (way > 0 && t->samples[way] == t->samples[way - 1]) return INFINITY;
-    if (attention_plan_library(t->device, t->samples[way], t->a, &t->scratch_bytes) != TR_OK)
-        return tr_error_clear(), INFINITY;
-    return tr_cuda_time_call(t->device, &call,
-                             t->a->shape.backward ? tr_cuda_attention_bwd : tr_cuda_attention_fwd,
-                             t->scratch_bytes);
-}
-
-static tr_status_t attention_tune(tr_device_t *device, const tr_kernel_call_t *call, attention_t *a,
-                                  size_t *out_scratch_bytes) {
-    const cuda_dnn_attention_t *s = &a->shape;
-    const int64_t bytes = attention_score_bytes(a);
-    grouping_t t = {.device = device, .call = call, .a = a, .samples = {s->samples}};
-    int cache = 0, way = 0;
-    char what[160];
-    if (bytes == 0) return TR_OK; /* nothing is in memory between two kernels */
-    CUDA_TRY(cudaDeviceGetAttribute(&cache, cudaDevAttrL2CacheSize, cuda_self(device)->ordinal));
-    for (int i = 1; i < GROUP_WAYS; i++) {
-        int64_t n = cache / i / bytes;
-        if (n > t.samples[i - 1]) n = t.samples[i - 1];
-        while (n > 1 && s->samples % n != 0) n--;
-        t.samples[i] = n > 1 ? n : 1;
-    }
-    tr_snprintf(what, sizeof what, "groups of attention, %s%s%s %s %lld x %lld x %lld x %lld",
-                a->dnn ? "cuDNN, " : "", s->drops ? "dropout, " : "",
-                s->backward ? "backward" : "forward", tr_dtype_name(s->dtype),
-                (long long)s->samples, (long long)s->heads, (long long)s->steps,
-                (long long)s->size);
-    TR_TRY(tr_cuda_choose_way(device, &(cuda_ways_t){what, GROUP_WAYS, attention_group_sec, &t},
-                              &way));
-    return attention_plan_library(device, t.samples[way], a, out_scratch_bytes);
+    return tr_cuda_plain_attention_plan(device, &a->shape, &a->plain, out_scratch_bytes);
 }
 
 /* A library's way and our own, where both are possible: libraries need aligned addresses, which
@@ -145,9 +82,7 @@ static tr_status_t prepare_both(tr_device_t *device, const tr_kernel_call_t *cal
     void *none = NULL;
     size_t own = 0, library = 0;
     a->shape.drops = drops;
-    if (!obstacle) TR_TRY(attention_plan_library(device, a->shape.samples, a, &library));
-    if ((a->dnn || a->plain) && device->trial && cuda_self(device)->tune)
-        TR_TRY(attention_tune(device, call, a, &library));
+    if (!obstacle) TR_TRY(attention_plan_library(device, a, &library));
     const tr_status_t status = a->shape.backward
                                    ? tr_cuda_own_attention_bwd_prepare(device, call, &none, &own)
                                    : tr_cuda_own_attention_fwd_prepare(device, call, &none, &own);

@@ -109,11 +109,6 @@ tr_status_t tr_cuda_pad_columns(tr_device_t *device, tr_stream_t *stream, const 
 tr_status_t tr_cuda_narrow(tr_device_t *device, tr_stream_t *stream, const float *x, void *y,
                            tr_dtype_t dtype, int64_t count);
 
-/* sums (2, columns) = the sums over rows of x (rows, columns) and of its squares; x f32, bf16 or
- * f16. `scratch` has the bytes that the other function says. */
-tr_status_t tr_cuda_square_sums(tr_stream_t *stream, const void *x, tr_dtype_t dtype, int64_t rows,
-                                int64_t columns, void *scratch, float *sums);
-size_t tr_cuda_square_sums_bytes(int64_t rows, int64_t columns);
 
 /* cuda_model.c: the device that only plans, for params->model. */
 tr_status_t tr_cuda_open_model(const tr_device_params_t *params, tr_device_t **out);

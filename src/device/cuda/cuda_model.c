@@ -111,7 +111,7 @@ tr_status_t tr_cuda_open_model(const tr_device_params_t *params, tr_device_t **o
     TR_TRY_GOTO(tr_alloc(sizeof *model, "the cuda device", &model), fail);
     cuda->model = model;
     cuda->base.tf32 = params->tf32 && kind->tf32 > 0;
-    cuda->base.conv_stats = params->conv_stats;
+    cuda->base.bias_sums = true;
     cuda->base.any_order = params->any_order;
     cuda->base.trial = params->trial;
     model_describe(cuda, kind, bound, params->memory_share);

@@ -84,14 +84,13 @@ static tr_status_t plan_products(tr_device_t *device, cuda_plain_attention_t *a)
 }
 
 tr_status_t tr_cuda_plain_attention_plan(tr_device_t *device, const cuda_dnn_attention_t *attention,
-                                         int64_t most_samples, cuda_plain_attention_t **out,
-                                         size_t *out_scratch_bytes) {
+                                         cuda_plain_attention_t **out, size_t *out_scratch_bytes) {
     cuda_plain_attention_t *a = NULL;
     scratch_t scratch;
     *out = NULL;
     TR_TRY(tr_alloc(sizeof *a, "attention", &a));
     a->shape = *attention;
-    a->group = most_samples;
+    a->group = attention->samples;
     while (a->group > 1 &&
            (attention->samples % a->group != 0 || divide(a, NULL, &scratch) > GROUP_LIMIT))
         a->group--;

@@ -3,8 +3,8 @@
  * ("standard" attention), where cuDNN has no fused engine for the GPU or the sizes, or none with
  * dropout. bf16 and fp16.
  *
- * It computes as many samples at a time as have their scores in 512 MiB: TR_CUDA_PLAIN_BYTES each
- * forward, twice as many backward. q, k, v and the results are copied so that each head is contiguous.
+ * It computes as many samples at a time as have their scores in 512 MiB: 6 bytes each forward, 12
+ * backward. q, k, v and the results are copied so that each head is contiguous.
  */
 #ifndef TR_DEVICE_CUDA_CUDA_PLAIN_ATTENTION_H
 #define TR_DEVICE_CUDA_CUDA_PLAIN_ATTENTION_H
@@ -14,12 +14,9 @@
 
 typedef struct cuda_plain_attention cuda_plain_attention_t;
 
-enum { TR_CUDA_PLAIN_BYTES = 6 };
-
-/* most_samples: at a time. *out NULL: the scratch memory of one sample would be more than 1 GiB. */
+/* *out NULL: the scratch memory of one sample would be more than 1 GiB. */
 tr_status_t tr_cuda_plain_attention_plan(tr_device_t *device, const cuda_dnn_attention_t *attention,
-                                         int64_t most_samples, cuda_plain_attention_t **out,
-                                         size_t *out_scratch_bytes);
+                                         cuda_plain_attention_t **out, size_t *out_scratch_bytes);
 tr_status_t tr_cuda_plain_attention_run(tr_device_t *device, tr_stream_t *stream,
                                         const cuda_plain_attention_t *plan,
                                         const cuda_dnn_attention_data_t *data,

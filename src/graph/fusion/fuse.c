@@ -17,7 +17,6 @@ static const struct {
     {"optimizer + cast", tr_fuse_copies},
     {"cast_normalize + augment", tr_fuse_normalize_augment},
     {"input + cast", tr_fuse_input_cast},
-    {"conv + batchnorm sums", tr_fuse_conv_stats}, /* last: it makes tensors */
 };
 
 /* -- how tensors are used ---------------------------------------------------------------------- */

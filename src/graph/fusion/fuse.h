@@ -8,7 +8,7 @@
 
 #include "graph/program.h"
 
-enum { TR_FUSIONS = 11 }; /* patterns */
+enum { TR_FUSIONS = 10 }; /* patterns */
 
 /* Of the tensors that share one base: how many records read and write them, the last record that
  * writes and the first that reads; -1: none. */
@@ -54,7 +54,6 @@ tr_status_t tr_fuse_bias_sum(tr_fuse_t *f, int i, bool *out_done);
 tr_status_t tr_fuse_accumulate(tr_fuse_t *f, int i, bool *out_done);
 tr_status_t tr_fuse_add(tr_fuse_t *f, int i, bool *out_done);
 tr_status_t tr_fuse_copies(tr_fuse_t *f, int i, bool *out_done);
-tr_status_t tr_fuse_conv_stats(tr_fuse_t *f, int i, bool *out_done);
 tr_status_t tr_fuse_matmul_act(tr_fuse_t *f, int i, bool *out_done);
 tr_status_t tr_fuse_matmul_act_bwd(tr_fuse_t *f, int i, bool *out_done);
 tr_status_t tr_fuse_normalize_augment(tr_fuse_t *f, int i, bool *out_done);

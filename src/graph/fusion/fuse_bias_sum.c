@@ -9,10 +9,10 @@ static int fuse_bias_sum_output(tr_kernel_id_t kernel) {
 /*
  * residual_layernorm_bwd or act_bwd -> dx; column_sum(dx) -> db
  * becomes the first record with db as one more output: dx is read once less. The sums are of the
- * rounded dx in another order. With cuda.trial.
+ * rounded dx in another order.
  */
 tr_status_t tr_fuse_bias_sum(tr_fuse_t *f, int i, bool *out_done) {
-    if (!f->g->device->trial || !tr_fuse_is(f, i, TR_K_COLUMN_SUM)) return TR_OK;
+    if (!f->g->device->bias_sums || !tr_fuse_is(f, i, TR_K_COLUMN_SUM)) return TR_OK;
     const tr_op_t *sum = tr_fuse_op(f, i);
     const tr_fuse_use_t *use = tr_fuse_use(f, sum->in[0]);
     if (!use || use->writes != 1) return TR_OK;

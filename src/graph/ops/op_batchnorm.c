@@ -102,27 +102,6 @@ const tr_op_row_t tr_batchnorm_add_train_row = {.name = "batchnorm_add",
                                                 .shape = batchnorm_add_train_shape,
                                                 .flops = batchnorm_add_train_flops};
 
-/* -- with the sums that a convolution gave -------------------------------------------------------
- */
-
-/* in3: the sums (2, channels); in4: what is added, or none. */
-static tr_status_t batchnorm_sums_shape(tr_graph_t *g, tr_op_t *op) {
-    const tr_shape_t x = *tr_shape_of(g, op->in[X]);
-    TR_TRY(tr_op_check_shape(g, op, 3, &TR_SHAPE(2, x.dim[x.ndim - 1]), "the sums"));
-    if (!tr_is_none(op->in[4])) TR_TRY(tr_op_check_shape(g, op, 4, &x, "what is added"));
-    return train_shape(g, op);
-}
-
-/* Without the sums over the input. */
-static double batchnorm_sums_flops(const tr_graph_t *g, const tr_op_t *op) {
-    return (tr_is_none(op->in[4]) ? 2 : 3) * tr_op_elems(g, op->in[0]);
-}
-
-const tr_op_row_t tr_batchnorm_sums_row = {.name = "batchnorm_sums",
-                                           .kernel = TR_K_BATCHNORM_SUMS_TRAIN,
-                                           .shape = batchnorm_sums_shape,
-                                           .flops = batchnorm_sums_flops};
-
 /* in6: the sum after the relu; out3: the gradient of what was added. */
 static tr_status_t batchnorm_add_bwd_shape(tr_graph_t *g, tr_op_t *op) {
     const tr_shape_t x = *tr_shape_of(g, op->in[0]);
@@ -197,8 +176,7 @@ typedef TR_VEC(tr_moments_range_t) ranges_t;
 
 /* The op of a training program that leaves moments in the reduced block, or NULL. */
 static const train_attr_t *batchnorm_leaves_moments(const tr_op_t *op) {
-    const bool is_training = op->row == &train_row || op->row == &tr_batchnorm_add_train_row ||
-                             op->row == &tr_batchnorm_sums_row;
+    const bool is_training = op->row == &train_row || op->row == &tr_batchnorm_add_train_row;
     return is_training && !tr_is_none(op->out[MOMENTS]) ? op->attr : NULL;
 }
 

@@ -102,12 +102,6 @@ static tr_status_t conv_shape(tr_graph_t *g, tr_op_t *op) {
     return tr_op_output(g, op, 0, tr_dtype_of(g, op->in[0]), &y);
 }
 
-static tr_status_t conv_stats_shape(tr_graph_t *g, tr_op_t *op) {
-    const int64_t outputs = tr_shape_of(g, op->in[1])->dim[0];
-    TR_TRY(conv_shape(g, op));
-    return tr_op_output(g, op, 1, TR_F32, &TR_SHAPE(2, outputs));
-}
-
 /* Two per multiply-add; taps on padding count, as is usual. `channels` of the input per group. */
 static double conv_flops_of(const tr_graph_t *g, const tr_conv_attr_t *attr, tr_tensor_t y,
                             tr_tensor_t with_channels, int64_t divide) {
@@ -120,16 +114,6 @@ static double conv_flops_of(const tr_graph_t *g, const tr_conv_attr_t *attr, tr_
 static double conv_flops(const tr_graph_t *g, const tr_op_t *op) {
     return conv_flops_of(g, op->attr, op->out[0], op->in[1], 1);
 }
-
-/* Three per element for the sums. */
-static double conv_stats_flops(const tr_graph_t *g, const tr_op_t *op) {
-    return conv_flops(g, op) + 3 * tr_op_elems(g, op->out[0]);
-}
-
-const tr_op_row_t tr_conv_stats_row = {.name = "conv_stats",
-                                       .kernel = TR_K_CONV_STATS_FWD,
-                                       .shape = conv_stats_shape,
-                                       .flops = conv_stats_flops};
 
 /* -- gradients --------------------------------------------------------------------------------- */
 

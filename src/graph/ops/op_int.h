@@ -74,7 +74,6 @@ bool tr_op_can_fuse(const tr_graph_t *g, tr_act_t act);
 
 /* Appended by the fusion pass only, of devices that have their kernels (fuse_batchnorm.c). */
 extern const tr_op_row_t tr_batchnorm_add_train_row, tr_batchnorm_add_bwd_row;
-extern const tr_op_row_t tr_conv_stats_row, tr_batchnorm_sums_row; /* fuse_conv_stats.c */
 extern const tr_op_row_t tr_matmul_act_row, tr_matmul_act_bwd_row; /* fuse_matmul_act.c */
 
 /* The stream of the next dropout of the open program, from the layer's path and its place among

@@ -1,8 +1,6 @@
 /*
- * The ways that `tune` and `trial` choose among by time: each of them, whatever the clock says, against the first.
+ * The ways that `tune` chooses among by time: each of them, whatever the clock says, against the first.
  * Prints how each computes. Needs a GPU, or tests/hostcuda/run; without them it skips.
- *
- *     test_cuda_ways [STEPS]      tokens of the attention, default 64; on a GPU 1024
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +14,6 @@
 #include "base/half.h"
 #include "cuda_test.h"
 
-static int64_t steps = 64;
 static tr_device_t *device;
 static tr_stream_t *stream;
 static char chosen_key[1024];
@@ -109,24 +106,6 @@ static tr_view_t view(tr_dtype_t dtype, tr_shape_t shape) {
     return (tr_view_t){.dtype = dtype, .shape = shape};
 }
 
-static void attention_in_groups(void **state) {
-    const int64_t samples = 4, heads = 4, width = heads * 64;
-    for (int drops = 0; drops < 2; drops++) {
-        const tr_attention_attr_t attr = {.heads = (int)heads, .p = drops ? 0.2f : 0};
-        const tr_view_t qkv = view(TR_BF16, TR_SHAPE(samples, steps, 3 * width)),
-                        y = view(TR_BF16, TR_SHAPE(samples, steps, width)),
-                        lse = view(TR_F32, TR_SHAPE(samples, heads, steps)),
-                        ids = view(TR_I64, TR_SHAPE(samples)),
-                        step = view(TR_U8, TR_SHAPE(sizeof(tr_step_t)));
-        tr_kernel_call_t backward = {.attr = &attr,
-                                     .n_in = drops ? 7 : 4,
-                                     .n_out = 1,
-                                     .in = {y, qkv, y, lse, {.shape.ndim = -1}, ids, step},
-                                     .out = {qkv}};
-        compare_ways(TR_K_ATTENTION_BWD, &backward, "groups of attention", 3, 0x1p-7);
-    }
-}
-
 /* The first way rounds the product before the activation or its gradient; the second does not. NaN must
  * stay in both. */
 static void gelu_of_a_product(void **state) {
@@ -162,7 +141,7 @@ static void gelu_of_a_product(void **state) {
 }
 
 static int open_device(void **state) {
-    const tr_device_params_t params = {.tune = true, .trial = true};
+    const tr_device_params_t params = {.tune = true};
     if (tr_device_open("cuda", &params, &device) != TR_OK) return -1;
     return device->ops->stream_create(device, "test", TR_PRIORITY_NORMAL, &stream) != TR_OK;
 }
@@ -173,15 +152,13 @@ static int close_device(void **state) {
     return 0;
 }
 
-int main(int argc, char **argv) {
+int main(void) {
     const tr_backend_t *backend = NULL;
-    if (argc > 1) steps = atoi(argv[1]);
     if (tr_backend_find("cuda", &backend) != TR_OK) {
         print_message("skipped: %s\n", tr_error_last()->message);
         return 0;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(attention_in_groups),
         cmocka_unit_test(gelu_of_a_product),
     };
     return cmocka_run_group_tests(tests, open_device, close_device);

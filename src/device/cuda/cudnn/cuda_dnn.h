@@ -21,13 +21,11 @@ typedef struct {
     tr_shape_t x, w, y;
     tr_dtype_t dtype; /* of all tensors; BACKWARD_WEIGHTS writes w in f32 */
     bool bias, relu;  /* FORWARD: y = relu(conv + bias), bias (K) of dtype */
-    bool stats;       /* FORWARD, without the two: also the sums of y and of its squares */
 } cuda_dnn_conv_t;
 
 /* The addresses of one run. */
 typedef struct {
     void *x, *w, *bias, *y; /* bias NULL where there is none */
-    float *sum, *squares;   /* (K); NULL where they are not wanted */
 } cuda_dnn_data_t;
 
 typedef struct cuda_dnn_plan cuda_dnn_plan_t;

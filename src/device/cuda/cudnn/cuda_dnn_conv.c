@@ -5,7 +5,7 @@
 
 #define WORKSPACE_BYTES ((size_t)128 << 20)
 
-enum { UID_X = 1, UID_W, UID_BIAS, UID_Y, UID_SUM, UID_SQUARES };
+enum { UID_X = 1, UID_W, UID_BIAS, UID_Y };
 
 /* An image or filter, channels last. uid 0: inside the graph. */
 static tr_status_t image(cuda_dnn_plan_t *p, const tr_shape_t *shape, tr_dtype_t dtype, int64_t uid,
@@ -92,26 +92,6 @@ static tr_status_t operation(cuda_dnn_plan_t *p, const cuda_dnn_conv_t *conv, de
 
 /* -- graphs ------------------------------------------------------------------------------------ */
 
-/* The sums of y and of its squares over all but channels: "genstats". */
-static tr_status_t statistics(cuda_dnn_plan_t *p, const cuda_dnn_conv_t *conv, desc_t y) {
-    const cudnnGenStatsMode_t mode = CUDNN_GENSTATS_SUM_SQSUM;
-    const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
-    tr_shape_t shape = conv->y;
-    desc_t op, sum, squares;
-    for (int i = 0; i < shape.ndim - 1; i++) shape.dim[i] = 1;
-    TR_TRY(image(p, &shape, TR_F32, UID_SUM, &sum));
-    TR_TRY(image(p, &shape, TR_F32, UID_SQUARES, &squares));
-    TR_TRY(tr_cuda_dnn_add(p, CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR, &op));
-    TR_TRY(tr_cuda_dnn_set(op, CUDNN_ATTR_OPERATION_GENSTATS_MODE, CUDNN_TYPE_GENSTATS_MODE, 1,
-                           &mode));
-    TR_TRY(tr_cuda_dnn_set(op, CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1,
-                           &compute));
-    TR_TRY(tr_cuda_dnn_set_desc(op, CUDNN_ATTR_OPERATION_GENSTATS_XDESC, y));
-    TR_TRY(tr_cuda_dnn_set_desc(op, CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC, sum));
-    TR_TRY(tr_cuda_dnn_set_desc(op, CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC, squares));
-    return tr_cuda_dnn_finalize(op);
-}
-
 /* conv, then bias, then relu: what lies between two of them is f32 and stays inside. */
 static tr_status_t forward_operations(cuda_dnn_plan_t *p, const cuda_dnn_conv_t *conv, desc_t x,
                                       desc_t w) {
@@ -121,7 +101,6 @@ static tr_status_t forward_operations(cuda_dnn_plan_t *p, const cuda_dnn_conv_t 
     const bool more = conv->bias || conv->relu;
     TR_TRY(image(p, &conv->y, more ? TR_F32 : conv->dtype, more ? 0 : UID_Y, &y));
     TR_TRY(operation(p, conv, x, w, y));
-    if (conv->stats) return statistics(p, conv, y);
     if (conv->bias) {
         TR_TRY(image(p, &bias_shape, conv->dtype, UID_BIAS, &bias));
         TR_TRY(
@@ -169,11 +148,11 @@ static tr_status_t cuda_dnn_conv_key_of(const cuda_dnn_conv_t *conv, cuda_dnn_ma
                                         [CUDA_DNN_BACKWARD_WEIGHTS] = "backward weights"};
     const tr_conv_attr_t *a = conv->attr;
     char x[96], w[96], y[96];
-    tr_str_printf(key, "convolution %s %s x %s w %s y %s%s%s%s", kinds[conv->kind],
+    tr_str_printf(key, "convolution %s %s x %s w %s y %s%s%s", kinds[conv->kind],
                   math == CUDA_DNN_TF32 ? "tf32" : tr_dtype_name(conv->dtype),
                   tr_shape_format(&conv->x, x), tr_shape_format(&conv->w, w),
                   tr_shape_format(&conv->y, y), conv->bias ? " bias" : "",
-                  conv->relu ? " relu" : "", conv->stats ? " stats" : "");
+                  conv->relu ? " relu" : "");
     for (int i = 0; i < a->spatial; i++)
         tr_str_printf(key, " %lld:%lld/%lld+%lld,%lld", (long long)a->kernel[i],
                       (long long)a->dilation[i], (long long)a->stride[i], (long long)a->pad_lo[i],
@@ -227,13 +206,9 @@ tr_status_t tr_cuda_dnn_plan(tr_device_t *device, const cuda_dnn_conv_t *conv,
 
 tr_status_t tr_cuda_dnn_run(tr_device_t *device, tr_stream_t *stream, const cuda_dnn_plan_t *plan,
                             const cuda_dnn_data_t *data, void *workspace) {
-    int64_t uid[5] = {UID_X, UID_W, UID_Y}, count = 3;
-    void *address[5] = {data->x, data->w, data->y};
+    int64_t uid[4] = {UID_X, UID_W, UID_Y}, count = 3;
+    void *address[4] = {data->x, data->w, data->y};
     if (data->bias) uid[count] = UID_BIAS, address[count++] = data->bias;
-    if (data->sum) {
-        uid[count] = UID_SUM, address[count++] = data->sum;
-        uid[count] = UID_SQUARES, address[count++] = data->squares;
-    }
     for (int64_t i = 0; i < count; i++)
         if ((uintptr_t)address[i] % CUDA_DNN_ALIGNMENT != 0)
             return TR_FAIL(TR_ERR_INTERNAL,

@@ -2,8 +2,8 @@
  * Batch normalisation over (rows, channels), and the sum over rows.
  *
  * Forward and backward each read the data twice: for the sums of cuda_columns.cuh, then to write.
- * Sums are of differences from a pivot near the mean, so that a large mean costs no digits. With
- * cuda.trial each thread has several rows in flight.
+ * Sums are of differences from a pivot near the mean, so that a large mean costs no digits.
+ * Where rows are wide, each thread has several rows in flight.
  */
 #include "cuda_columns.cuh"
 
@@ -46,48 +46,8 @@ CUDA_KERNEL(column_sum) {
     CUDA_BY_TYPE(
         call->in[0].dtype, T, CUDA_BY_PACK(rows_are_wide<T>(e.channels, x, x), T, N, {
             const plain_sum_t<T, N> f = {(const T *)x};
-            return sum_rows(device, stream, f, finish, e.rows, e.channels, call->scratch);
+            return sum_rows(stream, f, finish, e.rows, e.channels, call->scratch);
         }));
-    return TR_OK;
-}
-
-/* -- the sums of values and of their squares, for normalisation -------------------------------- */
-
-template <typename T, int PACK> struct square_sums_t {
-    enum { N = PACK, SUMS = 2 };
-    const T *x;
-    int64_t columns;
-    __device__ void begin(int64_t) {}
-    __device__ void add(int64_t row, int64_t column, float (&sum)[2][PACK]) const {
-        float v[PACK];
-        load(x + row * columns + column, true, v);
-        for (int k = 0; k < PACK; k++) {
-            sum[0][k] += v[k];
-            sum[1][k] = fmaf(v[k], v[k], sum[1][k]);
-        }
-    }
-};
-
-struct write_square_sums_t {
-    float *sums;
-    int64_t columns;
-    __device__ void operator()(int64_t column, const double (&sum)[2]) const {
-        sums[column] = (float)sum[0];
-        sums[columns + column] = (float)sum[1];
-    }
-};
-
-size_t tr_cuda_square_sums_bytes(int64_t rows, int64_t columns) {
-    return column_scratch_bytes(rows, columns, 2);
-}
-
-tr_status_t tr_cuda_square_sums(tr_stream_t *stream, const void *x, tr_dtype_t dtype, int64_t rows,
-                                int64_t columns, void *scratch, float *sums) {
-    const write_square_sums_t finish = {sums, columns};
-    CUDA_BY_TYPE(dtype, T, CUDA_BY_PACK(rows_are_wide<T>(columns, x, x), T, N, {
-                     const square_sums_t<T, N> f = {(const T *)x, columns};
-                     return sum_columns(stream, f, finish, rows, columns, scratch);
-                 }));
     return TR_OK;
 }
 
@@ -145,7 +105,7 @@ template <int N> struct channel_t {
     }
 };
 
-enum { PASS_AHEAD = 4, DX_AHEAD = 2 }; /* rows in flight in passes that write, with cuda.trial */
+enum { PASS_AHEAD = 4, DX_AHEAD = 2 }; /* wide rows in flight in passes that write */
 
 /* The layout of passes that write: as for sums, with more, shorter chunks. */
 static column_layout_t pass_layout(extent_t e, int pack, int limit) {
@@ -204,13 +164,9 @@ static tr_status_t normalize(tr_device_t *device, tr_stream_t *stream, const tr_
         CUDA_BY_PACK(wide, T, N, {
             const column_layout_t l = pass_layout(e, N, tr_cuda_grid_limit(device));
             const dim3 grid(l.tiles, l.chunks);
-            if (device->trial && N > 1)
-                CUDA_LAUNCH((normalize_kernel<T, CUDA_PACK(T), PASS_AHEAD>), grid, COLUMN_THREADS,
-                            stream, (const T *)x, (const T *)added, (T *)y, mean, rstd, gamma, beta,
-                            cut, l);
-            else
-                CUDA_LAUNCH((normalize_kernel<T, N, 1>), grid, COLUMN_THREADS, stream, (const T *)x,
-                            (const T *)added, (T *)y, mean, rstd, gamma, beta, cut, l);
+            CUDA_LAUNCH((normalize_kernel<T, N, N == 1 ? 1 : PASS_AHEAD>), grid, COLUMN_THREADS,
+                        stream, (const T *)x, (const T *)added, (T *)y, mean, rstd, gamma, beta,
+                        cut, l);
         });
     });
     return TR_OK;
@@ -235,7 +191,7 @@ static tr_status_t train(tr_device_t *device, tr_stream_t *stream, const tr_kern
             const moments_t<T, N> f = {(const T *)x, e.rows, e.channels, {}};
             const write_moments_t<T> finish = {(const T *)x, e.rows, e.channels, eps,
                                                mean,         rstd,   moments};
-            TR_TRY(sum_rows(device, stream, f, finish, e.rows, e.channels, call->scratch));
+            TR_TRY(sum_rows(stream, f, finish, e.rows, e.channels, call->scratch));
         }));
     return normalize(device, stream, call, added, mean, rstd);
 }
@@ -246,33 +202,6 @@ CUDA_KERNEL(batchnorm_train) {
 
 CUDA_KERNEL(batchnorm_add_train) {
     return train(device, stream, call, call->in[3].data);
-}
-
-/* mean, rstd and moments (may be NULL) from sums (2, channels). */
-static __global__ void __launch_bounds__(COLUMN_THREADS)
-    moments_of_sums_kernel(const float *sums, double rows, double eps, int64_t channels,
-                           float *mean, float *rstd, float *moments) {
-    const int64_t c = global_thread();
-    if (c >= channels) return;
-    const double m = sums[c] / rows;
-    double variance = sums[channels + c] / rows - m * m;
-    variance = variance < 0 ? 0 : variance; /* below 0 by rounding; NaN stays */
-    mean[c] = (float)m;
-    rstd[c] = (float)(1 / sqrt(variance + eps));
-    if (!moments) return;
-    moments[c] += mean[c];
-    moments[channels + c] += (float)(variance * (rows > 1 ? rows / (rows - 1) : 1));
-}
-
-CUDA_KERNEL(batchnorm_sums_train) {
-    const extent_t e = extent_of(&call->in[0]);
-    float *mean = (float *)call->out[1].data, *rstd = (float *)call->out[2].data;
-    float *moments = cuda_present(&call->out[3]) ? (float *)call->out[3].data : NULL;
-    CUDA_LAUNCH(moments_of_sums_kernel, cuda_blocks(e.channels, COLUMN_THREADS, INT32_MAX),
-                COLUMN_THREADS, stream, (const float *)call->in[3].data, (double)e.rows,
-                (double)((const tr_norm_attr_t *)call->attr)->eps, e.channels, mean, rstd, moments);
-    return normalize(device, stream, call, cuda_present(&call->in[4]) ? call->in[4].data : NULL,
-                     mean, rstd);
 }
 
 static __global__ void __launch_bounds__(COLUMN_THREADS)
@@ -431,18 +360,14 @@ static tr_status_t backward(tr_device_t *device, tr_stream_t *stream, const tr_k
     const gradient_sums_t<T, N, MASK_X> by_x = {b, {}};
     const gradient_sums_t<T, N, MASK_Y> by_y = {b, {}};
     void *partial = call->scratch;
-    TR_TRY(y       ? sum_rows(device, stream, by_y, finish, e.rows, e.channels, partial)
-           : b.cut ? sum_rows(device, stream, by_x, finish, e.rows, e.channels, partial)
-                   : sum_rows(device, stream, plain, finish, e.rows, e.channels, partial));
+    TR_TRY(y       ? sum_rows(stream, by_y, finish, e.rows, e.channels, partial)
+           : b.cut ? sum_rows(stream, by_x, finish, e.rows, e.channels, partial)
+                   : sum_rows(stream, plain, finish, e.rows, e.channels, partial));
     if (y) b.dy = b.dsum, b.y = NULL;
     if (!cuda_present(&call->out[0])) return TR_OK;
     const column_layout_t l = pass_layout(e, N, tr_cuda_grid_limit(device));
-    if (device->trial && N > 1)
-        CUDA_LAUNCH((batchnorm_dx_kernel<T, CUDA_PACK(T), DX_AHEAD>), dim3(l.tiles, l.chunks),
-                    COLUMN_THREADS, stream, b, shift, slope, (T *)call->out[0].data, l);
-    else
-        CUDA_LAUNCH((batchnorm_dx_kernel<T, N, 1>), dim3(l.tiles, l.chunks), COLUMN_THREADS, stream,
-                    b, shift, slope, (T *)call->out[0].data, l);
+    CUDA_LAUNCH((batchnorm_dx_kernel<T, N, N == 1 ? 1 : DX_AHEAD>), dim3(l.tiles, l.chunks),
+                COLUMN_THREADS, stream, b, shift, slope, (T *)call->out[0].data, l);
     return TR_OK;
 }
 

@@ -3,9 +3,12 @@
  * biases.
  *
  * A functor gives one or two values for each element. A block takes a tile of columns and a chunk
- * of rows; a thread adds N columns of every block_rows-th row, floats over SHORT rows and then
- * doubles. The threads of a column are joined as a tree in shared memory, the chunks in scratch by
- * a second kernel. Chunks follow from the shape alone, so the order is fixed.
+ * of rows; a thread adds N columns of every block_rows-th row. The threads of a column are joined as a
+ * tree in shared memory, the chunks in scratch by a second kernel. Chunks follow from the shape alone,
+ * so the order is fixed.
+ *
+ * Where rows are not whole packs, N is 1, and a thread adds floats over COLUMN_SHORT rows and then
+ * doubles.
  *
  * A functor F has
  *     enum { N = columns per thread, SUMS = 1 or 2 };
@@ -14,9 +17,9 @@
  * and one that finishes a column from its sums
  *     void operator()(int64_t column, const double (&sum)[SUMS]);
  *
- * With cuda.trial, where rows are wide, a thread has F::AHEAD rows in flight. Its sums are floats
- * over its rows of a chunk, which are at most COLUMN_LONG, and so are those of the chunk; chunks
- * are joined in doubles. Such a functor has
+ * Where rows are wide, a thread has F::AHEAD rows in flight. Its sums are floats over its rows of a
+ * chunk, which are at most COLUMN_LONG, and so are those of the chunk; chunks are joined in doubles.
+ * Such a functor has
  *     enum { N, SUMS, AHEAD, BLOCKS = blocks that a multiprocessor is to hold };
  *     struct row_t;                           what is loaded of N columns of a row
  *     void begin(int64_t column);
@@ -229,11 +232,12 @@ template <typename F> struct one_by_one_t {
 
 /* Either way, with such a functor. */
 template <typename F, typename G>
-static tr_status_t sum_rows(tr_device_t *device, tr_stream_t *stream, F f, G finish, int64_t rows,
-                            int64_t columns, void *partial) {
+static tr_status_t sum_rows(tr_stream_t *stream, F f, G finish, int64_t rows, int64_t columns,
+                            void *partial) {
     if constexpr (F::N > 1)
-        if (device->trial) return sum_columns_ahead(stream, f, finish, rows, columns, partial);
-    return sum_columns(stream, one_by_one_t<F>{f, columns}, finish, rows, columns, partial);
+        return sum_columns_ahead(stream, f, finish, rows, columns, partial);
+    else
+        return sum_columns(stream, one_by_one_t<F>{f, columns}, finish, rows, columns, partial);
 }
 
 /* -- for normalisations -------------------------------------------------------------------------- */
