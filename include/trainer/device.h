@@ -33,7 +33,6 @@ typedef struct {
      * this machine. */
     const char *model;
     bool any_order;  /* GPUs: as tr_device.any_order */
-    bool trial;      /* GPUs: as tr_device.trial */
     /* GPUs: the folder that keeps choices: compiled plans, timed algorithms; NULL: none */
     const char *plan_folder;
 } tr_device_params_t;

@@ -192,7 +192,6 @@ struct tr_device {
     bool bias_sums;       /* gradients of biases by the kernels that write what is summed: fuse.h */
     bool product_act;     /* products may have an activation beside them: fuse.h */
     bool any_order;       /* `tune` may choose what gives other last bits each time */
-    bool trial;           /* new forms of kernels that no GPU has timed, beside the proven ones */
     bool chooses_nothing; /* prepare fails with TR_ERR_NOINPUT where a choice is not known */
     bool profiled;        /* ranges are wanted */
     bool winograd;        /* convolutions may use Winograd's algorithm; read by prepare */

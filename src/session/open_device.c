@@ -76,7 +76,6 @@ tr_status_t tr_open_gpu_model(const tr_config_t *config, const char *model, bool
                                   .model = model,
                                   .tf32 = tf32,
                                   .any_order = !cuda.deterministic,
-                                  .trial = cuda.trial,
                                   .plan_folder = folder};
     return tr_device_open("cuda", &p, out);
 }
@@ -106,7 +105,6 @@ tr_status_t tr_open_device(const tr_config_t *config, const char *name, uint64_t
                             .nvtx = cuda.debug == TR_CUDA_DEBUG_NVTX,
                             .tune = cuda.tune,
                             .any_order = !cuda.deterministic,
-                            .trial = cuda.trial,
                             .plan_folder = folder};
     if (automatic) p.threads = world ? tr_cores_of_rank(tr_world_info(world)) : 0;
     if (!name) name = settings.device;

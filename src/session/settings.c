@@ -115,10 +115,6 @@ static const tr_config_field_t cuda_fields[] = {
                   "may choose them where they are the fastest; then no two runs are equal bit for "
                   "bit, and neither are a resumed and an uninterrupted one.",
                   TR_RESUME_NOTE),
-    TR_FIELD_BOOL(tr_cuda_settings_t, trial, "no",
-                  "For developers: use the new forms of kernels that no GPU has timed yet, beside "
-                  "the proven ones. The results differ by rounding.",
-                  TR_RESUME_NOTE),
     TR_FIELD_BOOL(
         tr_cuda_settings_t, measure_peak, "yes",
         "At the start, measure the GPU's peak rate of matrix products, which is needed to compute "

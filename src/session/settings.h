@@ -36,7 +36,6 @@ typedef struct {
     const char *plan_cache; /* auto, none, FOLDER */
     bool measure_peak;
     bool deterministic; /* `tune` leaves out what is not bit-reproducible */
-    bool trial;         /* kernels that no GPU has timed */
 } tr_cuda_settings_t; /* cuda.* */
 extern const tr_config_table_t tr_cuda_config;
 

@@ -48,11 +48,6 @@ step() { # CONFIG SETTING...
     result "$(sed -n 's/^ *"step_sec_median": *\([0-9.e-]*\).*/\1/p' "$work/step.json" |
         awk '{ printf "%.2f ms", 1e3 * $1 }')"
 }
-# The same step with the proven kernels and with their new forms (cuda.trial), one after the other
-both_forms() { # CONFIG SETTING...
-    step "$@" cuda.trial=no && mv "$work/step.json" "$work/old.json" && step "$@" cuda.trial=yes &&
-        "${PYTHON:-python3}" "$root/tests/gpu/forms.py" "$work/old.json" "$work/step.json"
-}
 bench_precision() {
     # shellcheck disable=SC2086
     until_deadline "$build/trainer" bench precision "$root/configs/mnist_cnn.ini" --steps $((10 * step_steps)) \

@@ -85,7 +85,6 @@ tr_device_t *op_open(const char *name) {
     tr_device_t *device = NULL;
     tr_device_params_t params = {.threads = 2,
                                  .seed = 7,
-                                 .trial = getenv("OP_TRIAL") != NULL, /* cuda.trial */
                                  .plan_folder = getenv("OP_PLAN_FOLDER")};
     MUST(tr_device_open(name, &params, &device));
     return device;

@@ -41,12 +41,12 @@ HOSTCUDA_MEMORY=2G HOSTCUDA_OTHERS=1G OP_DEVICE=cuda HOSTCUDA_TRACE=$PWD/trace \
     fakes "$BUILD/tests/unit/graph/test_ops_head" >out 2>&1 &&
     [ "$(grep -c 'launch.*head_rows_kernel' trace)" = $((whole + 4 * 4)) ]
 ok $? "the head's slices: as few as the memory of the GPU allows"
-# New forms of kernels. 4100 tokens are padded to 4224, of 2 bytes each.
-HOSTCUDA_MEMORY=64M HOSTCUDA_CONTEXT=0 OP_TRIAL=1 OP_DEVICE=cuda HOSTCUDA_TRACE=$PWD/trace \
+# 4100 tokens are padded to 4224, of 2 bytes each.
+HOSTCUDA_MEMORY=64M HOSTCUDA_CONTEXT=0 OP_DEVICE=cuda HOSTCUDA_TRACE=$PWD/trace \
     fakes "$BUILD/tests/unit/graph/test_ops_head" >out 2>&1 &&
     grep -q 'head_rows_kernel<KEPT_THREADS.* shared 8448$' trace &&
     [ "$(grep -c 'head_rows_kernel<KEPT_THREADS.* shared 40192$' trace)" = 12 ]
-ok $? "cuda.trial: the head with logits in 16 bits, a row in shared memory, in three slices"
+ok $? "the head with logits in 16 bits, a row in shared memory, in three slices"
 # RANKS FOLDER SETTING...: some steps of a config on synthetic data
 some() {
     local ranks=$1 folder=$2; shift 2
@@ -101,8 +101,8 @@ executions() { cat "$1"* | grep -c '^cudnnBackendExecute '; }
 gpt cpu-drop device=cpu "${drop[@]}" && HOSTCUDA_TRACE=whole-trace gpt cuda-drop device=cuda "${drop[@]}" &&
     near cpu-drop cuda-drop 1e-3 3
 ok $? "gpt_tiny in bf16 with dropout by cuDNN: the loss of cpu"
-gpt cuda-new device=cuda "${drop[@]}" cuda.trial=yes cuda.tune=yes && near cpu-drop cuda-new 2e-3 3
-ok $? "the same with cuda.trial and cuda.tune"
+gpt cuda-new device=cuda "${drop[@]}" cuda.tune=yes && near cpu-drop cuda-new 2e-3 3
+ok $? "the same with cuda.tune"
 HOSTCUDA_CONTEXT=0 HOSTCUDA_MEMORY=90M HOSTCUDA_TRACE=part-trace gpt cuda-parts device=cuda "${drop[@]}" &&
     [ "$(executions part-trace)" = $((2 * $(executions whole-trace))) ] && [ "$(executions whole-trace)" -gt 0 ] &&
     [ "$(weights cuda-parts)" = "$(weights cuda-drop)" ]

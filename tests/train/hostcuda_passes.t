@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # TEST timeout=300
 # Passes over memory on the fakes: convolutions of few channels by unfolded images, normalisations and sums over rows
-# with several rows in flight, gradients of biases by the records before them; the forms that cuda.trial adds.
+# with several rows in flight, gradients of biases by the records before them.
 . "${TRAINER_ROOT:?is set by the runner: make test k=train/hostcuda_passes}/tests/support/common.sh"
 [ -e "$BUILD/hostcuda/libtrainer_cuda.so" ] ||
     { echo "1..0 # SKIP no build/hostcuda: built by make hostcuda where nvcc is"; exit 0; }
@@ -10,9 +10,9 @@ launches() {
     local kernel
     for kernel in "$@"; do grep -q "^launch.*$kernel" trace || return 1; done
 }
-TEST_ONLY=test_wide_rows OP_TRIAL=1 HOSTCUDA_TRACE=$PWD/trace \
+TEST_ONLY=test_wide_rows HOSTCUDA_TRACE=$PWD/trace \
     fakes "$BUILD/tests/unit/device/test_cuda_kernels" >out 2>&1 &&
-    launches column_ahead_kernel layernorm_once_kernel layernorm_rows_kernel \
+    launches column_ahead_kernel layernorm_once_kernel \
         'normalize_kernel<.*PASS_AHEAD' 'dx_kernel<.*DX_AHEAD'
 ok $? "normalisations and sums over rows: the results of the CPU"
 TEST_ONLY=test_first_layers HOSTCUDA_TRACE=$PWD/trace fakes "$BUILD/tests/unit/device/test_cuda_kernels" >out 2>&1
@@ -45,9 +45,9 @@ sums() { # SETTING...: the sums over rows that another record gives, in each pro
 }
 [ "$(sums | sort -u)" = 6 ]
 ok $? "two layers: biases of both c_proj and of c_fc"
-run cpu device=cpu precision=bf16 && run trial device=cuda precision=bf16 cuda.trial=yes && near cpu trial 2e-2 4
+run cpu device=cpu precision=bf16 && run gpu device=cuda precision=bf16  && near cpu gpu 2e-2 4
 ok $? "the loss of the CPU"
-whole=$(weights trial)
-run trial device=cuda precision=bf16 cuda.trial=yes && [ "$(weights trial)" = "$whole" ]
+whole=$(weights gpu)
+run gpu device=cuda precision=bf16 && [ "$(weights gpu)" = "$whole" ]
 ok $? "the same bits again"
 echo "1..$n"

@@ -38,4 +38,8 @@ ends pictures 1.12212101 0.9894876 env
 ok $? "the run of images resumes and ends as with 0.2.0"
 ends pictures.shared 1.12212101 0.9894876 "$MPIEXEC" -np 2 -x TRAINER_PARALLEL_ZERO=1
 ok $? "and on 2 ranks that share the optimizer's state"
+# Keys that are gone: saved configurations have them.
+"$TRAINER" plan table.ini run.dir=table cuda.conv_stats=yes >out 2>&1 && grep -q 'warning: .*cuda.conv_stats' out &&
+    ! "$TRAINER" plan table.ini run.dir=table cuda.conv_stats=no 2>&1 | grep cuda.conv_stats
+ok $? "a key that has no effect any more is a warning, its default is none"
 echo "1..$n"

@@ -337,7 +337,6 @@ tr_status_t tr_cuda_open(const tr_device_params_t *params, tr_device_t **out) {
     cuda->base.tf32 = params->tf32 && properties.major >= 8;
     cuda->base.bias_sums = true;
     cuda->base.any_order = params->any_order;
-    cuda->base.trial = params->trial;
     cuda->base.product_act = params->tune;
     cuda->base.memory_bytes = tr_cuda_memory_limit(params->memory_share, available);
     const tr_status_t status = tr_cuda_open_plans(cuda, params->plan_folder);

@@ -3,8 +3,8 @@
  * multiplied at once, so that the logits are never whole in memory. Products by cuBLASLt, the loss
  * of a row by cuda_head_rows.cu.
  *
- * With `trial`, logits of training are of the type of x, and the vocabulary is padded to whole tiles of a
- * product: in the logits, in a copy of w and in sums of dw.
+ * Logits of training in half precision are of the type of x, and the vocabulary is padded to whole tiles
+ * of a product: in the logits, in a copy of w and in sums of dw.
  */
 #include "device/kernel_parts.h"
 #include "cuda_head.h"
@@ -129,7 +129,7 @@ static tr_status_t head_cut(tr_device_t *device, const tr_kernel_call_t *call, h
     const tr_dtype_t dtype = call->in[TR_HEAD_X].dtype;
     const bool trains =
                    cuda_present(&call->out[TR_HEAD_DX]) || cuda_present(&call->out[TR_HEAD_DW]),
-               in_place = device->trial && trains && tr_dtype_is_half(dtype);
+               in_place = trains && tr_dtype_is_half(dtype);
     int64_t slice_elems = 0;
     TR_TRY(head_slice_elems(device, in_place ? 2 : 6, &slice_elems));
     h->slices = tr_head_slices(call, in_place ? dtype : TR_F32, slice_elems,

@@ -113,7 +113,6 @@ tr_status_t tr_cuda_open_model(const tr_device_params_t *params, tr_device_t **o
     cuda->base.tf32 = params->tf32 && kind->tf32 > 0;
     cuda->base.bias_sums = true;
     cuda->base.any_order = params->any_order;
-    cuda->base.trial = params->trial;
     model_describe(cuda, kind, bound, params->memory_share);
     if (!bound) TR_TRY_GOTO(describe_to_cudnn(kind, model), fail);
     TR_TRY_GOTO(tr_cuda_open_plans(cuda, params->plan_folder), fail);

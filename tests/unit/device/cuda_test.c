@@ -17,7 +17,7 @@ void must(tr_status_t status) {
 int cuda_test_open(void **state) {
     static const char *const names[] = {[CPU] = "cpu", [CUDA] = "cuda"};
     for (int d = 0; d < 2; d++) {
-        const tr_device_params_t params = {.threads = 2, .trial = getenv("OP_TRIAL") != NULL};
+        const tr_device_params_t params = {.threads = 2};
         if (tr_device_open(names[d], &params, &devices[d]) != TR_OK) return -1;
         must(devices[d]->ops->stream_create(devices[d], "test", TR_PRIORITY_NORMAL, &streams[d]));
     }

@@ -56,74 +56,9 @@ static __global__ void __launch_bounds__(THREADS)
     if (threadIdx.x == 0) mean[blockIdx.x] = m, rstd[blockIdx.x] = s;
 }
 
-/* With cuda.trial: rows of 16 to 256 packs stay in registers, LAYERNORM_ROWS of them in a block, a
- * pack of each in a thread. total may be x: it is written when all have read `first`. */
-enum { LAYERNORM_ROWS = 4, LAYERNORM_THREADS = 256 };
-
-template <typename T>
-static __global__ void __launch_bounds__(LAYERNORM_THREADS)
-    layernorm_rows_kernel(const T *x, const T *b, T *total, const float *gamma, const float *beta,
-                          T *y, float *mean, float *rstd, int64_t rows, int64_t width, float eps,
-                          bool cut) {
-    const int N = CUDA_PACK(T), WARPS = LAYERNORM_THREADS / 32;
-    __shared__ float joined[2][LAYERNORM_ROWS][WARPS];
-    const int64_t row = (int64_t)blockIdx.x * LAYERNORM_ROWS, column = (int64_t)threadIdx.x * N;
-    const bool has_columns = column < width;
-    const int warp = (int)threadIdx.x / 32, warps = (int)blockDim.x / 32;
-    raw_t<T, N> own[LAYERNORM_ROWS] = {}, more[LAYERNORM_ROWS] = {};
-    float v[LAYERNORM_ROWS][N], first[LAYERNORM_ROWS], m[LAYERNORM_ROWS];
-#pragma unroll
-    for (int i = 0; i < LAYERNORM_ROWS; i++) {
-        const int64_t at = (row + i < rows ? row + i : rows - 1) * width;
-        first[i] = to_float(x[at]);
-        if (!has_columns) continue;
-        load_raw(x + at + column, own[i]);
-        if (b) load_raw(b + at + column, more[i]);
-    }
-#pragma unroll
-    for (int i = 0; i < LAYERNORM_ROWS; i++) {
-        float w[N], sum = 0;
-        unpack(own[i], v[i]), unpack(more[i], w);
-        for (int k = 0; k < N; k++) {
-            if (b) v[i][k] = rounded<T>(v[i][k] + w[k]);
-            sum += has_columns ? v[i][k] - first[i] : 0.0f;
-        }
-        sum = warp_sum(sum);
-        if (threadIdx.x % 32 == 0) joined[0][i][warp] = sum;
-    }
-    __syncthreads();
-#pragma unroll
-    for (int i = 0; i < LAYERNORM_ROWS; i++) {
-        float sum = 0, squares = 0;
-        for (int w = 0; w < warps; w++) sum += joined[0][i][w];
-        m[i] = first[i] + sum / (float)width;
-        for (int k = 0; k < N; k++)
-            squares = has_columns ? fmaf(v[i][k] - m[i], v[i][k] - m[i], squares) : 0.0f;
-        squares = warp_sum(squares);
-        if (threadIdx.x % 32 == 0) joined[1][i][warp] = squares;
-        if (b && has_columns && row + i < rows)
-            store(total + (row + i) * width + column, true, v[i]);
-    }
-    __syncthreads();
-#pragma unroll
-    for (int i = 0; i < LAYERNORM_ROWS; i++) {
-        float squares = 0;
-        if (row + i >= rows) return;
-        for (int w = 0; w < warps; w++) squares += joined[1][i][w];
-        const float s = 1.0f / sqrtf(squares / (float)width + eps);
-        if (threadIdx.x == 0) mean[row + i] = m[i], rstd[row + i] = s;
-        if (!has_columns) continue;
-        for (int k = 0; k < N; k++) {
-            v[i][k] = (v[i][k] - m[i]) * s * gamma[column + k] + beta[column + k];
-            if (cut) v[i][k] = relu(v[i][k]);
-        }
-        store(y + (row + i) * width + column, true, v[i]);
-    }
-}
-
 /* b, total NULL: of x alone. gamma and beta are two inputs, y, mean and rstd three outputs. */
-static tr_status_t layernorm(tr_device_t *device, tr_stream_t *stream, const tr_kernel_call_t *call,
-                             const void *b, void *total, const tr_view_t *in, const tr_view_t *out) {
+static tr_status_t layernorm(tr_stream_t *stream, const tr_kernel_call_t *call, const void *b,
+                             void *total, const tr_view_t *in, const tr_view_t *out) {
     const rows_t r = rows_of(&call->in[0]);
     const void *x = call->in[0].data;
     const float *gamma = (const float *)in[0].data, *beta = (const float *)in[1].data;
@@ -132,14 +67,6 @@ static tr_status_t layernorm(tr_device_t *device, tr_stream_t *stream, const tr_
     CUDA_BY_TYPE(call->in[0].dtype, T, {
         const bool wide = r.width % CUDA_PACK(T) == 0 && cuda_aligned(x) &&
                           cuda_aligned(out[0].data) && cuda_aligned(b) && cuda_aligned(total);
-        const int64_t packs = r.width / CUDA_PACK(T);
-        if (device->trial && wide && packs >= 16 && packs <= LAYERNORM_THREADS) {
-            CUDA_LAUNCH((layernorm_rows_kernel<T>), cuda_blocks(r.rows, LAYERNORM_ROWS, INT32_MAX),
-                        cuda_blocks(packs, 32, LAYERNORM_THREADS / 32) * 32, stream, (const T *)x,
-                        (const T *)b, (T *)total, gamma, beta, (T *)out[0].data, mean, rstd, r.rows,
-                        r.width, attr->eps, attr->act == TR_ACT_RELU);
-            return TR_OK;
-        }
         CUDA_BY_PACK(
             wide, T, N,
             BY_ROW_LENGTH(r.width, THREADS,
@@ -152,11 +79,11 @@ static tr_status_t layernorm(tr_device_t *device, tr_stream_t *stream, const tr_
 }
 
 CUDA_KERNEL(layernorm_fwd) {
-    return layernorm(device, stream, call, NULL, NULL, &call->in[1], &call->out[0]);
+    return layernorm(stream, call, NULL, NULL, &call->in[1], &call->out[0]);
 }
 
 CUDA_KERNEL(residual_layernorm_fwd) {
-    return layernorm(device, stream, call, call->in[1].data, call->out[0].data, &call->in[2],
+    return layernorm(stream, call, call->in[1].data, call->out[0].data, &call->in[2],
                      &call->out[1]);
 }
 
