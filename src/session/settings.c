@@ -62,9 +62,11 @@ static const tr_config_field_t main_fields[] = {
                       TR_RESUME_FREE),
     TR_FIELD_BOOL(
         tr_main_settings_t, winograd, "yes",
-        "Use Winograd's algorithm on CPUs for 3x3 and 5x5 convolutions with stride 1, where it is "
-        "faster. It needs a quarter to a third of the multiplications; its rounding errors are 1.5 "
-        "to 4 times those of direct sums. no: direct sums.",
+        "Use Winograd's algorithm on CPUs for convolutions of images and volumes with stride 1 and "
+        "filters that are 3x3 or 5x5 in their last two sizes, where it is faster. It needs a "
+        "quarter "
+        "to a third of the multiplications; its rounding errors are 1.5 to 4 times those of direct "
+        "sums. no: direct sums.",
         TR_RESUME_NOTE),
     TR_FIELD_BOOL(
         tr_main_settings_t, capture, "yes",

@@ -7,40 +7,72 @@ typedef struct {
     int size, pad_h, pad_w; /* the same padding on both sides, but for */
     bool bias, relu;
     int more; /* behind */
+    /* volumes; d 0: images */
+    int64_t d;
+    int depth, pad_d;
 } case_t;
 
 /* Odd sizes, edges that cut tiles, channels that do not fill the last panel or are more than are
  * taken at a time, padding from none to all that a filter takes; more threads than groups of tiles,
- * in several blocks of which the last is not full everywhere. */
+ * in several blocks of which the last is not full everywhere; volumes, also of more planes than are
+ * taken at a time, and with filters of any depth. */
 static const case_t cases[] = {
-    {3, 14, 14, 32, 64, 5, 2, 2, false, false, 0}, {2, 13, 9, 48, 16, 3, 1, 1, true, true, 0},
-    {5, 7, 7, 64, 48, 3, 1, 1, true, false, 0},    {20, 3, 3, 32, 80, 3, 1, 1, false, false, 0},
-    {2, 11, 17, 16, 32, 5, 0, 4, false, true, 0},  {2, 12, 10, 32, 16, 3, 2, 0, false, false, 0},
-    {90, 5, 6, 16, 16, 5, 1, 2, false, false, 0},  {3, 9, 7, 144, 208, 3, 1, 1, true, false, 0},
-    {2, 10, 8, 32, 16, 3, 0, 1, true, true, 2},    {133, 3, 3, 144, 96, 3, 1, 1, false, false, 0},
+    {3, 14, 14, 32, 64, 5, 2, 2, .more = 0},
+    {2, 13, 9, 48, 16, 3, 1, 1, .bias = true, .relu = true},
+    {5, 7, 7, 64, 48, 3, 1, 1, .bias = true},
+    {20, 3, 3, 32, 80, 3, 1, 1, .more = 0},
+    {2, 11, 17, 16, 32, 5, 0, 4, .relu = true},
+    {2, 12, 10, 32, 16, 3, 2, 0, .more = 0},
+    {90, 5, 6, 16, 16, 5, 1, 2, .more = 0},
+    {3, 9, 7, 144, 208, 3, 1, 1, .bias = true},
+    {2, 10, 8, 32, 16, 3, 0, 1, .bias = true, .relu = true, .more = 2},
+    {133, 3, 3, 144, 96, 3, 1, 1, .more = 0},
+    {2, 6, 5, 16, 32, 3, 1, 1, .bias = true, .relu = true, .d = 7, .depth = 3, .pad_d = 1},
+    {1, 9, 8, 48, 16, 3, 1, 1, .d = 25, .depth = 3, .pad_d = 1},
+    {3, 4, 7, 16, 16, 5, 2, 2, .d = 5, .depth = 4, .pad_d = 3},
+    {5, 5, 4, 16, 16, 3, 1, 0, .bias = true, .more = 1, .d = 13, .depth = 1},
+    {30, 3, 4, 16, 16, 3, 1, 1, .d = 14, .depth = 2},
 };
 
 typedef struct {
     const case_t *c;
     tr_conv_attr_t attr;
-    int64_t oh, ow, xs, ws, ys; /* size of the output; elements */
+    int depth; /* of the filters */
+    tr_shape_t x_shape, w_shape, y_shape;
+    int64_t id, od, oh, ow, xs, ws, ys; /* planes; size of the output; elements */
     float *x, *w, *bias, *dy;
 } data_t;
 
+/* Without the size of planes where there are none. */
+static tr_shape_t shape_of(const case_t *c, int64_t first, int64_t d, int64_t h, int64_t w,
+                           int64_t channels) {
+    return c->d ? (tr_shape_t){5, {first, d, h, w, channels}}
+                : (tr_shape_t){4, {first, h, w, channels}};
+}
+
+static tr_view_t view_of(tr_shape_t shape, float *data) {
+    return (tr_view_t){.data = data, .shape = shape, .dtype = TR_F32};
+}
+
 static data_t make(const case_t *c) {
     data_t d = {.c = c};
-    d.attr = (tr_conv_attr_t){2,
-                              {c->size, c->size},
-                              {1, 1},
-                              {c->pad_h, c->pad_w},
-                              {c->pad_h + c->more, c->pad_w + c->more},
-                              {1, 1},
-                              1,
-                              c->relu ? TR_ACT_RELU : TR_ACT_NONE};
+    const int kernel[] = {c->depth, c->size, c->size}, pad[] = {c->pad_d, c->pad_h, c->pad_w};
+    d.attr = (tr_conv_attr_t){
+        .spatial = c->d ? 3 : 2, .groups = 1, .act = c->relu ? TR_ACT_RELU : TR_ACT_NONE};
+    for (int i = 0, from = 3 - d.attr.spatial; i < d.attr.spatial; i++) {
+        d.attr.kernel[i] = kernel[from + i], d.attr.pad_lo[i] = pad[from + i];
+        d.attr.pad_hi[i] = pad[from + i] + c->more;
+        d.attr.stride[i] = d.attr.dilation[i] = 1;
+    }
+    d.id = c->d ? c->d : 1, d.depth = c->d ? c->depth : 1;
+    d.od = c->d ? c->d + 2 * c->pad_d + c->more - c->depth + 1 : 1;
     d.oh = c->h + 2 * c->pad_h + c->more - c->size + 1,
     d.ow = c->w + 2 * c->pad_w + c->more - c->size + 1;
-    d.xs = c->n * c->h * c->w * c->in, d.ws = c->out * c->size * c->size * c->in,
-    d.ys = c->n * d.oh * d.ow * c->out;
+    d.x_shape = shape_of(c, c->n, d.id, c->h, c->w, c->in);
+    d.w_shape = shape_of(c, c->out, d.depth, c->size, c->size, c->in);
+    d.y_shape = shape_of(c, c->n, d.od, d.oh, d.ow, c->out);
+    d.xs = tr_shape_elems(&d.x_shape), d.ws = tr_shape_elems(&d.w_shape),
+    d.ys = tr_shape_elems(&d.y_shape);
     d.x = kt_normal(d.xs, 1, 0.3, 1), d.w = kt_normal(d.ws, 2, 0, 0.1);
     d.bias = kt_normal(c->out, 3, 0, 1), d.dy = kt_normal(d.ys, 4, 0.1, 1);
     return d;
@@ -57,7 +89,7 @@ static void add(const data_t *d, int64_t x, int64_t y, int64_t place, double *ou
     const case_t *c = d->c;
     for (int64_t k = 0; k < c->out; k++)
         for (int64_t i = 0; i < c->in; i++) {
-            int64_t w = (k * c->size * c->size + place) * c->in + i;
+            int64_t w = (k * d->depth * c->size * c->size + place) * c->in + i;
             if (out) out[y * c->out + k] += (double)d->x[x * c->in + i] * d->w[w];
             if (dx) dx[x * c->in + i] += (double)d->dy[y * c->out + k] * d->w[w];
             if (dw) dw[w] += (double)d->dy[y * c->out + k] * d->x[x * c->in + i];
@@ -66,13 +98,18 @@ static void add(const data_t *d, int64_t x, int64_t y, int64_t place, double *ou
 
 static void reference(const data_t *d, double *out, double *dx, double *dw) {
     const case_t *c = d->c;
+    const int64_t pixels = d->od * d->oh * d->ow;
     for (int64_t n = 0; n < c->n; n++)
-        for (int64_t y = 0; y < d->oh * d->ow; y++)
-            for (int place = 0; place < c->size * c->size; place++) {
-                int64_t row = y / d->ow + place / c->size - c->pad_h;
+        for (int64_t y = 0; y < pixels; y++)
+            for (int place = 0; place < d->depth * c->size * c->size; place++) {
+                int64_t plane = y / (d->oh * d->ow) + place / (c->size * c->size) - c->pad_d;
+                int64_t row = y / d->ow % d->oh + place / c->size % c->size - c->pad_h;
                 int64_t column = y % d->ow + place % c->size - c->pad_w;
-                if (row < 0 || row >= c->h || column < 0 || column >= c->w) continue;
-                add(d, (n * c->h + row) * c->w + column, n * d->oh * d->ow + y, place, out, dx, dw);
+                if (plane < 0 || plane >= d->id || row < 0 || row >= c->h || column < 0 ||
+                    column >= c->w)
+                    continue;
+                add(d, ((n * d->id + plane) * c->h + row) * c->w + column, n * pixels + y, place,
+                    out, dx, dw);
             }
 }
 
@@ -110,24 +147,23 @@ static void check_forward(const data_t *d, float *found, double *want) {
         if (c->relu && want[i] < 0) want[i] = 0;
     }
     check(TR_K_CONV_FWD, d, 3,
-          VIEWS(F32(d->x, c->n, c->h, c->w, c->in), F32(d->w, c->out, c->size, c->size, c->in),
+          VIEWS(view_of(d->x_shape, d->x), view_of(d->w_shape, d->w),
                 c->bias ? F32(d->bias, c->out) : ABSENT),
-          1, VIEWS(F32(found, c->n, d->oh, d->ow, c->out)), &want, "forward");
+          1, VIEWS(view_of(d->y_shape, found)), &want, "forward");
 }
 
 static void check_gradients(const data_t *d, float *found, double *dx, double *dw) {
     const case_t *c = d->c;
-    const tr_view_t dy = F32(d->dy, c->n, d->oh, d->ow, c->out);
+    const tr_view_t dy = view_of(d->y_shape, d->dy);
     float *found_bias = kt_zeros(c->out);
     double *db = calloc((size_t)c->out, sizeof *db);
     reference(d, NULL, dx, dw);
     for (int64_t i = 0; i < d->ys; i++) db[i % c->out] += d->dy[i];
-    check(TR_K_CONV_BWD_DATA, d, 2, VIEWS(dy, F32(d->w, c->out, c->size, c->size, c->in)), 1,
-          VIEWS(F32(found, c->n, c->h, c->w, c->in)), &dx, "gradient of the input");
-    check(TR_K_CONV_BWD_WEIGHTS, d, 2, VIEWS(F32(d->x, c->n, c->h, c->w, c->in), dy),
-          c->bias ? 2 : 1,
-          VIEWS(F32(found, c->out, c->size, c->size, c->in), F32(found_bias, c->out)),
-          (double *const[]){dw, db}, "gradients of filters and bias");
+    check(TR_K_CONV_BWD_DATA, d, 2, VIEWS(dy, view_of(d->w_shape, d->w)), 1,
+          VIEWS(view_of(d->x_shape, found)), &dx, "gradient of the input");
+    check(TR_K_CONV_BWD_WEIGHTS, d, 2, VIEWS(view_of(d->x_shape, d->x), dy), c->bias ? 2 : 1,
+          VIEWS(view_of(d->w_shape, found), F32(found_bias, c->out)), (double *const[]){dw, db},
+          "gradients of filters and bias");
     free(found_bias);
     free(db);
 }
@@ -151,7 +187,7 @@ static void convolutions(void **state) {
 /* A pixel that is NaN makes each output NaN that it is part of, behind a relu too, and none of
  * another image. */
 static void not_a_number(void **state) {
-    static const case_t c = {2, 13, 9, 16, 32, 3, 1, 1, true, true, 0};
+    static const case_t c = {2, 13, 9, 16, 32, 3, 1, 1, .bias = true, .relu = true};
     enum { ROW = 5, COLUMN = 4 };
     data_t d = make(&c);
     float *y = kt_zeros(d.ys);

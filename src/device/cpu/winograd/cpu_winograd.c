@@ -12,34 +12,40 @@ enum {
 
 /* -- which convolutions ------------------------------------------------------------------------ */
 
-static cpu_images_t images_of(const tr_view_t *view) {
-    const int64_t *dim = view->shape.dim;
-    return (cpu_images_t){dim[0], dim[1], dim[2], dim[3]};
+static cpu_images_t images_of(const tr_view_t *view, int spatial) {
+    const int64_t *plane = view->shape.dim + spatial - 1;
+    return (cpu_images_t){view->shape.dim[0], spatial == 3 ? view->shape.dim[1] : 1, plane[0],
+                          plane[1], plane[2]};
 }
 
 /* In multiply-adds: the products, and about 4 per value of a transformed tile and 8 per value of a
  * transformed filter. */
 static double cost(const cpu_winograd_t *conv, bool without_filters) {
-    double in = (double)conv->x.c, out = (double)conv->y.c,
-           tiles = (double)cpu_wino_tiles(conv).count, filters = without_filters ? 0 : in * out;
-    return PLACES * (tiles * (in * out + 4 * (in + out)) + 8 * filters);
+    const cpu_wino_tiles_t t = cpu_wino_tiles(conv);
+    const double in = (double)conv->x.c, out = (double)conv->y.c, products = conv->depth * in * out,
+                 tiles = (double)(t.count * conv->y.d),
+                 again = (double)cpu_wino_planes_of_x(&t, t.planes) / (double)t.planes;
+    return PLACES *
+           (tiles * (products + 4 * (again * in + out)) + 8 * (without_filters ? 0 : products));
 }
 
 bool tr_cpu_winograd_suits(const tr_conv_attr_t *attr, bool alone, const tr_view_t *x,
                            const tr_view_t *w, const tr_view_t *y, cpu_winograd_t *out) {
-    int size = attr->kernel[0];
-    if (attr->spatial != 2 || attr->groups != 1 || attr->kernel[1] != size ||
-        (size != 3 && size != 5))
-        return false;
-    for (int i = 0; i < 2; i++)
-        if (attr->stride[i] != 1 || attr->dilation[i] != 1 || attr->pad_lo[i] >= size) return false;
+    const int size = tr_winograd_size(attr), h = attr->spatial - 2; /* the dimension of rows */
+    if (size == 0) return false;
     if (attr->act != TR_ACT_NONE && attr->act != TR_ACT_RELU) return false;
     if (x->dtype != TR_F32 || w->dtype != TR_F32 || y->dtype != TR_F32) return false;
-    *out = (cpu_winograd_t){images_of(x), images_of(y), size, attr->pad_lo[0], attr->pad_lo[1]};
+    *out = (cpu_winograd_t){.x = images_of(x, attr->spatial),
+                            .y = images_of(y, attr->spatial),
+                            .depth = h > 0 ? attr->kernel[0] : 1,
+                            .size = size,
+                            .pad_d = h > 0 ? attr->pad_lo[0] : 0,
+                            .pad_h = attr->pad_lo[h],
+                            .pad_w = attr->pad_lo[h + 1]};
     if (out->x.c % LANES || out->y.c % LANES || out->x.c > MAX_CHANNELS || out->y.c > MAX_CHANNELS)
         return false;
-    double direct =
-        (double)(out->y.n * out->y.h * out->y.w * size * size) * (double)(out->x.c * out->y.c);
+    const double direct = (double)(out->y.n * out->y.d * out->y.h * out->y.w) *
+                          (double)(out->depth * size * size) * (double)(out->x.c * out->y.c);
     return cost(out, alone) < 0.8 * direct;
 }
 
@@ -58,18 +64,19 @@ static int64_t cpu_winograd_columns_of(const cpu_winograd_t *conv) {
 }
 
 /* Blocks of equal size, so that threads have about the same number of tiles. */
-static int64_t block_of(int64_t tiles, int threads) {
-    int64_t own = (tiles + threads - 1) / threads,
-            blocks = (own + CPU_WINO_TILES - 1) / CPU_WINO_TILES;
+static int64_t block_of(const cpu_wino_tiles_t *tiles, int threads) {
+    const int64_t own = (tiles->count + threads - 1) / threads,
+                  most = CPU_WINO_TILES / tiles->planes, blocks = (own + most - 1) / most;
     return (own + blocks - 1) / blocks;
 }
 
 static pass_t cpu_winograd_pass_of(const tr_device_t *device, const cpu_winograd_t *conv) {
     pass_t p = {.tiles = cpu_wino_tiles(conv)};
-    p.block = block_of(p.tiles.count, device->threads);
-    p.step_v = cpu_wino_apart(p.block * conv->x.c);
-    p.step_m = cpu_wino_apart(p.block * cpu_winograd_columns_of(conv));
-    p.step_packed = cpu_wino_apart(conv->x.c * conv->y.c);
+    const int64_t planes = p.tiles.planes;
+    p.block = block_of(&p.tiles, device->threads);
+    p.step_v = cpu_wino_apart(cpu_wino_planes_of_x(&p.tiles, planes) * p.block * conv->x.c);
+    p.step_m = cpu_wino_apart(planes * p.block * cpu_winograd_columns_of(conv));
+    p.step_packed = cpu_wino_apart(conv->depth * conv->x.c * conv->y.c);
     return p;
 }
 
@@ -80,34 +87,41 @@ static size_t pass_bytes(const tr_device_t *device, const cpu_winograd_t *conv) 
            sizeof(float);
 }
 
-static void pass_block(const pass_t *p, int64_t first, int64_t count, float *v, float *m) {
+/* Tiles [first, first + count) of planes [plane, plane + planes). */
+static void pass_block(const pass_t *p, int64_t first, int64_t count, int64_t plane, int64_t planes,
+                       float *v, float *m) {
     const cpu_wino_tiles_t *tiles = &p->tiles;
-    int64_t in = tiles->conv.x.c, out = tiles->conv.y.c;
-    for (int64_t t = 0; t < count; t++)
-        tr_cpu_wino_input(tiles, first + t, p->x, p->zeros, v + t * in, p->step_v);
+    const cpu_winograd_t *conv = &tiles->conv;
+    const int64_t in = conv->x.c, out = conv->y.c, depth = conv->depth;
+    for (int64_t i = 0; i < cpu_wino_planes_of_x(tiles, planes) * count; i++)
+        tr_cpu_wino_input(tiles, first + i % count, plane + i / count - conv->pad_d, p->x, p->zeros,
+                          v + i * in, p->step_v);
     for (int64_t column = 0; column < out; column += COLUMNS) {
         int64_t columns = out - column < COLUMNS ? out - column : COLUMNS;
         for (int place = 0; place < PLACES; place++)
             tr_cpu_wino_multiply(
                 (cpu_wino_product_t){.a = v + place * p->step_v,
                                      .row_a = in,
+                                     .part_a = count * in,
                                      .step_a = 1,
-                                     .b = p->packed + place * p->step_packed + column * in,
-                                     .depth = in,
+                                     .b = p->packed + place * p->step_packed + column * depth * in,
+                                     .parts = depth,
+                                     .terms = in,
                                      .c = m + place * p->step_m,
                                      .row_c = columns},
-                count, columns);
-        for (int64_t t = 0; t < count; t++)
-            tr_cpu_wino_output(tiles, first + t, m + t * columns, p->step_m, column, columns,
-                               &p->out);
+                planes * count, columns);
+        for (int64_t i = 0; i < planes * count; i++)
+            tr_cpu_wino_output(tiles, first + i % count, plane + i / count, m + i * columns,
+                               p->step_m, column, columns, &p->out);
     }
 }
 
 /* The work of one thread of a team. */
 static void pack_filters(const cpu_wino_filters_t *f, float *packed) {
-#pragma omp for schedule(static) collapse(2)
+#pragma omp for schedule(static) collapse(3)
     for (int64_t out = 0; out < f->outputs; out += LANES)
-        for (int64_t in = 0; in < f->inputs; in++) tr_cpu_wino_pack(f, in, out, packed);
+        for (int64_t plane = 0; plane < f->depth; plane++)
+            for (int64_t in = 0; in < f->inputs; in++) tr_cpu_wino_pack(f, plane, in, out, packed);
 }
 
 static void pass_run(const tr_device_t *device, const cpu_winograd_t *conv,
@@ -123,10 +137,13 @@ static void pass_run(const tr_device_t *device, const cpu_winograd_t *conv,
         float *v = own + omp_get_thread_num() * PLACES * (p.step_v + p.step_m),
               *m = v + PLACES * p.step_v;
         pack_filters(filters, packed);
-#pragma omp for schedule(static)
+#pragma omp for schedule(static) collapse(2)
         for (int64_t first = 0; first < p.tiles.count; first += p.block)
-            pass_block(&p, first, p.tiles.count - first < p.block ? p.tiles.count - first : p.block,
-                       v, m);
+            for (int64_t plane = 0; plane < conv->y.d; plane += p.tiles.planes) {
+                const int64_t tiles = p.tiles.count - first, planes = conv->y.d - plane;
+                pass_block(&p, first, tiles < p.block ? tiles : p.block, plane,
+                           planes < p.tiles.planes ? planes : p.tiles.planes, v, m);
+            }
     }
 }
 
@@ -136,8 +153,16 @@ size_t tr_cpu_winograd_fwd_scratch_bytes(const tr_device_t *device, const cpu_wi
 
 void tr_cpu_winograd_fwd(const tr_device_t *device, const cpu_winograd_t *conv, const float *x,
                          const float *w, const float *bias, bool relu, float *y, void *scratch) {
-    int64_t in = conv->x.c, places = conv->size * conv->size;
-    const cpu_wino_filters_t filters = {conv->size, in, conv->y.c, 1, places * in, in, w};
+    const int64_t in = conv->x.c, plane = conv->size * conv->size * in;
+    const cpu_wino_filters_t filters = {.size = conv->size,
+                                        .inputs = in,
+                                        .outputs = conv->y.c,
+                                        .input_stride = 1,
+                                        .output_stride = conv->depth * plane,
+                                        .depth = conv->depth,
+                                        .place_stride = in,
+                                        .plane_stride = plane,
+                                        .w = w};
     pass_run(device, conv, &filters, x, (cpu_wino_output_t){bias, relu, y}, scratch);
 }
 
@@ -146,8 +171,13 @@ void tr_cpu_winograd_fwd(const tr_device_t *device, const cpu_winograd_t *conv, 
 /* dx is dy convolved with the filters rotated by 180 degrees, with input and output channels
  * exchanged. */
 static cpu_winograd_t turned(const cpu_winograd_t *conv) {
-    return (cpu_winograd_t){conv->y, conv->x, conv->size, conv->size - 1 - conv->pad_h,
-                            conv->size - 1 - conv->pad_w};
+    return (cpu_winograd_t){.x = conv->y,
+                            .y = conv->x,
+                            .depth = conv->depth,
+                            .size = conv->size,
+                            .pad_d = conv->depth - 1 - conv->pad_d,
+                            .pad_h = conv->size - 1 - conv->pad_h,
+                            .pad_w = conv->size - 1 - conv->pad_w};
 }
 
 size_t tr_cpu_winograd_bwd_data_scratch_bytes(const tr_device_t *device,
@@ -158,9 +188,16 @@ size_t tr_cpu_winograd_bwd_data_scratch_bytes(const tr_device_t *device,
 
 void tr_cpu_winograd_bwd_data(const tr_device_t *device, const cpu_winograd_t *conv,
                               const float *dy, const float *w, float *dx, void *scratch) {
-    int64_t in = conv->x.c, places = conv->size * conv->size;
+    const int64_t in = conv->x.c, plane = conv->size * conv->size * in;
     const cpu_winograd_t back = turned(conv);
-    const cpu_wino_filters_t filters = {conv->size,           conv->y.c, in, places * in, 1, -in,
-                                        w + (places - 1) * in};
+    const cpu_wino_filters_t filters = {.size = conv->size,
+                                        .inputs = conv->y.c,
+                                        .outputs = in,
+                                        .input_stride = conv->depth * plane,
+                                        .output_stride = 1,
+                                        .depth = conv->depth,
+                                        .place_stride = -in,
+                                        .plane_stride = -plane,
+                                        .w = w + conv->depth * plane - in};
     pass_run(device, &back, &filters, dy, (cpu_wino_output_t){.y = dx}, scratch);
 }

@@ -1,10 +1,11 @@
 /*
  * Convolutions of stride 1 with 3 x 3 or 5 x 5 filters by Winograd's algorithm, and their
  * gradients. Private to src/device/cpu. 36 multiplications give 16 outputs of a 3 x 3 or 4 outputs
- * of a 5 x 5 filter; direct sums need 144 and 100.
+ * of a 5 x 5 filter; direct sums need 144 and 100. A volume is a stack of planes: each output plane
+ * is the sum of `depth` convolutions of planes, and each plane is transformed once for all of them.
  *
- * Images are f32 (N, H, W, C), filters (K, r, r, C). Results are bitwise equal for any number of
- * threads.
+ * Images are f32 (N, [D,] H, W, C), filters (K, [depth,] r, r, C). Results are bitwise equal for any
+ * number of threads.
  */
 #ifndef TR_DEVICE_CPU_WINOGRAD_CPU_WINOGRAD_H
 #define TR_DEVICE_CPU_WINOGRAD_CPU_WINOGRAD_H
@@ -12,19 +13,19 @@
 #include "device/cpu/cpu_int.h"
 
 typedef struct {
-    int64_t n, h, w, c;
+    int64_t n, d, h, w, c; /* d: 1 where images have no depth */
 } cpu_images_t;
 
-/* y = x * filters, padded by pad_h rows above and pad_w columns on the left; the padding below and
- * on the right follows from the size of y. */
+/* y = x * filters, padded by pad_d planes in front, pad_h rows above and pad_w columns on the left;
+ * the padding on the other sides follows from the size of y. */
 typedef struct {
     cpu_images_t x, y;
-    int size; /* r */
-    int pad_h, pad_w;
+    int depth, size; /* of the filters; size: r */
+    int pad_d, pad_h, pad_w;
 } cpu_winograd_t;
 
 /* Whether the convolution is supported and faster this way: of x, or, where it is to be the same for
- * any number of images (alone), of many. If so, *out describes it. w: (K, r, r, C). */
+ * any number of images (alone), of many. If so, *out describes it. w: (K, [depth,] r, r, C). */
 bool tr_cpu_winograd_suits(const tr_conv_attr_t *attr, bool alone, const tr_view_t *x,
                            const tr_view_t *w, const tr_view_t *y, cpu_winograd_t *out);
 

@@ -1,10 +1,10 @@
 /*
  * The gradient of the filters by Winograd's algorithm. Tiles are transformed one block at a time;
- * then the product of each place is added to its sums. If the sums are small, tiles are split into
- * groups with separate sums, which are joined in order. The number of groups depends only on the
- * shape, so results are bitwise equal. A thread takes whole groups. If there are more threads than
- * groups, all threads share the same block of every group, first its tiles, then the rows of its
- * products.
+ * then the product of each place and plane of the filters is added to its sums. If the sums are
+ * small, tiles are split into groups with separate sums, which are joined in order. The number of
+ * groups depends only on the shape, so results are bitwise equal. A thread takes whole groups. If
+ * there are more threads than groups, all threads share the same block of every group, first its
+ * tiles, then the rows of its products.
  */
 #include "cpu_winograd_int.h"
 #include <string.h>
@@ -22,9 +22,14 @@ typedef struct {
     float *staged, *sums; /* of each group, or of each thread; of each group */
 } pass_t;
 
+/* Of the sums of a group and place. */
+static int64_t sums_floats(const cpu_winograd_t *conv) {
+    return conv->depth * conv->x.c * conv->y.c;
+}
+
 static int groups_of(const cpu_wino_tiles_t *tiles) {
-    int64_t fit = GROUP_FLOATS / (PLACES * tiles->conv.x.c * tiles->conv.y.c);
-    int64_t full = tiles->count / CPU_WINO_TILES, groups = fit < full ? fit : full;
+    int64_t fit = GROUP_FLOATS / (PLACES * sums_floats(&tiles->conv));
+    int64_t full = tiles->count * tiles->planes / CPU_WINO_TILES, groups = fit < full ? fit : full;
     if (groups > MAX_GROUPS) groups = MAX_GROUPS;
     /* a power of two, for equal work per thread */
     while (groups & (groups - 1)) groups &= groups - 1;
@@ -34,12 +39,14 @@ static int groups_of(const cpu_wino_tiles_t *tiles) {
 static pass_t cpu_winograd_filters_pass_of(const cpu_winograd_t *conv, int threads) {
     int64_t fit = STAGED_FLOATS / (PLACES * (conv->x.c + conv->y.c));
     pass_t q = {.tiles = cpu_wino_tiles(conv)};
+    const int64_t planes = q.tiles.planes;
     q.groups = groups_of(&q.tiles);
     bool alone = q.groups > 1 && q.groups >= threads;
-    q.block = alone || fit < CPU_WINO_TILES ? CPU_WINO_TILES : fit;
+    q.block = (alone || fit < CPU_WINO_TILES ? CPU_WINO_TILES : fit) / planes;
     if (q.block > q.tiles.count) q.block = q.tiles.count;
-    q.step_v = cpu_wino_apart(q.block * conv->x.c), q.step_z = cpu_wino_apart(q.block * conv->y.c);
-    q.step_sums = cpu_wino_apart(conv->x.c * conv->y.c);
+    q.step_v = cpu_wino_apart(cpu_wino_planes_of_x(&q.tiles, planes) * q.block * conv->x.c);
+    q.step_z = cpu_wino_apart(planes * q.block * conv->y.c);
+    q.step_sums = cpu_wino_apart(sums_floats(conv));
     return q;
 }
 
@@ -68,56 +75,80 @@ static cpu_range_t tiles_of(const pass_t *q, int64_t group) {
     return cpu_range(q->tiles.count, 1, q->groups, (int)group);
 }
 
-/* Transforms up to `count` tiles of each group, after the first `done`. */
-static void stage(const pass_t *q, int64_t done, int64_t count, const share_t *s) {
-    const int64_t in = q->tiles.conv.x.c, out = q->tiles.conv.y.c;
-    const cpu_range_t own = cpu_range((s->last - s->first) * count, 1, s->members, s->member);
+/* A block of every group: `tiles` after the first `done`, or those that are left, and planes. */
+typedef struct {
+    int64_t done, tiles, plane, planes;
+} block_t;
+
+/* Transforms a block of each group, ordered by place, then tile, then plane, then channel. */
+static void stage(const pass_t *q, const block_t *b, const share_t *s) {
+    const cpu_winograd_t *conv = &q->tiles.conv;
+    const int64_t in = conv->x.c, out = conv->y.c,
+                  planes_of_x = cpu_wino_planes_of_x(&q->tiles, b->planes);
+    const cpu_range_t own = cpu_range((s->last - s->first) * b->tiles, 1, s->members, s->member);
     for (int64_t i = own.first; i < own.last; i++) {
-        const int64_t group = i / count, t = i % count;
+        const int64_t group = i / b->tiles, t = i % b->tiles;
         const cpu_range_t tiles = tiles_of(q, s->first + group);
+        const int64_t tile = tiles.first + b->done + t;
         float *v = s->staged + group * staged_floats(q), *z = v + PLACES * q->step_v;
-        if (tiles.first + done + t >= tiles.last) continue;
-        tr_cpu_wino_input(&q->tiles, tiles.first + done + t, q->x, q->zeros, v + t * in, q->step_v);
-        tr_cpu_wino_gradient(&q->tiles, tiles.first + done + t, q->dy, q->zeros, z + t * out,
-                             q->step_z);
+        if (tile >= tiles.last) continue;
+        for (int64_t p = 0; p < planes_of_x; p++)
+            tr_cpu_wino_input(&q->tiles, tile, b->plane + p - conv->pad_d, q->x, q->zeros,
+                              v + (t * planes_of_x + p) * in, q->step_v);
+        for (int64_t p = 0; p < b->planes; p++)
+            tr_cpu_wino_gradient(&q->tiles, tile, b->plane + p, q->dy, q->zeros,
+                                 z + (t * b->planes + p) * out, q->step_z);
     }
 }
 
 /* sums += z' v of the tiles that were staged. */
-static void add_products(const pass_t *q, int64_t done, int64_t count, const share_t *s) {
-    const int64_t in = q->tiles.conv.x.c, out = q->tiles.conv.y.c, all = PLACES * out;
+static void add_products(const pass_t *q, const block_t *b, const share_t *s) {
+    const cpu_winograd_t *conv = &q->tiles.conv;
+    const int64_t in = conv->x.c, out = conv->y.c, of_place = conv->depth * out,
+                  all = PLACES * of_place;
     const cpu_range_t own =
         cpu_range((s->last - s->first) * all, CPU_VEC_LANES, s->members, s->member);
     for (int64_t at = own.first, rows; at < own.last; at += rows) {
-        const int64_t group = at / all, place = at % all / out, row = at % out;
+        const int64_t group = at / all, place = at % all / of_place, plane = at % of_place / out,
+                      row = at % out;
         const cpu_range_t tiles = tiles_of(q, s->first + group);
-        const int64_t left = tiles.last - tiles.first - done;
+        const int64_t left = tiles.last - tiles.first - b->done,
+                      count = left < b->tiles ? left : b->tiles;
         const float *v = s->staged + group * staged_floats(q), *z = v + PLACES * q->step_v;
         float *sums = q->sums + ((s->first + group) * PLACES + place) * q->step_sums;
         rows = out - row < own.last - at ? out - row : own.last - at;
-        tr_cpu_wino_multiply_add((cpu_wino_product_t){.a = z + place * q->step_z + row,
-                                                      .row_a = 1,
-                                                      .step_a = out,
-                                                      .b = v + place * q->step_v,
-                                                      .row_b = in,
-                                                      .depth = left < count ? left : count,
-                                                      .c = sums + row * in,
-                                                      .row_c = in},
-                                 rows, in);
+        cpu_wino_product_t product = {.a = z + place * q->step_z + row,
+                                      .row_a = 1,
+                                      .part_a = b->planes * out,
+                                      .step_a = out,
+                                      .b = v + place * q->step_v + plane * in,
+                                      .row_b = in,
+                                      .part_b = cpu_wino_planes_of_x(&q->tiles, b->planes) * in,
+                                      .parts = count,
+                                      .terms = b->planes,
+                                      .c = sums + (plane * out + row) * in,
+                                      .row_c = in};
+        if (conv->depth == 1) product.parts = 1, product.terms = count * b->planes;
+        tr_cpu_wino_multiply_add(product, rows, in);
     }
 }
 
+/* Planes are in the outer loop, so that the order of sums does not depend on the size of blocks. */
 static void add_groups(const pass_t *q, share_t s) {
-    const int64_t most = (q->tiles.count + q->groups - 1) / q->groups; /* tiles of a group */
-    for (int64_t done = 0; done < most; done += q->block) {
-        const int64_t count = most - done < q->block ? most - done : q->block;
-        stage(q, done, count, &s);
-        if (s.members > 1) {
+    const int64_t most = (q->tiles.count + q->groups - 1) / q->groups, /* tiles of a group */
+        planes = q->tiles.conv.y.d;
+    for (block_t b = {0}; b.plane < planes; b.plane += b.planes) {
+        b.planes = planes - b.plane < q->tiles.planes ? planes - b.plane : q->tiles.planes;
+        for (b.done = 0; b.done < most; b.done += q->block) {
+            b.tiles = most - b.done < q->block ? most - b.done : q->block;
+            stage(q, &b, &s);
+            if (s.members > 1) {
 #pragma omp barrier
-        }
-        add_products(q, done, count, &s);
-        if (s.members > 1) {
+            }
+            add_products(q, &b, &s);
+            if (s.members > 1) {
 #pragma omp barrier
+            }
         }
     }
 }
@@ -125,9 +156,12 @@ static void add_groups(const pass_t *q, share_t s) {
 static void unpack_filters(const pass_t *q, float *dw) {
     const cpu_winograd_t *conv = &q->tiles.conv;
     const cpu_wino_sums_t sums = {conv->size, q->groups, conv->x.c, q->step_sums, q->sums};
-    int64_t floats = conv->size * conv->size * conv->x.c;
-#pragma omp for schedule(static)
-    for (int64_t out = 0; out < conv->y.c; out++) tr_cpu_wino_unpack(&sums, out, dw + out * floats);
+    const int64_t floats = conv->size * conv->size * conv->x.c;
+#pragma omp for schedule(static) collapse(2)
+    for (int64_t plane = 0; plane < conv->depth; plane++)
+        for (int64_t out = 0; out < conv->y.c; out++)
+            tr_cpu_wino_unpack(&sums, plane * conv->y.c + out,
+                               dw + (out * conv->depth + plane) * floats);
 }
 
 void tr_cpu_winograd_bwd_weights(const tr_device_t *device, const cpu_winograd_t *conv,

@@ -104,15 +104,15 @@ CPU_VECTOR void collect_square(const cpu_vec_t m[PLACES], int count, cpu_vec_t *
 /* -- tiles, all their channels ----------------------------------------------------------------- */
 
 /* The addresses of a window of `side` x `side` pixels; `outside` for pixels outside the image. */
-CPU_VECTOR void window(const cpu_images_t *images, const float *data, int64_t image, int64_t row,
-                       int64_t column, const int side, const float *outside,
+CPU_VECTOR void window(const cpu_images_t *images, const float *data, int64_t image, int64_t plane,
+                       int64_t row, int64_t column, const int side, const float *outside,
                        const float *at[PLACES]) {
     int64_t offset[SIDE];
-    const float *first = data + image * images->h * images->w * images->c;
+    const float *first = data + (image * images->d + plane) * images->h * images->w * images->c;
     for (int j = 0; j < side; j++)
         offset[j] = column + j >= 0 && column + j < images->w ? (column + j) * images->c : -1;
     for (int i = 0; i < side; i++) {
-        bool inside = row + i >= 0 && row + i < images->h;
+        bool inside = plane >= 0 && plane < images->d && row + i >= 0 && row + i < images->h;
         const float *line = first + (row + i) * images->w * images->c;
         for (int j = 0; j < side; j++)
             at[i * side + j] = inside && offset[j] >= 0 ? line + offset[j] : outside;
@@ -120,7 +120,7 @@ CPU_VECTOR void window(const cpu_images_t *images, const float *data, int64_t im
 }
 
 typedef struct {
-    int64_t image, row, column; /* in tiles */
+    int64_t image, row, column; /* row and column in tiles */
 } tile_t;
 static tile_t tile_at(const cpu_wino_tiles_t *tiles, int64_t tile) {
     int64_t in_image = tile % (tiles->rows * tiles->columns);
@@ -144,14 +144,14 @@ static void input_tile(const float *const at[PLACES], int64_t channels, float *v
     }
 }
 
-void tr_cpu_wino_input(const cpu_wino_tiles_t *tiles, int64_t tile, const float *x,
+void tr_cpu_wino_input(const cpu_wino_tiles_t *tiles, int64_t tile, int64_t plane, const float *x,
                        const float *zeros, float *v, int64_t step) {
     const cpu_winograd_t *conv = &tiles->conv;
     const float *at[PLACES];
     const tile_t t = tile_at(tiles, tile);
     const int m = SIDE + 1 - conv->size;
-    window(&conv->x, x, t.image, t.row * m - conv->pad_h, t.column * m - conv->pad_w, SIDE, zeros,
-           at);
+    window(&conv->x, x, t.image, plane, t.row * m - conv->pad_h, t.column * m - conv->pad_w, SIDE,
+           zeros, at);
     input_tile(at, conv->x.c, v, step);
 }
 
@@ -166,16 +166,16 @@ CPU_VECTOR void gradient_tile(const float *const at[PLACES], int count, int64_t 
     }
 }
 
-void tr_cpu_wino_gradient(const cpu_wino_tiles_t *tiles, int64_t tile, const float *dy,
-                          const float *zeros, float *z, int64_t step) {
+void tr_cpu_wino_gradient(const cpu_wino_tiles_t *tiles, int64_t tile, int64_t plane,
+                          const float *dy, const float *zeros, float *z, int64_t step) {
     const cpu_images_t *y = &tiles->conv.y;
     const float *at[PLACES];
     const tile_t t = tile_at(tiles, tile);
     if (tiles->conv.size == 3) {
-        window(y, dy, t.image, t.row * 4, t.column * 4, 4, zeros, at);
+        window(y, dy, t.image, plane, t.row * 4, t.column * 4, 4, zeros, at);
         gradient_tile(at, 4, y->c, z, step);
     } else {
-        window(y, dy, t.image, t.row * 2, t.column * 2, 2, zeros, at);
+        window(y, dy, t.image, plane, t.row * 2, t.column * 2, 2, zeros, at);
         gradient_tile(at, 2, y->c, z, step);
     }
 }
@@ -196,16 +196,17 @@ CPU_VECTOR void output_tile(const float *m, int64_t step, int count, int64_t cha
     }
 }
 
-void tr_cpu_wino_output(const cpu_wino_tiles_t *tiles, int64_t tile, const float *m, int64_t step,
-                        int64_t column, int64_t columns, const cpu_wino_output_t *out) {
+void tr_cpu_wino_output(const cpu_wino_tiles_t *tiles, int64_t tile, int64_t plane, const float *m,
+                        int64_t step, int64_t column, int64_t columns,
+                        const cpu_wino_output_t *out) {
     const cpu_images_t *y = &tiles->conv.y;
     const float *at[PLACES], *bias = out->bias ? out->bias + column : NULL;
     const tile_t t = tile_at(tiles, tile);
     if (tiles->conv.size == 3) {
-        window(y, out->y, t.image, t.row * 4, t.column * 4, 4, NULL, at);
+        window(y, out->y, t.image, plane, t.row * 4, t.column * 4, 4, NULL, at);
         output_tile(m, step, 4, columns, bias, out->relu, at, column);
     } else {
-        window(y, out->y, t.image, t.row * 2, t.column * 2, 2, NULL, at);
+        window(y, out->y, t.image, plane, t.row * 2, t.column * 2, 2, NULL, at);
         output_tile(m, step, 2, columns, bias, out->relu, at, column);
     }
 }
@@ -220,11 +221,12 @@ CPU_VECTOR cpu_vec_t lanes_apart(const float *w, int64_t stride) {
 }
 
 /* G g G' */
-CPU_VECTOR void pack_filter(const cpu_wino_filters_t *f, int size, int64_t in, int64_t out,
-                            float *packed) {
-    const float *w = f->w + in * f->input_stride + out * f->output_stride;
+CPU_VECTOR void pack_filter(const cpu_wino_filters_t *f, int size, int64_t plane, int64_t in,
+                            int64_t out, float *packed) {
+    const float *w = f->w + plane * f->plane_stride + in * f->input_stride + out * f->output_stride;
     int64_t full = f->outputs / PANEL * PANEL, width = out < full ? PANEL : LANES;
-    float *to = packed + out / PANEL * PANEL * f->inputs + in * width + out % PANEL;
+    float *to = packed + out / PANEL * PANEL * f->depth * f->inputs +
+                (plane * f->inputs + in) * width + out % PANEL;
     cpu_vec_t g[PLACES], u[PLACES];
     for (int i = 0; i < size * size; i++)
         g[i] = lanes_apart(w + i * f->place_stride, f->output_stride);
@@ -235,19 +237,20 @@ CPU_VECTOR void pack_filter(const cpu_wino_filters_t *f, int size, int64_t in, i
                           u[i * SIDE + j] * cpu_vec_all(point_factor[i] * point_factor[j]));
 }
 
-void tr_cpu_wino_pack(const cpu_wino_filters_t *f, int64_t in, int64_t out, float *packed) {
+void tr_cpu_wino_pack(const cpu_wino_filters_t *f, int64_t plane, int64_t in, int64_t out,
+                      float *packed) {
     if (f->size == 3)
-        pack_filter(f, 3, in, out, packed);
+        pack_filter(f, 3, plane, in, out, packed);
     else
-        pack_filter(f, 5, in, out, packed);
+        pack_filter(f, 5, plane, in, out, packed);
 }
 
 /* G' sums G */
-CPU_VECTOR void unpack_filter(const cpu_wino_sums_t *s, int size, int64_t out, float *dw) {
+CPU_VECTOR void unpack_filter(const cpu_wino_sums_t *s, int size, int64_t row, float *dw) {
     for (int64_t c = 0; c < s->inputs; c += LANES) {
         cpu_vec_t u[PLACES], g[PLACES];
         for (int place = 0; place < PLACES; place++) {
-            const float *sums = s->sums + place * s->step + out * s->inputs + c;
+            const float *sums = s->sums + place * s->step + row * s->inputs + c;
             cpu_vec_t sum = cpu_vec_load(sums);
             for (int i = 1; i < s->groups; i++) sum += cpu_vec_load(sums + i * PLACES * s->step);
             u[place] = sum * cpu_vec_all(point_factor[place / SIDE] * point_factor[place % SIDE]);
@@ -257,34 +260,38 @@ CPU_VECTOR void unpack_filter(const cpu_wino_sums_t *s, int size, int64_t out, f
     }
 }
 
-void tr_cpu_wino_unpack(const cpu_wino_sums_t *s, int64_t out, float *dw) {
+void tr_cpu_wino_unpack(const cpu_wino_sums_t *s, int64_t row, float *dw) {
     if (s->size == 3)
-        unpack_filter(s, 3, out, dw);
+        unpack_filter(s, 3, row, dw);
     else
-        unpack_filter(s, 5, out, dw);
+        unpack_filter(s, 5, row, dw);
 }
 
 /* -- products ---------------------------------------------------------------------------------- */
 
 /* c (rows, vectors of lanes) = or += a b. */
-CPU_VECTOR void product(const float *a, int64_t row_a, int64_t step_a, const float *b,
-                        int64_t row_b, int64_t depth, float *c, int64_t row_c, const int rows,
-                        const int vectors, bool add) {
+CPU_VECTOR void product(const cpu_wino_product_t *o, const int rows, const int vectors, bool add) {
+    const int64_t row_a = o->row_a, step_a = o->step_a, row_b = o->row_b, row_c = o->row_c;
+    float *c = o->c;
     cpu_vec_t sum[ROWS][2];
 #pragma GCC unroll 6
     for (int i = 0; i < rows; i++)
 #pragma GCC unroll 2
         for (int j = 0; j < vectors; j++)
             sum[i][j] = add ? cpu_vec_load(c + i * row_c + j * LANES) : cpu_vec_all(0);
-    for (int64_t k = 0; k < depth; k++) {
-        cpu_vec_t right[2];
+    for (int64_t part = 0; part < o->parts; part++) {
+        const float *a = o->a + part * o->part_a, *b = o->b + part * o->part_b;
+        for (int64_t k = 0; k < o->terms; k++, a += step_a, b += row_b) {
+            cpu_vec_t right[2];
 #pragma GCC unroll 2
-        for (int j = 0; j < vectors; j++) right[j] = cpu_vec_load(b + k * row_b + j * LANES);
+            for (int j = 0; j < vectors; j++) right[j] = cpu_vec_pin(cpu_vec_load(b + j * LANES));
 #pragma GCC unroll 6
-        for (int i = 0; i < rows; i++) {
-            cpu_vec_t left = cpu_vec_all(a[i * row_a + k * step_a]);
+            for (int i = 0; i < rows; i++) {
+                cpu_vec_t left = cpu_vec_all(a[i * row_a]);
 #pragma GCC unroll 2
-            for (int j = 0; j < vectors; j++) sum[i][j] = cpu_vec_fma(left, right[j], sum[i][j]);
+                for (int j = 0; j < vectors; j++)
+                    sum[i][j] = cpu_vec_fma(left, right[j], sum[i][j]);
+            }
         }
     }
 #pragma GCC unroll 6
@@ -293,18 +300,15 @@ CPU_VECTOR void product(const float *a, int64_t row_a, int64_t step_a, const flo
         for (int j = 0; j < vectors; j++) cpu_vec_store(c + i * row_c + j * LANES, sum[i][j]);
 }
 
-#define PRODUCT(rows, vectors)                                                                     \
-    product(o->a, o->row_a, o->step_a, o->b, o->row_b, o->depth, o->c, o->row_c, rows, vectors, add)
-
 CPU_VECTOR void product_rows(const cpu_wino_product_t *o, int64_t rows, const int vectors,
                              bool add) {
     switch (rows) {
-    case 1: PRODUCT(1, vectors); break;
-    case 2: PRODUCT(2, vectors); break;
-    case 3: PRODUCT(3, vectors); break;
-    case 4: PRODUCT(4, vectors); break;
-    case 5: PRODUCT(5, vectors); break;
-    default: PRODUCT(6, vectors); break;
+    case 1: product(o, 1, vectors, add); break;
+    case 2: product(o, 2, vectors, add); break;
+    case 3: product(o, 3, vectors, add); break;
+    case 4: product(o, 4, vectors, add); break;
+    case 5: product(o, 5, vectors, add); break;
+    default: product(o, 6, vectors, add); break;
     }
 }
 
@@ -323,10 +327,10 @@ CPU_VECTOR void product_panel(cpu_wino_product_t o, int64_t rows, const int vect
 
 /* The columns after the last full panel are one vector. */
 void tr_cpu_wino_multiply(cpu_wino_product_t o, int64_t rows, int64_t columns) {
-    o.row_b = PANEL;
-    for (; columns >= PANEL; columns -= PANEL, o.b += PANEL * o.depth, o.c += PANEL)
+    o.row_b = PANEL, o.part_b = PANEL * o.terms;
+    for (; columns >= PANEL; columns -= PANEL, o.b += PANEL * o.parts * o.terms, o.c += PANEL)
         product_panel(o, rows, 2, false);
-    o.row_b = LANES;
+    o.row_b = LANES, o.part_b = LANES * o.terms;
     if (columns > 0) product_panel(o, rows, 1, false);
 }
 
