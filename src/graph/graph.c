@@ -364,6 +364,10 @@ bool tr_graph_has_kernel(const tr_graph_t *g, tr_kernel_id_t kernel) {
     return g->device->ops->kernels[kernel].run != NULL;
 }
 
+bool tr_graph_has_winograd(const tr_graph_t *g) {
+    return g->device->winograd;
+}
+
 tr_status_t tr_keep(tr_graph_t *g, tr_tensor_t x) {
     tr_rec_base(g, x)->info.kept = true;
     return TR_OK;

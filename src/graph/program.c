@@ -210,6 +210,11 @@ double tr_op_flops(const tr_graph_t *g, const tr_op_t *op) {
                : 0;
 }
 
+double tr_op_least_flops(const tr_graph_t *g, const tr_op_t *op) {
+    return op->kind == TR_OP_KERNEL && op->row->least_flops ? op->row->least_flops(g, op)
+                                                            : tr_op_flops(g, op);
+}
+
 double tr_op_bytes(const tr_graph_t *g, const tr_op_t *op) {
     if (op->kind != TR_OP_KERNEL) return 0;
     if (op->row->bytes) return op->row->bytes(g, op);

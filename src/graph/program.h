@@ -30,6 +30,8 @@ typedef struct {
     tr_status_t (*grad)(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t *dout, const bool *need,
                         tr_tensor_t *din);
     double (*flops)(const tr_graph_t *g, const tr_op_t *op); /* NULL: one per output element */
+    /* Of the way with the fewest that the device has; NULL: `flops` */
+    double (*least_flops)(const tr_graph_t *g, const tr_op_t *op);
     double (*bytes)(const tr_graph_t *g, const tr_op_t *op); /* NULL: all inputs and outputs once */
     unsigned flags;
     /* Of a kernel that is optional: appends ops of required kernels that give the same outputs,
@@ -91,6 +93,8 @@ tr_tensor_t tr_gradient_so_far(const tr_graph_t *g, tr_tensor_t t);
 tr_status_t tr_zero_extra_reductions(tr_graph_t *g);
 /* Whether the graph's device has this kernel. */
 bool tr_graph_has_kernel(const tr_graph_t *g, tr_kernel_id_t kernel);
+/* Whether convolutions may use Winograd's algorithm there. */
+bool tr_graph_has_winograd(const tr_graph_t *g);
 
 /*
  * Buckets are contiguous ranges of the reduced block: the first of about first_bytes, the others of
@@ -192,6 +196,8 @@ const tr_op_t *tr_program_op(const tr_graph_t *g, int program, int index);
  * it was found; NULL after the last pattern. */
 const char *tr_program_fused(const tr_graph_t *g, int program, int index, int *out_count);
 double tr_op_flops(const tr_graph_t *g, const tr_op_t *op);
+/* By the way with the fewest that the device has: a convolution's by Winograd's algorithm. */
+double tr_op_least_flops(const tr_graph_t *g, const tr_op_t *op);
 double tr_op_bytes(const tr_graph_t *g, const tr_op_t *op);
 
 /* -- planning and running ---------------------------------------------------------------------- */

@@ -13,8 +13,8 @@ extern const cmd_command_t bench_step, bench_batch, bench_allreduce, bench_atten
 /* Seconds of one op of a program, over several runs of the program. */
 typedef struct {
     double best_sec, median_sec, p95_sec;
-    /* The larger of the times of its FLOPs at the rate of a large product and of its bytes at that
-     * of a large copy. 0: not known, and for collectives. */
+    /* The larger of the times of its tr_op_least_flops at the rate of a large product and of its
+     * bytes at that of a large copy. 0: not known, and for collectives. */
     double floor_sec;
 } bench_op_t;
 

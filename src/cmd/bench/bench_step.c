@@ -34,8 +34,8 @@ static void bench_step_set_floors(const bench_step_t *b, int program, bench_op_t
     for (int i = 0; i < tr_program_op_count(g, program) && b->product_flops > 0; i++) {
         const tr_op_t *of = tr_program_op(g, program, i);
         if (of->kind == TR_OP_KERNEL)
-            op[i].floor_sec =
-                fmax(tr_op_flops(g, of) / b->product_flops, tr_op_bytes(g, of) / b->copy_bytes);
+            op[i].floor_sec = fmax(tr_op_least_flops(g, of) / b->product_flops,
+                                   tr_op_bytes(g, of) / b->copy_bytes);
     }
 }
 

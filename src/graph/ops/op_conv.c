@@ -1,5 +1,6 @@
 /* conv, conv_transpose, conv_bwd_data, conv_bwd_weights; the builders tr_conv, tr_conv_transpose. */
 #include "op_int.h"
+#include "device/winograd.h"
 
 /* The size of dx does not follow from dy where the stride skips pixels, so it travels behind the
  * kernel's attributes. */
@@ -115,6 +116,22 @@ static double conv_flops(const tr_graph_t *g, const tr_op_t *op) {
     return conv_flops_of(g, op->attr, op->out[0], op->in[1], 1);
 }
 
+/* Of multiplications, where the device may use Winograd's algorithm; 1: as direct sums. With vectors
+ * of 16 lanes it wants as many channels. */
+static double conv_least_share(const tr_graph_t *g, const tr_conv_attr_t *attr, tr_tensor_t x,
+                               tr_tensor_t y) {
+    enum { LANES = 8 };
+    const tr_shape_t *in = tr_shape_of(g, x), *out = tr_shape_of(g, y);
+    const int size = tr_winograd_size(attr);
+    const bool fits = tr_graph_has_winograd(g) && size > 0 && tr_dtype_of(g, x) == TR_F32 &&
+                      in->dim[in->ndim - 1] % LANES == 0 && out->dim[out->ndim - 1] % LANES == 0;
+    return fits ? tr_winograd_share(size) : 1;
+}
+
+static double conv_least_flops(const tr_graph_t *g, const tr_op_t *op) {
+    return conv_flops(g, op) * conv_least_share(g, op->attr, op->in[0], op->out[0]);
+}
+
 /* -- gradients --------------------------------------------------------------------------------- */
 
 static tr_status_t bwd_data_shape(tr_graph_t *g, tr_op_t *op) {
@@ -130,10 +147,16 @@ static double bwd_data_flops(const tr_graph_t *g, const tr_op_t *op) {
     return conv_flops_of(g, op->attr, op->in[0], op->in[1], 1);
 }
 
+static double bwd_data_least_flops(const tr_graph_t *g, const tr_op_t *op) {
+    const conv_bwd_attr_t *attr = op->attr;
+    return bwd_data_flops(g, op) * conv_least_share(g, &attr->conv, op->in[0], op->out[0]);
+}
+
 static const tr_op_row_t bwd_data_row = {.name = "conv_bwd_data",
                                          .kernel = TR_K_CONV_BWD_DATA,
                                          .shape = bwd_data_shape,
-                                         .flops = bwd_data_flops};
+                                         .flops = bwd_data_flops,
+                                         .least_flops = bwd_data_least_flops};
 
 static tr_status_t bwd_weights_shape(tr_graph_t *g, tr_op_t *op) {
     const tr_conv_attr_t *attr = op->attr;
@@ -152,10 +175,15 @@ static double bwd_weights_flops(const tr_graph_t *g, const tr_op_t *op) {
     return conv_flops_of(g, attr, op->in[1], op->in[0], attr->groups) + bias;
 }
 
+static double bwd_weights_least_flops(const tr_graph_t *g, const tr_op_t *op) {
+    return bwd_weights_flops(g, op) * conv_least_share(g, op->attr, op->in[0], op->in[1]);
+}
+
 static const tr_op_row_t bwd_weights_row = {.name = "conv_bwd_weights",
                                             .kernel = TR_K_CONV_BWD_WEIGHTS,
                                             .shape = bwd_weights_shape,
-                                            .flops = bwd_weights_flops};
+                                            .flops = bwd_weights_flops,
+                                            .least_flops = bwd_weights_least_flops};
 
 static tr_status_t conv_grad_weights(tr_graph_t *g, const tr_conv_attr_t *attr, tr_tensor_t x,
                                      tr_tensor_t dy, const bool *need, tr_tensor_t *din) {
@@ -190,7 +218,8 @@ static const tr_op_row_t conv_row = {.name = "conv",
                                      .kernel = TR_K_CONV_FWD,
                                      .shape = conv_shape,
                                      .grad = conv_grad,
-                                     .flops = conv_flops};
+                                     .flops = conv_flops,
+                                     .least_flops = conv_least_flops};
 
 tr_status_t tr_conv(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tensor_t b,
                     const tr_conv_attr_t *attr, tr_tensor_t *out) {
@@ -258,7 +287,8 @@ static const tr_op_row_t conv_transpose_row = {.name = "conv_transpose",
                                                .kernel = TR_K_CONV_BWD_DATA,
                                                .shape = conv_transpose_shape,
                                                .grad = conv_transpose_grad,
-                                               .flops = bwd_data_flops};
+                                               .flops = bwd_data_flops,
+                                               .least_flops = bwd_data_least_flops};
 
 tr_status_t tr_conv_transpose(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w,
                               const tr_conv_attr_t *attr, const int *out_pad, tr_tensor_t *out) {

@@ -150,17 +150,21 @@ static void random_ops_that_do_not_fit(void **state) {
 
 /* -- costs ------------------------------------------------------------------------------------- */
 
-static void assert_cost(const shop_t *s, const char *name, double flops, double bytes) {
+static const tr_op_t *op_named(const shop_t *s, const char *name) {
     for (int i = 0; i < tr_program_op_count(s->g, s->b.program); i++) {
         const tr_op_t *op = tr_program_op(s->g, s->b.program, i);
-        if (strcmp(op->row->name, name) != 0) continue;
-        if (tr_op_flops(s->g, op) != flops)
-            fail_msg("%s: %g FLOPs, expected %g", name, tr_op_flops(s->g, op), flops);
-        if (tr_op_bytes(s->g, op) != bytes)
-            fail_msg("%s: %g bytes, expected %g", name, tr_op_bytes(s->g, op), bytes);
-        return;
+        if (strcmp(op->row->name, name) == 0) return op;
     }
     fail_msg("no op %s", name);
+    return NULL;
+}
+
+static void assert_cost(const shop_t *s, const char *name, double flops, double bytes) {
+    const tr_op_t *op = op_named(s, name);
+    if (tr_op_flops(s->g, op) != flops)
+        fail_msg("%s: %g FLOPs, expected %g", name, tr_op_flops(s->g, op), flops);
+    if (tr_op_bytes(s->g, op) != bytes)
+        fail_msg("%s: %g bytes, expected %g", name, tr_op_bytes(s->g, op), bytes);
 }
 
 static tr_tensor_t param(shop_t *s, const char *name, tr_shape_t shape) {
@@ -196,6 +200,42 @@ static void costs_of_a_convolution(void **state) {
     op_end(&s.b);
 }
 
+/* The part of the FLOPs of direct sums that is left by the way with the fewest. */
+static double least_share(tr_conv_attr_t attr, tr_shape_t x_shape, int64_t outputs,
+                          const char *name, bool winograd) {
+    shop_t s = begin(TR_TRAIN);
+    const int64_t in = x_shape.dim[x_shape.ndim - 1];
+    tr_shape_t w_shape = {attr.spatial + 2, {outputs}};
+    for (int d = 0; d < attr.spatial; d++) w_shape.dim[d + 1] = attr.kernel[d];
+    w_shape.dim[attr.spatial + 1] = in;
+    tr_tensor_t y, x = param(&s, "x", x_shape), w = param(&s, "w", w_shape);
+    s.b.device->winograd = winograd;
+    MUST(tr_conv(s.g, x, w, TR_NONE, &attr, &y));
+    MUST(tr_backward(s.g, y, f32(&s, *tr_shape_of(s.g, y)), false));
+    const tr_op_t *op = op_named(&s, name);
+    const double share = tr_op_least_flops(s.g, op) / tr_op_flops(s.g, op);
+    op_end(&s.b);
+    return share;
+}
+
+static void least_costs_of_a_convolution(void **state) {
+    static const char *const ops[] = {"conv", "conv_bwd_data", "conv_bwd_weights"};
+    const tr_conv_attr_t volume = {3,         {2, 3, 3}, {1, 1, 1}, {0, 1, 1},
+                                   {0, 1, 1}, {1, 1, 1}, 1,         TR_ACT_NONE};
+    tr_conv_attr_t strided = square(3, 1);
+    strided.stride[1] = 2;
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
+        const tr_shape_t image = TR_SHAPE(2, 9, 8, 8);
+        assert_true(least_share(square(3, 1), image, 16, ops[i], true) == 36 / 144.0);
+        assert_true(least_share(square(5, 2), image, 16, ops[i], true) == 36 / 100.0);
+        assert_true(least_share(volume, TR_SHAPE(2, 4, 9, 8, 8), 16, ops[i], true) == 36 / 144.0);
+        assert_true(least_share(square(3, 1), image, 16, ops[i], false) == 1);
+        assert_true(least_share(square(3, 1), image, 12, ops[i], true) == 1);
+        assert_true(least_share(square(1, 0), image, 16, ops[i], true) == 1);
+        assert_true(least_share(strided, image, 16, ops[i], true) == 1);
+    }
+}
+
 static void costs_of_an_update_count_reads_and_writes(void **state) {
     shop_t s = begin(TR_PLAIN);
     tr_tensor_t g = f32(&s, TR_SHAPE(100)), p = f32(&s, TR_SHAPE(100)), m = f32(&s, TR_SHAPE(100)),
@@ -222,6 +262,7 @@ int main(void) {
         cmocka_unit_test(random_ops_that_do_not_fit),
         cmocka_unit_test(costs_of_a_linear_layer),
         cmocka_unit_test(costs_of_a_convolution),
+        cmocka_unit_test(least_costs_of_a_convolution),
         cmocka_unit_test(costs_of_an_update_count_reads_and_writes),
     };
     return cmocka_run_group_tests_name("ops: checks and costs", tests, NULL, NULL);
