@@ -1,5 +1,5 @@
-/* Convolutions by Winograd's algorithm against direct sums in double; and that it was this
- * algorithm that computed them. */
+/* Convolutions by Winograd's algorithm against direct sums in double, and that it was this algorithm
+ * that computed them; and gradients of filters with few channels on one side. */
 #include "cpu_kernel_test.h"
 
 typedef struct {
@@ -184,6 +184,33 @@ static void convolutions(void **state) {
     }
 }
 
+/* The same bits for any number of threads (kt_run), of rows that are longer than what is summed in a
+ * register, too. */
+static void few_channels(void **state) {
+    static const case_t few[] = {
+        {5, 9, 8, 3, 16, 3, 1, 1, .bias = true},
+        {2, 3, 300, 1, 32, 5, 2, 2, .more = 0},
+        {3, 7, 5, 48, 2, 1, 0, 0, .bias = true},
+        {2, 5, 6, 4, 16, 3, 1, 1, .d = 7, .depth = 3, .pad_d = 1},
+    };
+    for (size_t i = 0; i < sizeof few / sizeof *few; i++) {
+        const case_t *c = &few[i];
+        data_t d = make(c);
+        float *dw = kt_zeros(d.ws), *db = kt_zeros(c->out);
+        double *want = calloc((size_t)d.ws, sizeof *want), largest = 0;
+        reference(&d, NULL, NULL, want);
+        for (int64_t k = 0; k < d.ws; k++) largest = fmax(largest, fabs(want[k]));
+        kt_run(TR_K_CONV_BWD_WEIGHTS, &d.attr, 2,
+               VIEWS(view_of(d.x_shape, d.x), view_of(d.y_shape, d.dy)), c->bias ? 2 : 1,
+               VIEWS(view_of(d.w_shape, dw), F32(db, c->out)));
+        kt_close(dw, want, d.ws, 0, 1e-6 * largest, "gradients of filters");
+        free(dw);
+        free(db);
+        free(want);
+        destroy(&d);
+    }
+}
+
 /* A pixel that is NaN makes each output NaN that it is part of, behind a relu too, and none of
  * another image. */
 static void not_a_number(void **state) {
@@ -207,6 +234,7 @@ static void not_a_number(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(convolutions),
+                                       cmocka_unit_test(few_channels),
                                        cmocka_unit_test(not_a_number)};
     return cmocka_run_group_tests(tests, kt_setup, kt_teardown);
 }

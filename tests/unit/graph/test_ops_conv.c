@@ -256,6 +256,48 @@ static void conv_3d(void **state) {
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) check_conv(&lines[i]);
 }
 
+/* On one side: the input, or the output of a 1 x 1 convolution. */
+static void conv_few_channels(void **state) {
+    static const conv_line_t lines[] = {
+        {"conv of one channel",
+         3,
+         2,
+         1,
+         32,
+         1,
+         {9, 8},
+         {3, 5},
+         {2, 1},
+         {2, 1},
+         {1, 2},
+         {2, 1},
+         .bias = true},
+        {"conv of two channels past the end", 2, 2, 2, 16, 1, {8, 9}, {2, 2}, {3, 5}},
+        {"conv of four channels 3d",
+         1,
+         3,
+         4,
+         16,
+         1,
+         {3, 2, 4},
+         {2, 2, 3},
+         .pad_lo = {1, 0, 1},
+         .pad_hi = {0, 1, 1}},
+        {"conv 1x1 to three channels", 2, 2, 16, 3, 1, {3, 4}, {1, 1}, .bias = true},
+        {"conv 1x1 to one channel, padded",
+         1,
+         2,
+         16,
+         1,
+         1,
+         {3, 2},
+         {1, 1},
+         .pad_lo = {1, 0},
+         .pad_hi = {0, 1}},
+    };
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) check_conv(&lines[i]);
+}
+
 /* -- pooling ----------------------------------------------------------------------------------- */
 
 static tr_status_t build_pool(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in,
@@ -413,6 +455,7 @@ int main(void) {
         cmocka_unit_test(conv_2d_grouped),
         cmocka_unit_test(conv_1d),
         cmocka_unit_test(conv_3d),
+        cmocka_unit_test(conv_few_channels),
         cmocka_unit_test(pools_of_one_to_three_dimensions),
         cmocka_unit_test(overlapping_and_padded_pools),
         cmocka_unit_test(max_pool_of_equal_values),

@@ -1,9 +1,10 @@
-/* Convolutions, by oneDNN or Winograd's algorithm. Images are N S... C, weights K kernel...
+/* Convolutions, by oneDNN, Winograd's algorithm, or, of gradients with few channels, directly. Images are N S... C, weights K kernel...
  * C/groups; oneDNN's order of dimensions is N C S... and [G] K C kernel... */
 #include "device/kernel_parts.h"
 #include "device/cpu/cpu_int.h"
 #include "device/cpu/cpu_onednn.h"
 #include "device/cpu/winograd/cpu_winograd.h"
+#include "cpu_conv_few.h"
 #include "base/mem.h"
 
 static cpu_dnn_tensor_t cpu_conv_image_of(const tr_view_t *view, int spatial) {
@@ -37,9 +38,11 @@ static cpu_dnn_tensor_t bias_of(const tr_view_t *view) {
                : (cpu_dnn_tensor_t){.ndim = 0};
 }
 
-/* The plan: oneDNN, or Winograd's algorithm if it is faster. */
+/* The plan: oneDNN, or a way that is faster. */
 typedef struct {
-    cpu_dnn_t *dnn; /* NULL: winograd */
+    cpu_dnn_t *dnn; /* NULL: few or winograd */
+    bool is_few;
+    cpu_conv_few_t few; /* CONV_BWD_WEIGHTS only */
     cpu_winograd_t winograd;
 } conv_t;
 
@@ -64,12 +67,16 @@ static size_t bias_gradient_scratch_bytes(tr_device_t *device, const tr_kernel_c
     return bytes;
 }
 
-static size_t winograd_scratch_bytes(cpu_dnn_kind_t kind, tr_device_t *device,
-                                     const tr_kernel_call_t *call, const cpu_winograd_t *winograd) {
+/* Of the ways other than oneDNN. */
+static size_t own_scratch_bytes(cpu_dnn_kind_t kind, tr_device_t *device,
+                                const tr_kernel_call_t *call, const conv_t *conv) {
+    const cpu_winograd_t *winograd = &conv->winograd;
     if (kind == CPU_DNN_CONV_FWD) return tr_cpu_winograd_fwd_scratch_bytes(device, winograd);
     if (kind == CPU_DNN_CONV_BWD_DATA)
         return tr_cpu_winograd_bwd_data_scratch_bytes(device, winograd);
-    const size_t filters = tr_cpu_winograd_bwd_weights_scratch_bytes(device, winograd),
+    const size_t filters = conv->is_few
+                               ? tr_cpu_conv_few_scratch_bytes(&conv->few)
+                               : tr_cpu_winograd_bwd_weights_scratch_bytes(device, winograd),
                  bias = cpu_present(&call->out[1]) ? bias_gradient_scratch_bytes(device, call) : 0;
     return filters > bias ? filters : bias; /* one after the other */
 }
@@ -87,9 +94,11 @@ static tr_status_t cpu_conv_prepare(cpu_dnn_kind_t kind, tr_device_t *device,
     conv_t *conv = NULL;
     TR_TRY(tr_alloc(sizeof *conv, "a convolution", &conv));
     *out_state = conv;
-    if (device->winograd &&
-        tr_cpu_winograd_suits(attr, device->alone, r.x, r.w, r.y, &conv->winograd)) {
-        *out_scratch_bytes = winograd_scratch_bytes(kind, device, call, &conv->winograd);
+    conv->is_few =
+        kind == CPU_DNN_CONV_BWD_WEIGHTS && tr_cpu_conv_few_suits(attr, r.x, r.w, r.y, &conv->few);
+    if (conv->is_few || (device->winograd && tr_cpu_winograd_suits(attr, device->alone, r.x, r.w,
+                                                                   r.y, &conv->winograd))) {
+        *out_scratch_bytes = own_scratch_bytes(kind, device, call, conv);
         return TR_OK;
     }
     desc.src = cpu_conv_image_of(r.x, attr->spatial);
@@ -144,8 +153,11 @@ static tr_status_t overwrite_weights(tr_device_t *device, tr_stream_t *stream,
     const cpu_dnn_data_t data = {call->in[0].data, call->out[0].data, call->out[1].data,
                                  call->in[1].data};
     if (conv->dnn) return tr_cpu_dnn_run(conv->dnn, &data, call->scratch);
-    tr_cpu_winograd_bwd_weights(device, &conv->winograd, data.src, data.dst, data.weights,
-                                call->scratch);
+    if (conv->is_few)
+        tr_cpu_conv_few(device, &conv->few, data.src, data.dst, data.weights, call->scratch);
+    else
+        tr_cpu_winograd_bwd_weights(device, &conv->winograd, data.src, data.dst, data.weights,
+                                    call->scratch);
     if (!cpu_present(&call->out[1])) return TR_OK;
     const tr_kernel_call_t bias = tr_conv_bias_call(call);
     return tr_cpu_column_sum(device, stream, &bias);

@@ -9,7 +9,8 @@
 #include "cpu_winograd_int.h"
 #include <string.h>
 
-enum { PLACES = CPU_WINO_PLACES, MAX_GROUPS = 16 };
+/* BLOCK: tiles of a thread that takes whole groups; all sums are read and written once for them. */
+enum { PLACES = CPU_WINO_PLACES, MAX_GROUPS = 16, BLOCK = 2 * CPU_WINO_TILES };
 #define STAGED_FLOATS (1 << 19) /* limit of transformed tiles shared by threads */
 #define GROUP_FLOATS  (1 << 20) /* limit of the sums of all groups */
 
@@ -42,7 +43,7 @@ static pass_t cpu_winograd_filters_pass_of(const cpu_winograd_t *conv, int threa
     const int64_t planes = q.tiles.planes;
     q.groups = groups_of(&q.tiles);
     bool alone = q.groups > 1 && q.groups >= threads;
-    q.block = (alone || fit < CPU_WINO_TILES ? CPU_WINO_TILES : fit) / planes;
+    q.block = (alone || fit < BLOCK ? BLOCK : fit) / planes;
     if (q.block > q.tiles.count) q.block = q.tiles.count;
     q.step_v = cpu_wino_apart(cpu_wino_planes_of_x(&q.tiles, planes) * q.block * conv->x.c);
     q.step_z = cpu_wino_apart(planes * q.block * conv->y.c);
