@@ -108,23 +108,38 @@ CPU_VECTOR cpu_vec_t cpu_vec_pick(cpu_vec_t a, cpu_vec_t b, cpu_vec_mask_t at) {
 #endif
 }
 
-/* Of pairs of `half` lanes: *low has the first ones of x and y, *high the second ones. */
+/* Of pairs of `half` lanes, a literal: *low has the first ones of x and y, *high the second ones. The
+ * lanes are listed: GCC takes a loop over them for variables, and shuffles by many instructions. */
 CPU_VECTOR void cpu_vec_zip(cpu_vec_t x, cpu_vec_t y, int half, cpu_vec_t *low, cpu_vec_t *high) {
-    cpu_vec_mask_t first, second;
-    for (int l = 0; l < CPU_VEC_LANES; l++) {
-        first[l] = l & half ? CPU_VEC_LANES + l - half : l;
-        second[l] = l & half ? CPU_VEC_LANES + l : l + half;
-    }
-    *low = cpu_vec_pick(x, y, first), *high = cpu_vec_pick(x, y, second);
+#define FIRST(l)      (l) & half ? CPU_VEC_LANES + (l)-half : (l)
+#define SECOND(l)     (l) & half ? CPU_VEC_LANES + (l) : (l) + half
+#define FOUR(lane, l) lane(l), lane(l + 1), lane(l + 2), lane(l + 3)
+#if CPU_VEC_LANES == 16
+#define LANES(lane) FOUR(lane, 0), FOUR(lane, 4), FOUR(lane, 8), FOUR(lane, 12)
+#elif CPU_VEC_LANES == 8
+#define LANES(lane) FOUR(lane, 0), FOUR(lane, 4)
+#else
+#define LANES(lane) FOUR(lane, 0)
+#endif
+    *low = cpu_vec_pick(x, y, (cpu_vec_mask_t){LANES(FIRST)});
+    *high = cpu_vec_pick(x, y, (cpu_vec_mask_t){LANES(SECOND)});
+#undef FIRST
+#undef SECOND
+#undef FOUR
+#undef LANES
 }
 
 /* Lane j of v[i] <-> lane i of v[j]. */
-CPU_VECTOR void cpu_vec_transpose(cpu_vec_t v[CPU_VEC_LANES]) {
-#pragma GCC unroll 4
-    for (int half = CPU_VEC_LANES / 2; half > 0; half /= 2)
+CPU_VECTOR void cpu_vec_swap(cpu_vec_t v[CPU_VEC_LANES], int half) {
 #pragma GCC unroll 16
-        for (int i = 0; i < CPU_VEC_LANES; i++)
-            if (!(i & half)) cpu_vec_zip(v[i], v[i + half], half, &v[i], &v[i + half]);
+    for (int i = 0; i < CPU_VEC_LANES; i++)
+        if (!(i & half)) cpu_vec_zip(v[i], v[i + half], half, &v[i], &v[i + half]);
+}
+CPU_VECTOR void cpu_vec_transpose(cpu_vec_t v[CPU_VEC_LANES]) {
+    if (CPU_VEC_LANES > 8) cpu_vec_swap(v, 8 % CPU_VEC_LANES);
+    if (CPU_VEC_LANES > 4) cpu_vec_swap(v, 4 % CPU_VEC_LANES);
+    cpu_vec_swap(v, 2);
+    cpu_vec_swap(v, 1);
 }
 
 #endif
