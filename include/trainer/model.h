@@ -57,7 +57,7 @@ typedef struct {
     int64_t rows;             /* of the caches */
     int64_t context;          /* tokens of a row of the caches, at most those of the model */
     int64_t vocab_size;
-    tr_dtype_t weights; /* of matrices and of the table of tokens: f32, bf16 or f16 */
+    tr_dtype_t weights; /* of matrices, the table of tokens and the caches: f32, bf16 or f16 */
 } tr_model_texts_t;
 
 struct tr_str; /* a text, private to the library */
@@ -68,8 +68,9 @@ typedef struct {
     /* Language models: tokens per sample and the vocabulary size, 0 if it comes from the data.
      * NULL for other models. */
     void (*tokens)(const tr_config_t *config, int64_t *out_context, int64_t *out_vocab_size);
-    /* Language models with `generate`: bytes of the caches for each token of a text. */
-    double (*cache_bytes)(const tr_config_t *config);
+    /* Language models with `generate`: bytes of the caches for each token of a text, with weights of
+     * this type. */
+    double (*cache_bytes)(const tr_config_t *config, tr_dtype_t weights);
     /* Appends the config.json with which Hugging Face transformers loads the weights of this model.
      * end: id of the end-of-text token, -1: none. NULL: transformers has no such model. */
     void (*describe)(const tr_config_t *config, int64_t vocab_size, int64_t end,

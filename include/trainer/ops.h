@@ -105,8 +105,9 @@ tr_status_t tr_cast(tr_graph_t *g, tr_tensor_t x, tr_dtype_t dtype, tr_tensor_t 
 /* y = act(x w + b) for few rows: x f32 (..., F), w f32, bf16 or f16 (F, K), or (K, F) if trans_w. */
 tr_status_t tr_linear_rows(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tensor_t b, bool trans_w,
                            tr_act_t act, tr_tensor_t *out);
-/* Writes the keys and values of the new tokens into the caches keys, values (R, P, C), then attends
- * to all tokens of each text so far: qkv (B, T, 3 C), place i32 (B, 3) -> (B, T, C). */
+/* Writes the keys and values of the new tokens into the caches keys, values (R, P, C), both f32, bf16
+ * or f16, then attends to all tokens of each text so far, as the caches have them: qkv (B, T, 3 C),
+ * place i32 (B, 3) -> (B, T, C). */
 tr_status_t tr_attention_cached(tr_graph_t *g, tr_tensor_t qkv, tr_tensor_t place, tr_tensor_t keys,
                                 tr_tensor_t values, int heads, tr_tensor_t *out);
 /* into = x; each is f32, bf16 or f16. */

@@ -288,8 +288,9 @@ static const cmd_option_t options[] = {
     CMD_OPTION_INT(generate_options_t, rows, "--batch", "N", NULL, 1, 4096,
                    "Texts at once, by default up to 16."),
     CMD_OPTION_ENUM(generate_options_t, type, "--weights", "fp32", CMD_WEIGHT_TYPES,
-                    "The type in which matrices are held. bf16 and fp16 take half the memory and "
-                    "read half as many bytes for each token."),
+                    "The type in which matrices, and the keys and values of earlier tokens, are "
+                    "held. bf16 and fp16 take half the memory and read half as many bytes for "
+                    "each token."),
     CMD_OPTION_JSON(generate_options_t,
                     "Also writes texts, times and tokens/s as JSON; - writes only JSON to standard "
                     "output."),

@@ -63,14 +63,15 @@ static tr_status_t serve_build(tr_session_t *s, void *self) {
                        (long long)p->o->context, (long long)p->texts.context);
     if (p->o->context > 0) p->texts.context = p->o->context;
     /* as many as fit into a quarter of the memory */
-    const double slot_bytes = (double)p->texts.context * model->cache_bytes(p->config),
+    const tr_dtype_t type = (tr_dtype_t)p->o->type;
+    const double slot_bytes = (double)p->texts.context * model->cache_bytes(p->config, type),
                  fit = (double)s->device->memory_bytes / 4 / slot_bytes;
     p->engine.slots = p->o->slots > 0    ? p->o->slots
                       : fit < 1          ? 1
                       : fit > MOST_SLOTS ? MOST_SLOTS
                                          : (int64_t)fit;
     const tr_generator_params_t params = {.rows = p->engine.slots,
-                                          .weights = (tr_dtype_t)p->o->type,
+                                          .weights = type,
                                           .vocab_size = kept ? kept->classes : 0,
                                           .context = p->texts.context};
     TR_TRY(tr_generator_create(&params, &p->generator));
@@ -331,8 +332,9 @@ static const cmd_option_t options[] = {
                         "Time that requests have to end after the signals TERM, INT or HUP. A "
                         "second signal ends them."),
     CMD_OPTION_ENUM(serve_options_t, type, "--weights", "fp32", CMD_WEIGHT_TYPES,
-                    "The type in which matrices are held. bf16 and fp16 take half the memory and "
-                    "read half as many bytes for each token."),
+                    "The type in which matrices, and the keys and values of earlier tokens, are "
+                    "held. bf16 and fp16 take half the memory and read half as many bytes for "
+                    "each token."),
 };
 
 const cmd_command_t cmd_serve = {

@@ -358,8 +358,9 @@ typedef struct {
  * MATMUL_ROWS    in0: A f32 (..., K), in1: B f32, bf16 or f16, (K, N), or (N, K) if trans_b,
  *                in2?: bias (N) -> out0: C f32 (..., N) = op(A) op(B) + bias. For few rows, where reading B
  *                dominates. attr: tr_matmul_attr_t with only trans_b set
- * CACHE_APPEND   in0: qkv f32 (B, T, 3 C), in1: place i32 (B, 3) -> out0: keys f32 (R, P, C), out1:
- *                values (R, P, C): writes those of the new tokens at their positions.
+ * CACHE_APPEND   in0: qkv f32 (B, T, 3 C), in1: place i32 (B, 3) -> out0: keys (R, P, C), out1:
+ *                values (R, P, C), both f32, bf16 or f16: writes those of the new tokens, rounded, at their
+ *                positions.
  * ATTENTION_CACHED in0: qkv, in1: place, in2: keys, in3: values -> out0: y f32 (B, T, C), as
  *                ATTENTION_FWD over the positions of the caches; 0 for padding.
  *                attr: tr_attention_attr_t with p 0

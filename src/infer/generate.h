@@ -17,7 +17,7 @@
 enum { TR_GENERATOR_ROWS = 4096 };
 typedef struct {
     int64_t rows;       /* texts generated at the same time, from 1 to TR_GENERATOR_ROWS */
-    tr_dtype_t weights; /* f32, bf16 or f16: the type that matrices are held in */
+    tr_dtype_t weights; /* f32, bf16 or f16: the type that matrices and caches are held in */
     int64_t vocab_size;
     int64_t context; /* tokens that a text may have in the caches, at most model.context; 0: that */
 } tr_generator_params_t;

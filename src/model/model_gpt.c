@@ -165,7 +165,7 @@ static tr_status_t attend_cached(const context_t *c, tr_tensor_t qkv, tr_tensor_
         const tr_status_t status =
             name.status
                 ? name.status
-                : tr_cache(c->g, name.text, TR_F32,
+                : tr_cache(c->g, name.text, c->texts->weights,
                            &TR_SHAPE(c->texts->rows, c->texts->context, s->n_embd), &cache[i]);
         tr_str_free(&name);
         TR_TRY(status);
@@ -374,10 +374,10 @@ static void tokens(const tr_config_t *config, int64_t *out_context, int64_t *out
     *out_vocab_size = settings.vocab_size > 0 ? settings.vocab_size : 0;
 }
 
-static double cache_bytes(const tr_config_t *config) {
+static double cache_bytes(const tr_config_t *config, tr_dtype_t weights) {
     gpt_t s;
     read_settings(config, &s);
-    return 2.0 * sizeof(float) * (double)s.n_layer * (double)s.n_embd;
+    return 2.0 * (double)tr_dtype_bytes(weights) * (double)s.n_layer * (double)s.n_embd;
 }
 
 static void model_gpt_describe(const tr_config_t *config, int64_t vocab_size, int64_t end,

@@ -73,13 +73,10 @@ for type in bf16 fp16; do
     fi
     narrow $type "$([ $type = bf16 ] && echo BF16 || echo F16)" &&
         generate 1 "$golden" --prompts prompts.txt --tokens 40 --temperature 1 --weights $type &&
-        want=$(for i in 1 2 3 4 5; do tokens $i; done) &&
-        for weights in $type fp32; do
-            generate 1 $type --prompts prompts.txt --tokens 40 --temperature 1 --weights $weights &&
-                [ "$want" = "$(for i in 1 2 3 4 5; do tokens $i; done)" ] || echo "$weights differs"
-        done >differs &&
-        [ -n "$want" ] && [ ! -s differs ]
-    ok $? "a file of $type: the texts of the fp32 file that is rounded, held in $type and in fp32"
+        want=$(for i in 1 2 3 4 5; do tokens $i; done) && [ -n "$want" ] &&
+        generate 1 $type --prompts prompts.txt --tokens 40 --temperature 1 --weights $type &&
+        [ "$want" = "$(for i in 1 2 3 4 5; do tokens $i; done)" ]
+    ok $? "a file of $type: the texts of the fp32 file that is rounded"
 done
 generate 1 "$golden" --prompt a --tokens 30 --temperature 1 --seed 7 && first=$(tokens 1)
 generate 1 "$golden" --prompt a --tokens 30 --temperature 1 --seed 7 && [ "$first" = "$(tokens 1)" ]

@@ -428,7 +428,8 @@ static const cmd_option_t options[] = {
     CMD_OPTION_INT(bench_generate_options_t, tokens, "--tokens", "N", "16", 2, CMD_NO_LIMIT,
                    "The tokens of each run."),
     CMD_OPTION_ENUM(bench_generate_options_t, type, "--weights", "fp32", CMD_WEIGHT_TYPES,
-                    "The type in which the weights are read."),
+                    "The type in which the weights, and the keys and values of earlier tokens, are "
+                    "read."),
     CMD_OPTION_CHOICES(bench_generate_options_t, devices, "--devices", "D,D", NULL, "cpu|cuda",
                        "Times each of these devices, and prints the speedup over the first one."),
     CMD_OPTION_JSON(bench_generate_options_t, BENCH_JSON),

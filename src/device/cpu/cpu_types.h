@@ -11,6 +11,7 @@
 
 #include "base/half.h"
 #include "cpu_math.h"
+#include "cpu_vector.h"
 #include "trainer/tensor_types.h"
 
 /* A 16-bit element of type `type`, TR_BF16 or TR_F16. */
@@ -43,6 +44,13 @@ CPU_INLINE const void *cpu_at(const void *x, int64_t i, int type) {
 }
 CPU_INLINE void *cpu_at_out(void *y, int64_t i, int type) {
     return (char *)y + i * (type == TR_F32 ? 4 : 2);
+}
+
+/* The elements from i on that fill a vector. */
+CPU_INLINE cpu_vec_t cpu_vec_get(const void *x, int64_t i, int type) {
+    return type == TR_F32    ? cpu_vec_load((const float *)x + i)
+           : type == TR_BF16 ? cpu_vec_load_bf16((const uint16_t *)x + i)
+                             : cpu_vec_load_f16((const uint16_t *)x + i);
 }
 
 /* Runs the statement with the constant `type` = `dtype`, TR_BF16, TR_F16 or TR_F32. */

@@ -78,6 +78,8 @@ static tr_status_t generate_cached_shape(tr_graph_t *g, tr_op_t *op) {
     TR_TRY(generate_check_qkv(g, op));
     const tr_shape_t x = *tr_shape_of(g, op->in[QKV]), keys = *tr_shape_of(g, op->in[KEYS]);
     const int64_t channels = x.dim[2] / 3;
+    TR_TRY(tr_op_check_float(g, op, KEYS, "cached keys"));
+    TR_TRY(tr_op_check_type(g, op, VALUES, tr_dtype_of(g, op->in[KEYS]), "cached values"));
     TR_TRY(tr_op_check_shape(g, op, VALUES, &keys, "cached values"));
     if (keys.ndim != 3 || keys.dim[2] != channels || channels % attr->heads != 0)
         return TR_FAIL(TR_ERR_CONFIG,

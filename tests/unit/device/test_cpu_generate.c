@@ -56,9 +56,25 @@ static void products_of_few_rows(void **state) {
 
 /* -- caches ------------------------------------------------------------------------------------ */
 
-enum { ROWS = 3, POSITIONS = 9, HEADS = 2, CHANNELS = 10, STEPS = 4, SAMPLES = 2 };
+/* Rounded elements of a cache, and their values. */
+static void *narrow(float *x, int64_t count, tr_dtype_t type) {
+    if (type == TR_F32) return x;
+    uint16_t *half = calloc((size_t)count, sizeof *half);
+    for (int64_t i = 0; i < count; i++) {
+        half[i] = type == TR_BF16 ? tr_bf16_of_float(x[i]) : tr_f16_of_float(x[i]);
+        x[i] = type == TR_BF16 ? tr_float_of_bf16(half[i]) : tr_float_of_f16(half[i]);
+    }
+    return half;
+}
 
-static void appended_to_caches(void **state) {
+static tr_view_t view_of(void *data, tr_dtype_t type, tr_shape_t shape) {
+    return (tr_view_t){.data = data, .dtype = type, .shape = shape};
+}
+
+enum { ROWS = 3, POSITIONS = 41, HEADS = 2, STEPS = 4, SAMPLES = 2 };
+enum { CHANNELS = 2 * 41 }; /* of a head: vectors of any width, and a rest */
+
+static void append_to(tr_dtype_t type) {
     static const tr_attention_attr_t attr = {.heads = HEADS};
     /* row of the caches, first position, tokens that count */
     const int32_t place[SAMPLES * 3] = {2, 5, 4, 0, 0, 2};
@@ -66,6 +82,7 @@ static void appended_to_caches(void **state) {
     float *qkv = kt_normal(SAMPLES * STEPS * 3 * CHANNELS, 1, 0, 1),
           *keys = kt_normal(cached, 2, 0, 1), *values = kt_normal(cached, 3, 0, 1),
           *want_keys = kt_zeros(cached), *want_values = kt_zeros(cached);
+    void *got_keys = narrow(keys, cached, type), *got_values = narrow(values, cached, type);
     memcpy(want_keys, keys, (size_t)cached * sizeof *keys);
     memcpy(want_values, values, (size_t)cached * sizeof *values);
     for (int b = 0; b < SAMPLES; b++)
@@ -75,11 +92,19 @@ static void appended_to_caches(void **state) {
                 const float *from = qkv + (b * STEPS + t) * 3 * CHANNELS + c;
                 want_keys[at] = from[CHANNELS], want_values[at] = from[2 * CHANNELS];
             }
+    const tr_shape_t shape = TR_SHAPE(ROWS, POSITIONS, CHANNELS);
     RUN(CACHE_APPEND, &attr, VIEWS(F32(qkv, SAMPLES, STEPS, 3 * CHANNELS), I32(place, SAMPLES, 3)),
-        VIEWS(F32(keys, ROWS, POSITIONS, CHANNELS), F32(values, ROWS, POSITIONS, CHANNELS)));
-    assert_memory_equal(keys, want_keys, (size_t)cached * sizeof *keys);
-    assert_memory_equal(values, want_values, (size_t)cached * sizeof *values);
+        VIEWS(view_of(got_keys, type, shape), view_of(got_values, type, shape)));
+    void *half_keys = narrow(want_keys, cached, type),
+         *half_values = narrow(want_values, cached, type);
+    assert_memory_equal(got_keys, half_keys, (size_t)cached * tr_dtype_bytes(type));
+    assert_memory_equal(got_values, half_values, (size_t)cached * tr_dtype_bytes(type));
+    if (type != TR_F32) free(got_keys), free(got_values), free(half_keys), free(half_values);
     free(qkv), free(keys), free(values), free(want_keys), free(want_values);
+}
+
+static void appended_to_caches(void **state) {
+    for (tr_dtype_t type = TR_F32; type <= TR_F16; type++) append_to(type);
 }
 
 /* One query over `seen` keys and values, whose rows are CHANNELS apart. */
@@ -99,28 +124,39 @@ static void attend(const float *q, const float *keys, const float *values, int s
     }
 }
 
-static void attention_to_caches(void **state) {
+/* `steps` 1: single queries, which have a way of their own. */
+static void attend_to(tr_dtype_t type, int steps) {
     static const tr_attention_attr_t attr = {.heads = HEADS};
-    const int32_t place[SAMPLES * 3] = {2, 5, 4, 0, 0, 2};
-    const int64_t cached = ROWS * POSITIONS * CHANNELS, count = SAMPLES * STEPS * CHANNELS;
-    float *qkv = kt_normal(3 * count, 1, 0, 2), *keys = kt_normal(cached, 2, 0, 2),
+    const int32_t place[SAMPLES * 3] = {2, 30, steps, 0, 0, steps > 1 ? 2 : 1};
+    const int64_t cached = ROWS * POSITIONS * CHANNELS, count = SAMPLES * steps * CHANNELS;
+    float *qkv = kt_normal(3 * count, 1, 0, 1), *keys = kt_normal(cached, 2, 0, 1),
           *values = kt_normal(cached, 3, 0, 1), *out = kt_zeros(count);
     double *want = calloc((size_t)count, sizeof *want);
+    /* What is not seen may be anything. */
+    for (int i = 2 * CHANNELS; i < POSITIONS * CHANNELS; i++) keys[i] = values[i] = NAN;
+    void *held_keys = narrow(keys, cached, type), *held_values = narrow(values, cached, type);
     for (int b = 0; b < SAMPLES; b++)
         for (int t = 0; t < place[3 * b + 2]; t++)
             for (int c = 0; c < CHANNELS; c += CHANNELS / HEADS) {
                 const int row = place[3 * b] * POSITIONS * CHANNELS + c;
-                attend(qkv + (b * STEPS + t) * 3 * CHANNELS + c, keys + row, values + row,
-                       place[3 * b + 1] + t + 1, want + (b * STEPS + t) * CHANNELS + c);
+                attend(qkv + (b * steps + t) * 3 * CHANNELS + c, keys + row, values + row,
+                       place[3 * b + 1] + t + 1, want + (b * steps + t) * CHANNELS + c);
             }
-    /* What is not seen may be anything. */
-    for (int i = 2 * CHANNELS; i < POSITIONS * CHANNELS; i++) keys[i] = values[i] = NAN;
+    const tr_shape_t shape = TR_SHAPE(ROWS, POSITIONS, CHANNELS);
     RUN(ATTENTION_CACHED, &attr,
-        VIEWS(F32(qkv, SAMPLES, STEPS, 3 * CHANNELS), I32(place, SAMPLES, 3),
-              F32(keys, ROWS, POSITIONS, CHANNELS), F32(values, ROWS, POSITIONS, CHANNELS)),
-        VIEWS(F32(out, SAMPLES, STEPS, CHANNELS)));
+        VIEWS(F32(qkv, SAMPLES, steps, 3 * CHANNELS), I32(place, SAMPLES, 3),
+              view_of(held_keys, type, shape), view_of(held_values, type, shape)),
+        VIEWS(F32(out, SAMPLES, steps, CHANNELS)));
     kt_close(out, want, count, 1e-5, 2e-6, "attention to caches");
+    if (type != TR_F32) free(held_keys), free(held_values);
     free(qkv), free(keys), free(values), free(out), free(want);
+}
+
+static void attention_to_caches(void **state) {
+    for (tr_dtype_t type = TR_F32; type <= TR_F16; type++) {
+        attend_to(type, STEPS);
+        attend_to(type, 1);
+    }
 }
 
 int main(void) {

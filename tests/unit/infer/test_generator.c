@@ -276,20 +276,34 @@ static void slide_by_one_is_cropping(void **state) {
     free_texts(&whole, 1);
 }
 
-/* Halves are held in half the memory and give the same bits as their values in fp32. */
-static void halves_are_their_values(void **state) {
+/* Halves are held in half the memory, and so are keys and values. These are rounded, so the scores of
+ * a first token are near those of the same weights in fp32; what the next tokens are may differ. */
+static void halves_are_near_their_values(void **state) {
+    const tr_model_t *gpt;
+    OK(tr_model_find("gpt", &gpt));
     for (tr_dtype_t type = TR_BF16; type <= TR_F16; type++) {
         tr_text_t half[TEXTS], wide[TEXTS];
         size_t bytes[2];
+        double worst = 0;
         for (int is_wide = 0; is_wide < 2; is_wide++) {
             model_t m = open_model(1, 1, is_wide ? TR_F32 : type, type);
             make_texts(is_wide ? wide : half);
             generate_alone(&m, is_wide ? wide : half);
-            bytes[is_wide] = tr_graph_memory(m.s->g).params;
-            assert_int_equal(tr_graph_memory(m.s->g).copies, 0);
+            const tr_dtype_t held = is_wide ? TR_F32 : type;
+            const tr_memory_plan_t memory = tr_graph_memory(m.s->g);
+            bytes[is_wide] = memory.params;
+            assert_int_equal(memory.copies, 0);
+            assert_int_equal(memory.caches, 2 * 2 * 40 * CONTEXT * tr_dtype_bytes(held));
+            assert_true((double)memory.caches == CONTEXT * gpt->cache_bytes(m.config, held));
             close_model(&m);
         }
-        for (int i = 0; i < text_count; i++) expect_same(&wide[i], &half[i]);
+        for (int i = 0; i < text_count; i++) {
+            assert_int_equal(wide[i].scores.count > 0, half[i].scores.count > 0);
+            for (int k = 0; wide[i].scores.count > 0 && k < TR_TEXT_LOGPROBS; k++)
+                worst = fmax(worst,
+                             fabs(wide[i].scores.data[0].best[k] - half[i].scores.data[0].best[k]));
+        }
+        assert_true(worst > 0 && worst < (type == TR_BF16 ? 0.02 : 0.002));
         assert_true(bytes[0] < bytes[1] * 6 / 10); /* vectors and positions stay wide */
         free_texts(half, text_count);
         free_texts(wide, text_count);
@@ -333,9 +347,12 @@ static void refused_texts(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mixed_is_alone_fp32),     cmocka_unit_test(mixed_is_alone_bf16),
-        cmocka_unit_test(mixed_is_alone_sliding),  cmocka_unit_test(slide_by_one_is_cropping),
-        cmocka_unit_test(halves_are_their_values), cmocka_unit_test(scores_of_tokens),
+        cmocka_unit_test(mixed_is_alone_fp32),
+        cmocka_unit_test(mixed_is_alone_bf16),
+        cmocka_unit_test(mixed_is_alone_sliding),
+        cmocka_unit_test(slide_by_one_is_cropping),
+        cmocka_unit_test(halves_are_near_their_values),
+        cmocka_unit_test(scores_of_tokens),
         cmocka_unit_test(refused_texts),
     };
     tr_log_set_level(TR_LOG_WARN);

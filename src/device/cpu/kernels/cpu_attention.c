@@ -74,10 +74,10 @@ void tr_cpu_attention_attend(const cpu_attention_t *a, const cpu_attention_work_
     for (int64_t i = 0; i < padded; i++) w->max[i] = -INFINITY, w->sum[i] = 0;
     for (int64_t key = 0; key < first + rows; key += w->keys) {
         const int64_t left = first + rows - key, count = left < w->keys ? left : w->keys;
-        cpu_attention_pack(a, cpu_at(h->k, key * h->kv_row, h->type), count, count, h->kv_row, 1,
-                           h->type, w->k);
-        cpu_attention_pack(a, cpu_at(h->v, key * h->kv_row, h->type), count, count, h->kv_row, 1,
-                           h->type, w->v);
+        cpu_attention_pack(a, cpu_at(h->k, key * h->kv_row, h->kv_type), count, count, h->kv_row, 1,
+                           h->kv_type, w->k);
+        cpu_attention_pack(a, cpu_at(h->v, key * h->kv_row, h->kv_type), count, count, h->kv_row, 1,
+                           h->kv_type, w->v);
         for (int64_t p = 0; p < rows; p += PANEL) {
             const int64_t t = first + p, past = t + PANEL - key, seen = past < count ? past : count,
                           queries = rows - p < PANEL ? rows - p : PANEL;
@@ -112,7 +112,8 @@ static void block_forward(const cpu_attention_t *a, const cpu_attention_work_t *
                                     .v = cpu_at(q, 2 * width, type),
                                     .q_row = a->row,
                                     .kv_row = a->row,
-                                    .type = type};
+                                    .type = type,
+                                    .kv_type = type};
     float *lse = (float *)call->out[1].data + index * a->steps + first, *kept = NULL;
     if (cpu_present(&call->out[2]))
         kept = (float *)call->out[2].data + (index * a->steps + first) * a->steps;

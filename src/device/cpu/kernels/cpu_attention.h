@@ -53,7 +53,7 @@ typedef struct {
     int64_t sample, index; /* index: of the head */
     const void *q, *k, *v; /* of the first query and the first position */
     int64_t q_row, kv_row; /* elements from one to the next */
-    tr_dtype_t type;
+    tr_dtype_t type, kv_type;
 } cpu_attention_head_t;
 
 /* out (all, wide) f32 = factor x of `rows` rows that are `stride` apart; the rest is 0. */

@@ -3,7 +3,6 @@
  * rows and threads. */
 #include "device/cpu/cpu_int.h"
 #include "device/cpu/cpu_types.h"
-#include "device/cpu/cpu_vector.h"
 
 enum {
     DEPTH = 16, /* rows of B read at the same time */
@@ -15,12 +14,6 @@ enum {
     LINE = 64,                          /* bytes of a cache line */
     PACK = 32                           /* rows of B copied together */
 };
-
-CPU_VECTOR cpu_vec_t load(const void *x, int64_t at, int type) {
-    return type == TR_F32    ? cpu_vec_load((const float *)x + at)
-           : type == TR_BF16 ? cpu_vec_load_bf16((const uint16_t *)x + at)
-                             : cpu_vec_load_f16((const uint16_t *)x + at);
-}
 
 typedef struct {
     int64_t rows, inner, columns;
@@ -51,7 +44,7 @@ CPU_VECTOR void block(const product_t *p, int rows, int vecs, int type, int64_t 
     for (int64_t k = 0; k < b.last - b.k; k++)
 #pragma GCC unroll 4
         for (int v = 0; v < vecs; v++) {
-            cpu_vec_t right = load(b.data, k * b.stride + v * CPU_VEC_LANES, type);
+            cpu_vec_t right = cpu_vec_get(b.data, k * b.stride + v * CPU_VEC_LANES, type);
             if (rows > 1) right = cpu_vec_pin(right);
 #pragma GCC unroll 8
             for (int r = 0; r < rows; r++)
@@ -131,7 +124,7 @@ CPU_VECTOR void copied_panel(const product_t *p, int type, part_t b, float *copy
     for (int64_t k = 0; k < b.last - b.k; k++)
 #pragma GCC unroll 8
         for (int64_t c = 0; c < ALIGN; c += CPU_VEC_LANES)
-            cpu_vec_store(copy + k * ALIGN + c, load(b.data, k * b.stride + c, type));
+            cpu_vec_store(copy + k * ALIGN + c, cpu_vec_get(b.data, k * b.stride + c, type));
     for (int64_t c = 0; c < ALIGN; c += VECS * CPU_VEC_LANES) {
         const part_t copied = {
             .data = copy + c, .stride = ALIGN, .k = b.k, .last = b.last, .j = b.j + c};
@@ -176,7 +169,7 @@ CPU_VECTOR void dots(const product_t *p, int rows, int count, int type, int64_t 
             if (n % passes == pass)
                 __builtin_prefetch((const char *)p->b +
                                    ((j + count + n) * p->inner + k) * (type == TR_F32 ? 4 : 2));
-            cpu_vec_t right = load(p->b, (j + n) * p->inner + k, type);
+            cpu_vec_t right = cpu_vec_get(p->b, (j + n) * p->inner + k, type);
             if (rows > 1) right = cpu_vec_pin(right);
 #pragma GCC unroll 4
             for (int r = 0; r < rows; r++)

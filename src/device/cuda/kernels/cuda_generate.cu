@@ -89,33 +89,37 @@ CUDA_KERNEL(matmul_rows) {
 
 /* -- caches ------------------------------------------------------------------------------------ */
 
+template <typename T>
 static __global__ void __launch_bounds__(THREADS)
-    append_kernel(const float *qkv, const int32_t *places, float *keys, float *values,
-                  int64_t samples, int64_t steps, int64_t positions, int64_t width) {
+    append_kernel(const float *qkv, const int32_t *places, T *keys, T *values, int64_t samples,
+                  int64_t steps, int64_t positions, int64_t width) {
     for (int64_t i = global_thread(); i < samples * steps * width; i += global_threads()) {
         const int64_t token = i / width, c = i % width, t = token % steps;
         const int32_t *place = places + token / steps * PLACE;
         if (t >= place[COUNT]) continue;
         const int64_t at = (place[ROW] * positions + place[FIRST] + t) * width + c;
-        keys[at] = qkv[(token * 3 + 1) * width + c];
-        values[at] = qkv[(token * 3 + 2) * width + c];
+        keys[at] = from_float<T>(qkv[(token * 3 + 1) * width + c]);
+        values[at] = from_float<T>(qkv[(token * 3 + 2) * width + c]);
     }
 }
 
 CUDA_KERNEL(cache_append) {
     const tr_shape_t *x = &call->in[0].shape;
     const int64_t width = x->dim[2] / 3, elems = x->dim[0] * x->dim[1] * width;
-    CUDA_LAUNCH(append_kernel, cuda_blocks(elems, THREADS, tr_cuda_grid_limit(device)), THREADS,
-                stream, (const float *)call->in[0].data, (const int32_t *)call->in[1].data,
-                (float *)call->out[0].data, (float *)call->out[1].data, x->dim[0], x->dim[1],
-                call->out[0].shape.dim[1], width);
+    CUDA_BY_TYPE(call->out[0].dtype, T, {
+        CUDA_LAUNCH((append_kernel<T>), cuda_blocks(elems, THREADS, tr_cuda_grid_limit(device)),
+                    THREADS, stream, (const float *)call->in[0].data,
+                    (const int32_t *)call->in[1].data, (T *)call->out[0].data,
+                    (T *)call->out[1].data, x->dim[0], x->dim[1], call->out[0].shape.dim[1], width);
+    });
     return TR_OK;
 }
 
 /* -- attention --------------------------------------------------------------------------------- */
 
 typedef struct {
-    const float *qkv, *keys, *values;
+    const float *qkv;
+    const void *keys, *values;
     const int32_t *places;
     float *y;
     int64_t steps, positions, heads, size; /* T, P, H, D */
@@ -123,8 +127,10 @@ typedef struct {
 } cached_t;
 
 /* A block has a query of a head, and goes over its keys with a running maximum and sum. */
+template <typename T>
 static __global__ void __launch_bounds__(QUERY_THREADS) cached_kernel(cached_t a) {
     TR_DYNAMIC_SHARED(float, shared);
+    const T *keys = (const T *)a.keys, *values = (const T *)a.values;
     const int64_t sample = blockIdx.x / a.heads, head = blockIdx.x % a.heads, t = blockIdx.y,
                   width = a.heads * a.size, token = sample * a.steps + t;
     const int32_t *place = a.places + sample * PLACE;
@@ -141,7 +147,7 @@ static __global__ void __launch_bounds__(QUERY_THREADS) cached_kernel(cached_t a
         float s = 0;
         __syncthreads(); /* q is written; the last scores are read */
         for (int64_t d = 0; d < a.size && u < last; d++)
-            s = fmaf(q[d], a.keys[row + u * width + d], s);
+            s = fmaf(q[d], to_float(keys[row + u * width + d]), s);
         s = u < last ? s * a.scale : -INFINITY;
         const float tile = block_max<QUERY_THREADS>(s), most = tile > max ? tile : max,
                     shrink = expf(max - most);
@@ -151,7 +157,7 @@ static __global__ void __launch_bounds__(QUERY_THREADS) cached_kernel(cached_t a
         for (int64_t d = threadIdx.x; d < a.size; d += QUERY_THREADS) {
             float total = out[d] * shrink;
             for (int64_t k = first; k < last; k++)
-                total = fmaf(score[k - first], a.values[row + k * width + d], total);
+                total = fmaf(score[k - first], to_float(values[row + k * width + d]), total);
             out[d] = total;
         }
     }
@@ -181,8 +187,8 @@ CUDA_KERNEL(attention_cached) {
     cached_t a;
     a.qkv = (const float *)call->in[0].data;
     a.places = (const int32_t *)call->in[1].data;
-    a.keys = (const float *)call->in[2].data;
-    a.values = (const float *)call->in[3].data;
+    a.keys = call->in[2].data;
+    a.values = call->in[3].data;
     a.y = (float *)call->out[0].data;
     a.steps = x->dim[1];
     a.positions = call->in[2].shape.dim[1];
@@ -191,7 +197,10 @@ CUDA_KERNEL(attention_cached) {
     a.scale = (float)(1 / sqrt((double)a.size));
     const dim3 grid((unsigned)(x->dim[0] * a.heads), (unsigned)a.steps);
     (void)device;
-    return tr_cuda_check(
-        TR_LAUNCH(cached_kernel, grid, QUERY_THREADS, shared_bytes(call), stream->handle, a),
-        "the launch of cached_kernel");
+    CUDA_BY_TYPE(call->in[2].dtype, T, {
+        TR_TRY(tr_cuda_check(TR_LAUNCH((cached_kernel<T>), grid, QUERY_THREADS, shared_bytes(call),
+                                       stream->handle, a),
+                             "the launch of cached_kernel"));
+    });
+    return TR_OK;
 }
