@@ -108,6 +108,9 @@ typedef struct {
     const tr_checkpoint_piece_t *pieces; /* in the files' order: on rank 0 all, else its own */
     size_t piece_count;
     tr_checkpoint_attempt_t attempt;
+    /* [ranks]; memory of the caller: a writer that had to allocate it, and could not, would tell the
+     * others nothing */
+    tr_checkpoint_part_t *parts;
     /* Called once by each writer, with parts[rank] of its own. On rank 0 it waits until it has
      * those of the other ranks; an error names a rank that will never have one. */
     tr_status_t (*exchange)(void *self, tr_checkpoint_part_t *parts);

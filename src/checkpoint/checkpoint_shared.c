@@ -80,29 +80,25 @@ static tr_status_t shared_write_part(const char *dir, const tr_checkpoint_conten
     return TR_OK;
 }
 
-/* Writes the pieces of this rank, unless `status` is an error, and exchanges parts[ranks]: also after
- * an error, so that nobody writes into the folder when it is removed. */
+/* Writes the pieces of this rank, unless `status` is an error, and exchanges the parts: also after an
+ * error, so that nobody writes into the folder when it is removed. */
 static tr_status_t shared_write_and_tell(const char *dir, const tr_checkpoint_content_t *c,
-                                         tr_status_t status, tr_checkpoint_part_t *parts) {
+                                         tr_status_t status) {
     const tr_checkpoint_sharing_t *sharing = c->sharing;
-    tr_checkpoint_part_t *own = &parts[sharing->rank];
-    own->number = sharing->attempt.number;
+    tr_checkpoint_part_t *own = &sharing->parts[sharing->rank];
+    *own = (tr_checkpoint_part_t){.number = sharing->attempt.number};
     if (status == TR_OK) status = shared_write_part(dir, c, own);
     own->status = status;
     const tr_error_t cause = *tr_error_last();
-    const tr_status_t told = sharing->exchange(sharing->self, parts);
+    const tr_status_t told = sharing->exchange(sharing->self, sharing->parts);
     return status != TR_OK ? tr_error_set(&cause) : told;
 }
 
 tr_status_t tr_checkpoint_write_part(const char *dir, const tr_checkpoint_content_t *content) {
     const tr_checkpoint_sharing_t *sharing = content->sharing;
     char temporary[4096];
-    tr_checkpoint_part_t *parts = NULL;
-    TR_TRY(tr_alloc((size_t)sharing->ranks * sizeof *parts, "parts of a checkpoint", &parts));
-    tr_status_t status = tr_path_join(dir, sharing->attempt.folder, temporary);
-    status = shared_write_and_tell(temporary, content, status, parts);
-    tr_free(&parts);
-    return status;
+    const tr_status_t status = tr_path_join(dir, sharing->attempt.folder, temporary);
+    return shared_write_and_tell(temporary, content, status);
 }
 
 /* -- reading what was written ------------------------------------------------------------------ */
@@ -160,7 +156,7 @@ static tr_status_t shared_read_tensors(shared_reader_t *r, const shared_file_t *
 }
 
 static tr_status_t shared_read_file(const char *dir, const tr_checkpoint_content_t *c, int number,
-                                    const tr_checkpoint_part_t *parts, tr_manifest_t *m) {
+                                    tr_manifest_t *m) {
     const tr_checkpoint_sharing_t *sharing = c->sharing;
     const shared_file_t file = shared_file(c, number);
     char path[4096];
@@ -179,7 +175,7 @@ static tr_status_t shared_read_file(const char *dir, const tr_checkpoint_content
     }
     TR_TRY_GOTO(shared_read_tensors(&r, &file, m), done);
     for (int i = 0; i < sharing->ranks && status == TR_OK; i++)
-        if (tr_checksum_value(r.of_rank[i]) != parts[i].checksum[number])
+        if (tr_checksum_value(r.of_rank[i]) != sharing->parts[i].checksum[number])
             status = TR_FAIL(TR_ERR_IO,
                              "%s does not have the bytes that rank %d wrote: expected the same "
                              "folder on all nodes, on a file system that they share",
@@ -195,16 +191,13 @@ done:
 tr_status_t tr_checkpoint_write_shared(const char *temporary, const tr_checkpoint_content_t *c,
                                        tr_status_t status, tr_manifest_t *m) {
     const tr_checkpoint_sharing_t *sharing = c->sharing;
-    tr_checkpoint_part_t *parts = NULL;
-    TR_TRY(tr_alloc((size_t)sharing->ranks * sizeof *parts, "parts of a checkpoint", &parts));
-    status = shared_write_and_tell(temporary, c, status, parts);
+    status = shared_write_and_tell(temporary, c, status);
     for (int i = 0; i < sharing->ranks && status == TR_OK; i++)
-        if (parts[i].status != TR_OK)
+        if (sharing->parts[i].status != TR_OK)
             status = TR_FAIL(TR_ERR_IO,
                              "Rank %d could not write its part; its own message says why.", i);
     for (int i = 0; i < TR_PIECE_FILES && status == TR_OK; i++)
-        status = shared_read_file(temporary, c, i, parts, m);
-    tr_free(&parts);
+        status = shared_read_file(temporary, c, i, m);
     return status;
 }
 

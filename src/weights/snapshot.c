@@ -121,6 +121,7 @@ void tr_snapshot_destroy(tr_snapshot_t **snapshot) {
     tr_ranges_free(&n->writes);
     tr_ranges_free(&n->reads);
     tr_vec_free(&n->pieces);
+    tr_free(&n->sharing.parts);
     tr_snapshot_files_free(&n->files);
     tr_free(snapshot);
 }
@@ -156,6 +157,9 @@ tr_status_t tr_snapshot_create(tr_session_t *s, tr_snapshot_t **out) {
                                                .ranks = s->params.size,
                                                .pieces = n->pieces.data,
                                                .piece_count = n->pieces.count};
+        TR_TRY_GOTO(tr_alloc((size_t)s->params.size * sizeof *n->sharing.parts,
+                             "parts of a checkpoint", &n->sharing.parts),
+                    fail);
     }
     *out = n;
     return TR_OK;

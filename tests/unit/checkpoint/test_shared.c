@@ -31,11 +31,12 @@ static const tr_checkpoint_piece_t all[PIECES] = {
     {1, TR_PIECE_OPTIMIZER, 0, 8, moments},       {0, TR_PIECE_OPTIMIZER, 8, 12, moments + 2},
     {2, TR_PIECE_OPTIMIZER, 20, 100, moments + 5}};
 
-static tr_checkpoint_part_t told[RANKS];
+static tr_checkpoint_part_t told[RANKS], parts[RANKS];
 static int lost; /* a rank whose report never comes; 0: none */
 
-static tr_status_t exchange(void *self, tr_checkpoint_part_t *parts) {
+static tr_status_t exchange(void *self, tr_checkpoint_part_t *all_parts) {
     const int rank = *(const int *)self;
+    assert_ptr_equal(all_parts, parts); /* nothing is allocated that could be missing here */
     if (rank > 0) {
         told[rank] = parts[rank];
         return TR_OK;
@@ -62,6 +63,7 @@ static tr_status_t write_shared(const tr_checkpoint_piece_t *pieces, int skips) 
     tr_checkpoint_sharing_t sharing = {.ranks = RANKS,
                                        .pieces = pieces,
                                        .piece_count = PIECES,
+                                       .parts = parts,
                                        .exchange = exchange,
                                        .self = &rank};
     tr_checkpoint_content_t c = content(&sharing);
@@ -139,10 +141,10 @@ static void test_parts_that_are_missing(void **state) {
 }
 
 /* What a rank has found when it wrote is not what is there. */
-static tr_status_t exchange_changed(void *self, tr_checkpoint_part_t *parts) {
+static tr_status_t exchange_changed(void *self, tr_checkpoint_part_t *all_parts) {
     const int rank = *(const int *)self;
     if (rank == 1) parts[1].checksum[TR_PIECE_OPTIMIZER] ^= 1;
-    return exchange(self, parts);
+    return exchange(self, all_parts);
 }
 
 static void test_other_bytes(void **state) {
@@ -150,6 +152,7 @@ static void test_other_bytes(void **state) {
     tr_checkpoint_sharing_t sharing = {.ranks = RANKS,
                                        .pieces = all,
                                        .piece_count = PIECES,
+                                       .parts = parts,
                                        .exchange = exchange_changed,
                                        .self = &rank};
     tr_checkpoint_content_t c = content(&sharing);
@@ -168,8 +171,12 @@ static void test_other_bytes(void **state) {
 /* What rank 0 may not commit, because its run folder has gone: the pieces of the others go, too. */
 static void test_abandoned(void **state) {
     int rank = 1;
-    tr_checkpoint_sharing_t sharing = {
-        .ranks = RANKS, .pieces = all, .piece_count = PIECES, .exchange = exchange, .self = &rank};
+    tr_checkpoint_sharing_t sharing = {.ranks = RANKS,
+                                       .pieces = all,
+                                       .piece_count = PIECES,
+                                       .parts = parts,
+                                       .exchange = exchange,
+                                       .self = &rank};
     tr_checkpoint_content_t c = content(&sharing);
     OK(tr_checkpoint_attempt(&c, 200, &sharing.attempt));
     mkdir(DIR_NAME, 0777);
