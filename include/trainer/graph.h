@@ -181,7 +181,6 @@ tr_tensor_t tr_gradient(const tr_graph_t *g, tr_tensor_t param);
 typedef struct {
     int64_t trainable_elems; /* parameters with a gradient, padding included */
     int64_t sharded_elems;   /* of these, matrices and kernels, which are first, with padding */
-    int64_t padding_elems;   /* of these, at their end, so that ranks have equal parts */
     int64_t param_elems;     /* trainable and frozen ones */
     int64_t frozen_elems;
     int64_t reduced_elems; /* gradients and other sums */

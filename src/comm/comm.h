@@ -28,7 +28,7 @@ typedef enum {
 typedef struct {
     int engine;                   /* tr_engine_choice_t */
     bool reproducible;            /* parallel.reproducible */
-    int zero;                     /* stage of ZeRO: 0: none, or 1 */
+    int zero;                     /* stage of ZeRO: 0: none, 1 or 2 */
     double timeout;               /* parallel.timeout, seconds */
     int64_t bucket_first, bucket; /* bytes */
     bool overlap;

@@ -13,12 +13,13 @@ static const tr_config_field_t fields[] = {
                   "bit-identical for any number of ranks. This costs memory and time.",
                   TR_RESUME_FREE),
     TR_FIELD_ENUM(
-        tr_parallel_settings_t, zero, "none", "none|1",
+        tr_parallel_settings_t, zero, "none", "none|1|2",
         "Stage of ZeRO: what ranks share instead of each having all of it. none: nothing. "
         "1: the optimizer's state, the moving average of the weights and, in half "
         "precision, the fp32 weights: each rank has a part of them and updates its part. "
-        "Checkpoints are the same, and can be resumed with either value on any number of "
-        "ranks.",
+        "2: the gradients, too, with as many micro-batches on each rank, and not with "
+        "parallel.reproducible. Checkpoints are the same, and can be resumed with any value on any "
+        "number of ranks.",
         TR_RESUME_FREE),
     TR_FIELD_DURATION(tr_parallel_settings_t, timeout, TR_PARALLEL_TIMEOUT, TR_PARALLEL_TIMEOUT_MIN,
                       TR_PARALLEL_TIMEOUT_MAX,

@@ -114,7 +114,7 @@ static tr_status_t autodiff_finish_param(backward_t *b, tr_tensor_t param) {
                        "same way",
                        tr_tensor_info(g, param)->name);
     b->finished++;
-    if (b->accumulate) return tr_accumulate(g, dw, place);
+    if (b->accumulate && !tr_gradient_is_sharded(g, param)) return tr_accumulate(g, dw, place);
     const int32_t base = autodiff_base_id(b, dw);
     if (!autodiff_is_private(b, param.id, base)) return tr_copy(g, dw, place);
     tr_tensor_info_t *info = &g->tensors.data[base]->info;

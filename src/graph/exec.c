@@ -138,24 +138,25 @@ tr_status_t tr_graph_allocate(tr_graph_t *g) {
     return g->is_blank ? TR_OK : tr_graph_zero_reduced(g);
 }
 
-static tr_status_t exec_zero_from(tr_graph_t *g, int64_t first) {
-    const size_t bytes = (size_t)(g->layout.reduced_elems - first) * sizeof(float);
-    if (bytes == 0) return TR_OK;
-    return g->device->ops->zero(g->device, g->stream, (float *)g->region[TR_ROLE_REDUCED] + first,
-                                bytes);
-}
-
 tr_status_t tr_graph_zero_reduced(tr_graph_t *g) {
-    return exec_zero_from(g, 0);
+    return g->memory.reduced == 0
+               ? TR_OK
+               : g->device->ops->zero(g->device, g->stream, g->region[TR_ROLE_REDUCED],
+                                      g->memory.reduced);
 }
 
 /* A reduce-scatter leaves any values where the parts of other ranks are, also between gradients. */
 tr_status_t tr_exec_zero_extra(tr_graph_t *g) {
+    const bool pads = tr_graph_is_sharded(g) && !tr_gradients_are_sharded(g);
+    const int64_t first = g->layout.trainable_elems, count = g->layout.reduced_elems - first;
     float *reduced = g->region[TR_ROLE_REDUCED];
-    for (size_t i = 0; i < g->padding.count && tr_graph_is_sharded(g); i++)
+    for (size_t i = 0; i < g->padding.count && pads; i++)
         TR_TRY(g->device->ops->zero(g->device, g->stream, reduced + g->padding.data[i].first,
                                     (size_t)g->padding.data[i].count * sizeof(float)));
-    return exec_zero_from(g, g->layout.trainable_elems);
+    return count == 0
+               ? TR_OK
+               : g->device->ops->zero(g->device, g->stream, reduced + tr_reduced_place(g, first),
+                                      (size_t)count * sizeof(float));
 }
 
 static tr_status_t exec_check_memory(const tr_tensor_info_t *info) {
@@ -281,9 +282,10 @@ static tr_status_t exec_run_collective(tr_graph_t *g, const tr_op_t *op, tr_coll
                                        tr_ticket_t *last) {
     if (!c || c->size == 1) return TR_OK;
     if (op->kind == TR_OP_WAIT) {
-        if (*last == 0) return TR_OK;
+        const tr_ticket_t ticket = op->bucket < 0 ? *last : g->buckets.data[op->bucket].ticket;
+        if (ticket == 0) return TR_OK;
         const tr_device_span_t begun = tr_device_trace_begin(g->device, g->stream);
-        TR_TRY(c->ops->wait(c, *last, g->stream));
+        TR_TRY(c->ops->wait(c, ticket, g->stream));
         tr_device_trace_end(g->device, g->stream, begun, &(tr_span_t){.kind = TR_SPAN_WAIT});
         return TR_OK;
     }
@@ -297,6 +299,8 @@ static tr_status_t exec_run_collective(tr_graph_t *g, const tr_op_t *op, tr_coll
                                   .bucket = op->bucket};
     const double begin_sec = tr_trace_begin();
     TR_TRY(c->ops->start(c, &what, g->stream, last));
+    if (op->bucket >= 0 && (size_t)op->bucket < g->buckets.count)
+        g->buckets.data[op->bucket].ticket = *last;
     if (begin_sec == 0) return TR_OK;
     exec_trace_progress(begin_sec);
     tr_device_trace_collective(*last,

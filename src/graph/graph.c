@@ -104,6 +104,7 @@ void tr_graph_destroy(tr_graph_t **graph) {
     tr_vec_free(&g->scope_lengths);
     tr_vec_free(&g->order);
     tr_vec_free(&g->padding);
+    tr_vec_free(&g->buckets);
     tr_vec_free(&g->patches);
     tr_vec_free(&g->inputs);
     tr_str_free(&g->scope);

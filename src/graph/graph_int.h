@@ -72,6 +72,14 @@ typedef struct {
     const tr_collectives_t *replay_with; /* that the executables were captured with */
 } tr_program_t;
 
+/* A bucket of matrices whose gradients are sharded. They are complete in a window: elements of the
+ * tensor `windows`, which other buckets have before and after it. */
+typedef struct {
+    int64_t first, used; /* its elements of the block, and the end of those that are no padding */
+    int64_t window;
+    tr_ticket_t ticket; /* of its last collective */
+} tr_bucket_place_t;
+
 /* Elements of the parameter block that belong to no parameter. */
 typedef struct {
     int64_t first, count;
@@ -102,6 +110,8 @@ struct tr_graph {
     TR_VEC(int32_t) order; /* parameters in the order in which backward finishes them */
     int64_t placed_elems[2]; /* of the trained ones: those that are first in the block, others */
     TR_VEC(tr_padding_t) padding; /* among the trained ones */
+    TR_VEC(tr_bucket_place_t) buckets; /* where gradients are sharded */
+    tr_tensor_t windows;               /* of these */
     tr_sharding_t sharding;
     tr_part_t part; /* tr_graph_use_part */
     tr_layout_t layout;
@@ -147,6 +157,23 @@ tr_status_t tr_layout_fix(tr_graph_t *g);
 tr_status_t tr_layout_gradient(tr_graph_t *g, tr_tensor_t param, tr_tensor_t *out);
 /* Whether this rank has only its parts of the parameters, and copies of all. */
 bool tr_masters_are_sharded(const tr_graph_t *g);
+/* Whether this rank keeps only its part of the gradient. */
+bool tr_gradient_is_sharded(const tr_graph_t *g, tr_tensor_t param);
+/* Where element `at` of the reduced block, which is not of a sharded gradient, lies in its memory. */
+int64_t tr_reduced_place(const tr_graph_t *g, int64_t at);
+/* End of the bucket that begins at `first`, where gradients are not sharded. Without parts of ranks,
+ * the last one takes the sums that follow the gradients. */
+int64_t tr_bucket_end(const tr_graph_t *g, int64_t first);
+/* plan.c */
+/* Memory that is in use during the ops [first, last] of a program. */
+typedef struct {
+    int first, last;
+    size_t bytes, offset;
+    int32_t storage; /* tensor id, or 0 for scratch; any number of the caller */
+    tr_node_t *node; /* of scratch */
+} tr_block_t;
+/* Gives each block an offset, and sorts them, the largest first. *out_bytes: of all together. */
+tr_status_t tr_plan_place(tr_block_t *blocks, size_t count, size_t *out_bytes);
 /* inputs.c */
 tr_status_t tr_inputs_list(tr_graph_t *g);
 /* Makes the node's call for every input set, from the one for set 0. */

@@ -18,9 +18,38 @@ static bool layout_is_first(const tr_tensor_info_t *param) {
     return param->shape.ndim > 1;
 }
 
+/* Elements of a trained parameter, with the padding behind it. A matrix has blocks of the norm of its
+ * own, so that the norm has the same bits wherever buckets begin. */
+static int64_t layout_elems(const tr_tensor_info_t *param) {
+    return layout_round(tr_shape_elems(&param->shape),
+                        layout_is_first(param) ? TR_SQUARES_BLOCK : TR_BLOCK_ALIGN_ELEMS);
+}
+
 /* A part of a bucket is a multiple of what one sum of squares covers. */
 static int64_t layout_unit(const tr_graph_t *g) {
     return g->sharding.ranks * (int64_t)TR_SQUARES_BLOCK;
+}
+
+/* Places a parameter behind those of its kind. Where gradients are sharded, a matrix is in one bucket. */
+static tr_status_t layout_append(tr_graph_t *g, tr_tensor_rec_t *param) {
+    const bool is_first = layout_is_first(&param->info);
+    const int64_t elems = layout_elems(&param->info);
+    int64_t *end = &g->placed_elems[!is_first];
+    if (is_first && tr_gradients_are_sharded(g)) {
+        const size_t count = g->buckets.count,
+                     limit = count == 1 ? g->sharding.first_bytes : g->sharding.bytes;
+        const int64_t first = count == 0 ? 0 : g->buckets.data[count - 1].first;
+        if (count == 0 || (size_t)(*end + elems - first) * sizeof(float) > limit) {
+            *end = layout_round(*end, layout_unit(g));
+            TR_TRY(tr_vec_push(&g->buckets, (tr_bucket_place_t){.first = *end}));
+        }
+        g->buckets.data[g->buckets.count - 1].used = *end + elems;
+    }
+    param->info.block_elems = *end;
+    *end += elems;
+    g->layout.sharded_elems = layout_round(g->placed_elems[0], layout_unit(g));
+    g->layout.trainable_elems = g->layout.sharded_elems + g->placed_elems[1];
+    return tr_vec_push(&g->order, param->id);
 }
 
 tr_status_t tr_layout_gradient(tr_graph_t *g, tr_tensor_t param, tr_tensor_t *out) {
@@ -42,39 +71,39 @@ tr_status_t tr_layout_gradient(tr_graph_t *g, tr_tensor_t param, tr_tensor_t *ou
             status = tr_tensor_make(g, text, TR_ROLE_REDUCED, TR_F32, &info.shape, out);
         if (status == TR_OK) {
             tr_rec(g, param)->gradient = *out;
-            g->placed_elems[!layout_is_first(&info)] +=
-                layout_align_elems(tr_shape_elems(&info.shape));
-            g->layout.sharded_elems = layout_round(g->placed_elems[0], layout_unit(g));
-            g->layout.padding_elems =
-                g->layout.sharded_elems - layout_round(g->placed_elems[0], TR_SQUARES_BLOCK);
-            g->layout.trainable_elems = g->layout.sharded_elems + g->placed_elems[1];
-            status = tr_vec_push(&g->order, param.id);
+            status = layout_append(g, tr_rec(g, param));
         }
     }
     tr_free(&text);
     return status;
 }
 
-/* Places the parameters of one kind, with their gradients, from element `at` on, up to `end`. */
-static tr_status_t layout_place(tr_graph_t *g, bool is_first, int64_t at, int64_t end) {
+static tr_status_t layout_pad(tr_graph_t *g, int64_t first, int64_t end) {
+    const tr_padding_t padding = {first, end - first};
+    return padding.count > 0 ? tr_vec_push(&g->padding, padding) : TR_OK;
+}
+
+/* Places the trained parameters in the block, each kind behind the one before, and their gradients. */
+static tr_status_t layout_place(tr_graph_t *g) {
+    int64_t end = 0; /* of the matrix before */
     for (size_t i = 0; i < g->order.count; i++) {
         tr_tensor_rec_t *param = g->tensors.data[g->order.data[i]];
-        const int64_t elems = tr_shape_elems(&param->info.shape);
-        if (layout_is_first(&param->info) != is_first) continue;
-        param->info.block_elems = tr_rec(g, param->gradient)->info.block_elems = at;
-        const tr_padding_t behind = {at + elems, layout_align_elems(elems) - elems};
-        if (is_first && behind.count > 0) TR_TRY(tr_vec_push(&g->padding, behind));
-        at += layout_align_elems(elems);
+        int64_t *at = &param->info.block_elems;
+        if (layout_is_first(&param->info)) {
+            TR_TRY(layout_pad(g, end, *at));
+            end = *at + tr_shape_elems(&param->info.shape);
+        } else {
+            *at += g->layout.sharded_elems;
+        }
+        tr_rec(g, param->gradient)->info.block_elems = *at;
     }
-    const tr_padding_t behind = {at, end - at};
-    return is_first && behind.count > 0 ? tr_vec_push(&g->padding, behind) : TR_OK;
+    return layout_pad(g, end, g->layout.sharded_elems);
 }
 
 tr_status_t tr_layout_fix(tr_graph_t *g) {
     if (g->laid_out) return TR_OK;
     int64_t params = g->layout.trainable_elems, reduced = params, states = 0;
-    TR_TRY(layout_place(g, true, 0, g->layout.sharded_elems));
-    TR_TRY(layout_place(g, false, g->layout.sharded_elems, params));
+    TR_TRY(layout_place(g));
     for (size_t i = 1; i < g->tensors.count; i++) {
         tr_tensor_info_t *info = &g->tensors.data[i]->info;
         if (info->block_elems >= 0 || tr_dtype_is_half(info->dtype)) continue;
@@ -94,8 +123,8 @@ tr_status_t tr_layout_fix(tr_graph_t *g) {
         tr_tensor_make(g, "parameter block", TR_ROLE_PARAM, TR_F32,
                        &TR_SHAPE(tr_masters_are_sharded(g) ? tr_sharded_elems(g, params) : params),
                        &g->param_block));
-    TR_TRY(tr_tensor_make(g, "reduced block", TR_ROLE_REDUCED, TR_F32, &TR_SHAPE(reduced),
-                          &g->reduced_block));
+    TR_TRY(tr_tensor_make(g, "reduced block", TR_ROLE_REDUCED, TR_F32,
+                          &TR_SHAPE(tr_reduced_place(g, reduced)), &g->reduced_block));
     tr_rec(g, g->param_block)->info.block_elems = 0;
     tr_rec(g, g->reduced_block)->info.block_elems = 0;
     TR_TRY(tr_copies_lay_out(g));
@@ -137,7 +166,7 @@ tr_status_t tr_param_range(tr_graph_t *g, int64_t first, int64_t count, tr_tenso
 
 tr_status_t tr_reduced_range(tr_graph_t *g, int64_t first, int64_t count, tr_tensor_t *out) {
     TR_TRY(tr_layout_fix(g));
-    return tr_slice(g, g->reduced_block, first, count, out);
+    return tr_slice(g, g->reduced_block, tr_reduced_place(g, first), count, out);
 }
 
 tr_status_t tr_model_state_block(tr_graph_t *g, tr_tensor_t *out) {
@@ -155,8 +184,7 @@ tr_status_t tr_graph_param_groups(const tr_graph_t *g, tr_param_group_t **out, s
         const int64_t first = groups.count ? groups.data[groups.count - 1].first +
                                                  groups.data[groups.count - 1].count
                                            : 0,
-                      count = info->block_elems - first +
-                              layout_align_elems(tr_shape_elems(&info->shape));
+                      count = info->block_elems - first + layout_elems(info);
         tr_param_group_t *last = groups.count ? &groups.data[groups.count - 1] : NULL;
         if (last && last->decay == info->param.decay && last->lr_factor == info->param.lr_factor &&
             last->before == info->updates_before) {
@@ -209,6 +237,25 @@ tr_status_t tr_param_part(tr_graph_t *g, tr_tensor_t *out) {
     return tr_param_range(g, tr_masters_are_sharded(g) ? part.place : part.first, part.count, out);
 }
 
+tr_status_t tr_gradient_part(tr_graph_t *g, tr_tensor_t *out) {
+    const tr_part_t part = tr_graph_part(g);
+    TR_TRY(tr_layout_fix(g));
+    return tr_slice(g, g->reduced_block, tr_gradients_are_sharded(g) ? part.place : part.first,
+                    part.count, out);
+}
+
+bool tr_gradients_are_sharded(const tr_graph_t *g) {
+    return tr_graph_is_sharded(g) && g->sharding.gradients;
+}
+
+bool tr_gradient_is_sharded(const tr_graph_t *g, tr_tensor_t param) {
+    return tr_gradients_are_sharded(g) && layout_is_first(tr_tensor_info(g, param));
+}
+
+int64_t tr_reduced_place(const tr_graph_t *g, int64_t at) {
+    return tr_gradients_are_sharded(g) ? tr_sharded_elems(g, at) : at;
+}
+
 bool tr_masters_are_sharded(const tr_graph_t *g) {
     return tr_graph_is_sharded(g) && tr_has_copies(g);
 }
@@ -218,9 +265,7 @@ int64_t tr_sharded_elems(const tr_graph_t *g, int64_t elems) {
     return sharded / g->sharding.ranks + elems - sharded;
 }
 
-/* End of the bucket that begins at `first`. Without parts of ranks, the last one takes the sums that
- * follow the gradients. */
-static int64_t layout_bucket_end(const tr_graph_t *g, int64_t first) {
+int64_t tr_bucket_end(const tr_graph_t *g, int64_t first) {
     const bool is_sharded = tr_graph_is_sharded(g);
     const size_t bytes = first == 0 ? g->sharding.first_bytes : g->sharding.bytes;
     const int64_t limit = (int64_t)(bytes / sizeof(float)),
@@ -235,134 +280,21 @@ bool tr_next_part(const tr_graph_t *g, int rank, tr_part_t *part) {
     const int ranks = g->sharding.ranks;
     const int64_t first = part->end;
     if (first >= all) return false;
+    const int next = part->number + 1;
     if (!tr_graph_is_sharded(g) || first >= sharded) {
         const int64_t begin = tr_graph_is_sharded(g) ? sharded : 0;
-        *part = (tr_part_t){begin, all - begin, begin / ranks, begin, all};
+        *part = (tr_part_t){begin, all - begin, begin / ranks, begin, all, all, next};
         return true;
     }
-    const int64_t end = layout_bucket_end(g, first), count = (end - first) / ranks;
-    *part = (tr_part_t){first + rank * count, count, first / ranks, first, end};
+    int64_t end = sharded, used = g->placed_elems[0];
+    if (!tr_gradients_are_sharded(g)) {
+        end = tr_bucket_end(g, first);
+    } else {
+        used = g->buckets.data[part->number].used;
+        if ((size_t)next < g->buckets.count) end = g->buckets.data[next].first;
+    }
+    const int64_t count = (end - first) / ranks;
+    *part = (tr_part_t){first + rank * count,    count, first / ranks, first,
+                        used < end ? used : end, end,   next};
     return true;
-}
-
-/* -- collectives ------------------------------------------------------------------------------- */
-
-/* Whether `t` has elements in [first, end) of `block`, or of the tensors in the block of its role. */
-static bool layout_overlaps(const tr_graph_t *g, tr_tensor_t t, tr_tensor_t block, int64_t first,
-                            int64_t end) {
-    if (tr_is_none(t)) return false;
-    const tr_tensor_info_t *info = tr_tensor_info(g, t), *base = &tr_rec_base(g, t)->info;
-    const bool is_member = base->role == tr_tensor_info(g, block)->role && base->block_elems >= 0;
-    const int64_t at = (base->block_elems > 0 ? base->block_elems : 0) +
-                       (info->role == TR_ROLE_VIEW ? info->view_elems : 0);
-    return (is_member || tr_base(g, t).id == block.id) && at < end &&
-           at + tr_shape_elems(&info->shape) > first;
-}
-
-/* Index of the last op of `p` that writes into these elements, or, with `reads`, reads them; -1:
- * none does. */
-static int layout_last_use(const tr_graph_t *g, const tr_program_t *p, tr_tensor_t block,
-                           int64_t first, int64_t end, bool reads) {
-    for (int i = (int)p->nodes.count - 1; i >= 0; i--) {
-        const tr_op_t *op = &p->nodes.data[i]->op;
-        for (int o = 0; o < op->n_out; o++)
-            if (layout_overlaps(g, op->out[o], block, first, end)) return i;
-        for (int k = 0; k < op->n_in && reads; k++)
-            if (layout_overlaps(g, op->in[k], block, first, end)) return i;
-    }
-    return -1;
-}
-
-static tr_status_t program_insert(tr_program_t *p, size_t at, const char *label,
-                                  const tr_op_t *op) {
-    tr_node_t *node = NULL;
-    tr_status_t status = TR_OK;
-    TR_TRY(tr_alloc(sizeof *node, "op record", &node));
-    TR_TRY_GOTO(tr_strdup(label, &node->label), fail);
-    node->op = *op;
-    node->op.label = node->label;
-    TR_TRY_GOTO(tr_vec_push(&p->nodes, NULL), fail);
-    memmove(&p->nodes.data[at + 1], &p->nodes.data[at],
-            (p->nodes.count - 1 - at) * sizeof *p->nodes.data);
-    p->nodes.data[at] = node;
-    return TR_OK;
-fail:
-    tr_free(&node->label);
-    tr_free(&node);
-    return status;
-}
-
-tr_status_t tr_zero_extra_reductions(tr_graph_t *g) {
-    tr_program_t *p = tr_open_program(g);
-    return program_insert(p, p->nodes.count, "zero", &(tr_op_t){.kind = TR_OP_ZERO});
-}
-
-static tr_status_t layout_insert_wait(tr_program_t *p, size_t at) {
-    return program_insert(p, at, "wait",
-                          &(tr_op_t){.kind = TR_OP_WAIT, .backward = true, .bucket = -1});
-}
-
-static tr_status_t layout_insert(tr_program_t *p, size_t at, int bucket, const char *label,
-                                 const tr_collective_op_t *what) {
-    return program_insert(
-        p, at, label,
-        &(tr_op_t){
-            .kind = TR_OP_COLLECTIVE, .backward = true, .bucket = bucket, .collective = *what});
-}
-
-tr_status_t tr_program_add_reductions(tr_graph_t *g, int program, bool overlap) {
-    tr_program_t *p = g->programs.data[program];
-    if (!p->ended || g->planned)
-        return TR_FAIL(TR_ERR_INTERNAL,
-                       "reductions are added to '%s' before its end or after the plan", p->name);
-    TR_TRY(tr_layout_fix(g));
-    /* In the buckets' order on every rank: one that adds up several slots finishes ranges in
-     * another order than one that has a single slot. */
-    size_t behind = 0;
-    int64_t end;
-    for (int64_t first = 0, bucket = 0; first < g->layout.reduced_elems; bucket++, first = end) {
-        const bool scatters = tr_graph_is_sharded(g) && first < g->layout.sharded_elems;
-        end = scatters || !tr_graph_is_sharded(g) ? layout_bucket_end(g, first)
-                                                  : g->layout.reduced_elems;
-        const int last = layout_last_use(g, p, g->reduced_block, first, end, false);
-        size_t at = overlap ? (size_t)(last + 1) : p->nodes.count;
-        if (at < behind) at = behind;
-        const tr_collective_op_t sum = {scatters ? TR_REDUCE_SCATTER : TR_ALLREDUCE,
-                                        g->reduced_block,
-                                        first,
-                                        end - first,
-                                        TR_F32,
-                                        TR_GROUP_ALL};
-        TR_TRY(layout_insert(p, at, (int)bucket, scatters ? "reduce-scatter" : "allreduce", &sum));
-        behind = at + 1;
-    }
-    return layout_insert_wait(p, p->nodes.count);
-}
-
-tr_status_t tr_program_add_gathers(tr_graph_t *g, int program, tr_tensor_t sums) {
-    tr_program_t *p = g->programs.data[program];
-    if (!tr_graph_is_sharded(g)) return TR_OK;
-    const int64_t count = g->layout.sharded_elems / TR_SQUARES_BLOCK;
-    if (!tr_is_none(sums) && count > 0) {
-        const tr_collective_op_t gather = {TR_ALLGATHER, sums, 0, count, TR_F64, TR_GROUP_ALL};
-        const size_t at = (size_t)(layout_last_use(g, p, sums, 0, count, false) + 1);
-        TR_TRY(layout_insert(p, at, -1, "all-gather", &gather));
-        TR_TRY(layout_insert_wait(p, at + 1));
-    }
-    /* Copies are moved as they lie, as numbers of four bytes: every engine has those. */
-    const bool has_copies = tr_has_copies(g);
-    const tr_tensor_t block = has_copies ? g->copy_block : g->param_block;
-    const int share = has_copies ? 2 : 1;
-    tr_part_t part = {0};
-    size_t behind = 0;
-    for (int bucket = 0; tr_next_part(g, g->sharding.rank, &part); bucket++) {
-        if (part.bucket >= g->layout.sharded_elems) break;
-        const tr_collective_op_t gather = {
-            TR_ALLGATHER, block,       part.bucket / share, (part.end - part.bucket) / share,
-            TR_F32,       TR_GROUP_ALL};
-        const int last = layout_last_use(g, p, block, part.first, part.first + part.count, true);
-        if (last >= 0 && (size_t)last + 1 > behind) behind = (size_t)last + 1;
-        TR_TRY(layout_insert(p, behind++, bucket, "all-gather", &gather));
-    }
-    return layout_insert_wait(p, p->nodes.count);
 }

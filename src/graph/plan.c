@@ -64,12 +64,6 @@ static void plan_try_inplace(const tr_graph_t *g, const tr_op_t *op, int i, int 
 /* -- offsets: the largest first, each at the lowest place where nothing alive at the same time lies
  */
 
-typedef struct {
-    int first, last;
-    size_t bytes, offset;
-    int32_t storage; /* tensor id, or 0 for scratch */
-    tr_node_t *node; /* of scratch */
-} tr_block_t;
 typedef TR_VEC(tr_block_t) blocks_t;
 
 /* Bytes that are taken, and the ops during which. */
@@ -117,20 +111,29 @@ static void plan_place_blocks(tr_block_t *block, span_t *placed, size_t count) {
     placed[at] = (span_t){begin, begin + block->bytes, block->first, block->last};
 }
 
+tr_status_t tr_plan_place(tr_block_t *blocks, size_t count, size_t *out_bytes) {
+    span_t *placed = NULL;
+    *out_bytes = 0;
+    TR_TRY(tr_alloc(count * sizeof *placed, "planner", &placed));
+    if (count > 0) qsort(blocks, count, sizeof *blocks, plan_larger_first);
+    for (size_t i = 0; i < count; i++) {
+        plan_place_blocks(&blocks[i], placed, i);
+        const size_t end = blocks[i].offset + blocks[i].bytes;
+        if (end > *out_bytes) *out_bytes = end;
+    }
+    tr_free(&placed);
+    return TR_OK;
+}
+
 static tr_status_t plan_arena(tr_graph_t *g, int program) {
     tr_program_t *p = g->programs.data[program];
     blocks_t blocks = {0};
-    span_t *placed = NULL;
     tr_status_t status = TR_OK;
     TR_TRY_GOTO(plan_collect(g, program, &blocks), done);
-    TR_TRY_GOTO(tr_alloc(blocks.count * sizeof *placed, "planner", &placed), done);
-    if (blocks.count > 0) qsort(blocks.data, blocks.count, sizeof *blocks.data, plan_larger_first);
+    TR_TRY_GOTO(tr_plan_place(blocks.data, blocks.count, &p->arena_bytes), done);
     for (size_t i = 0; i < blocks.count; i++) {
         tr_block_t *block = &blocks.data[i];
-        plan_place_blocks(block, placed, i);
         p->arena_sum += block->bytes;
-        if (block->offset + block->bytes > p->arena_bytes)
-            p->arena_bytes = block->offset + block->bytes;
         if (block->node)
             block->node->scratch_offset = block->offset;
         else
@@ -142,7 +145,6 @@ static tr_status_t plan_arena(tr_graph_t *g, int program) {
             info->offset_bytes = plan_storage_of(g, (int32_t)i)->info.offset_bytes;
     }
 done:
-    tr_free(&placed);
     tr_vec_free(&blocks);
     return status;
 }
@@ -228,6 +230,20 @@ static void plan_place_param(const tr_graph_t *g, tr_tensor_info_t *info) {
                              : (size_t)tr_sharded_elems(g, info->block_elems) * sizeof(float);
 }
 
+/* Sharded gradients lie in the windows, which follow the block; other sums behind the rank's parts. */
+static void plan_place_reduced(const tr_graph_t *g, tr_tensor_info_t *info, size_t windows) {
+    const int64_t at = info->block_elems;
+    if (!tr_gradients_are_sharded(g) || info == tr_tensor_info(g, g->reduced_block)) return;
+    info->offset_bytes = (size_t)tr_reduced_place(g, at) * sizeof(float);
+    for (size_t i = g->buckets.count; i-- > 0 && at < g->layout.sharded_elems;) {
+        const tr_bucket_place_t *bucket = &g->buckets.data[i];
+        if (bucket->first > at) continue;
+        info->offset_bytes =
+            windows + (size_t)(bucket->window + at - bucket->first) * sizeof(float);
+        return;
+    }
+}
+
 /* A sharded parameter has no memory of its own: ops read its copy. */
 static tr_status_t plan_check_reads(const tr_graph_t *g, const tr_program_t *p) {
     for (size_t i = 0; i < p->nodes.count && tr_masters_are_sharded(g); i++) {
@@ -238,7 +254,7 @@ static tr_status_t plan_check_reads(const tr_graph_t *g, const tr_program_t *p) 
                 base->block_elems < 0 || base->block_elems >= g->layout.sharded_elems)
                 continue;
             return TR_FAIL(TR_ERR_CONFIG,
-                           "%s: %s reads the weight '%s' in fp32, but with parallel.zero = 1 in "
+                           "%s: %s reads the weight '%s' in fp32, but with parallel.zero in "
                            "half precision a rank has only its part of it: set parallel.zero = "
                            "none, or precision = fp32",
                            op->label, op->row->name, base->name);
@@ -252,7 +268,10 @@ static tr_status_t plan_check_reads(const tr_graph_t *g, const tr_program_t *p) 
 static void plan_regions(tr_graph_t *g) {
     size_t end[TR_ROLE_COUNT] = {0}, *whole = g->whole_bytes;
     memset(whole, 0, sizeof g->whole_bytes);
+    const size_t reduced = tr_rec(g, g->reduced_block)->info.bytes,
+                 windows = tr_arena_align(reduced);
     end[TR_ROLE_PARAM] = tr_rec(g, g->param_block)->info.bytes;
+    end[TR_ROLE_REDUCED] = tr_is_none(g->windows) ? reduced : windows;
     whole[TR_ROLE_PARAM] = (size_t)g->layout.param_elems * sizeof(float);
     if (!tr_is_none(g->state_block))
         end[TR_ROLE_MODEL_STATE] = whole[TR_ROLE_MODEL_STATE] =
@@ -269,6 +288,7 @@ static void plan_regions(tr_graph_t *g) {
         if (info->block_elems >= 0) {
             *place = info->offset_bytes = (size_t)info->block_elems * sizeof(float);
             if (info->role == TR_ROLE_PARAM) plan_place_param(g, info);
+            if (info->role == TR_ROLE_REDUCED) plan_place_reduced(g, info, windows);
             continue;
         }
         info->offset_bytes = end[info->role];
@@ -280,7 +300,7 @@ static void plan_regions(tr_graph_t *g) {
     tr_memory_plan_t *m = &g->memory;
     m->params = end[TR_ROLE_PARAM];
     m->copies = tr_is_none(g->copy_block) ? 0 : tr_rec(g, g->copy_block)->info.bytes;
-    m->reduced = tr_rec(g, g->reduced_block)->info.bytes;
+    m->reduced = end[TR_ROLE_REDUCED];
     m->model_state = end[TR_ROLE_MODEL_STATE];
     m->optim_state = end[TR_ROLE_OPTIM_STATE];
     m->consts = end[TR_ROLE_CONST];

@@ -63,7 +63,8 @@ struct tr_op {
     bool recomputed;               /* repeats an op of the forward pass in the backward pass */
     int segment;                   /* recompute segment, 0: none */
     tr_collective_op_t collective; /* COLLECTIVE */
-    int bucket;                    /* COLLECTIVE: index of the bucket; WAIT: -1, all */
+    /* COLLECTIVE: index of the bucket, -1: none; WAIT: for this one and those before; -1: for all */
+    int bucket;
 };
 
 /* Appends an op of `row` to the open program; `attr` is copied. Absent inputs are TR_NONE. `want`
@@ -107,20 +108,30 @@ bool tr_graph_has_winograd(const tr_graph_t *g);
  * updates. A state of the optimizer that mirrors the parameters holds the rank's parts one behind
  * the other, then what every rank has. Where parameters have half-precision copies, the parameter
  * block, too, holds the rank's parts alone, and no op may read a sharded parameter itself.
+ *
+ * With `gradients`, these are sharded, too (stage 2): a matrix is in one bucket, which therefore may be
+ * smaller or larger, and the gradients of a bucket are complete only from their first write to their
+ * reduction, in memory that buckets share (windows). The reduced block holds the rank's parts, then
+ * what is not sharded. tr_backward with `accumulate` adds to what is not sharded alone.
  */
 typedef struct {
     size_t first_bytes, bytes;
     int ranks, rank;
+    bool gradients;
 } tr_sharding_t;
 /* Before the first program. Without it: ranks = 1. */
 void tr_graph_shard(tr_graph_t *g, const tr_sharding_t *sharding);
 const tr_sharding_t *tr_graph_sharding(const tr_graph_t *g);
 bool tr_graph_is_sharded(const tr_graph_t *g);
+/* Whether this rank keeps only its parts of the gradients of matrices. */
+bool tr_gradients_are_sharded(const tr_graph_t *g);
 /* Elements that a rank updates: a part of a bucket, or what every rank has. */
 typedef struct {
     int64_t first, count; /* in the blocks */
     int64_t place;        /* of `first`, in what holds the parts of one rank alone */
-    int64_t bucket, end;  /* the bucket [bucket, end) that it is a part of */
+    /* the bucket [bucket, end) that it is a part of, which has padding from `used` on */
+    int64_t bucket, used, end;
+    int number; /* of the parts up to this one */
 } tr_part_t;
 /* Goes to the next part of `rank`: the first, where *part is {0}. false: there is none. Without
  * ranks that share, one part has all. It is a function of the layout alone. */
@@ -128,17 +139,28 @@ bool tr_next_part(const tr_graph_t *g, int rank, tr_part_t *part);
 /* Elements that a rank has of a block of `elems` elements with the layout of the parameter block, of
  * which it has its parts and all that is not sharded. */
 int64_t tr_sharded_elems(const tr_graph_t *g, int64_t elems);
-/* The part that is being built, at first the first one, and its elements of the parameter block. */
+/* The part that is being built, at first the first one; its elements of the parameter block, and their
+ * gradients. */
 void tr_graph_use_part(tr_graph_t *g, const tr_part_t *part);
 tr_part_t tr_graph_part(const tr_graph_t *g);
 tr_status_t tr_param_part(tr_graph_t *g, tr_tensor_t *out);
+tr_status_t tr_gradient_part(tr_graph_t *g, tr_tensor_t *out);
 
+typedef struct {
+    bool overlap;   /* else no op runs while a bucket is reduced */
+    bool adds;      /* the program adds to the parts of those before it */
+    bool continues; /* what is not sharded is reduced by another program, later */
+} tr_reductions_t;
 /*
- * Inserts the reductions of the buckets into `program`, each right after the op that completes its
- * range or the bucket before it, and one WAIT at the end: reduce-scatters of the buckets that are
- * sharded, and all-reduces of all else. overlap = false puts all of them at the end instead.
+ * Inserts the reductions of the buckets into `program`, which has ended, each right after the op that
+ * completes its range or the bucket before it, and one WAIT at the end: reduce-scatters of the buckets
+ * that are sharded, and all-reduces of all else. Without overlap, all of them are at the end.
+ *
+ * Where gradients are sharded, each program of a step reduces its own, and copies or adds the rank's
+ * parts to the reduced block. Before the first write into a window that was that of another bucket
+ * there is a WAIT. Without overlap there is one behind each reduction.
  */
-tr_status_t tr_program_add_reductions(tr_graph_t *g, int program, bool overlap);
+tr_status_t tr_program_add_reductions(tr_graph_t *g, int program, const tr_reductions_t *how);
 /* Where ranks share: inserts into `program`, which has ended, the gather of `sums` of squares
  * (none: no gather) with a WAIT behind the last op that writes them; the gather of each bucket of
  * the parameters, or of their copies, behind the last op that uses this rank's part of it; and one

@@ -85,8 +85,7 @@ tr_status_t tr_optim_param_state(tr_graph_t *g, const char *name, tr_tensor_t *o
 }
 
 tr_status_t tr_optim_blocks(tr_graph_t *g, tr_tensor_t *out_gradient, tr_tensor_t *out_param) {
-    const tr_part_t part = tr_graph_part(g);
-    TR_TRY(tr_reduced_range(g, part.first, part.count, out_gradient));
+    TR_TRY(tr_gradient_part(g, out_gradient));
     return tr_param_part(g, out_param);
 }
 
@@ -161,21 +160,18 @@ typedef struct {
  * rank has follow. They are added in the order of the parameters, without the padding at the end of
  * the parts: as without parts of ranks. */
 static tr_status_t optim_order_sums(tr_graph_t *g, const optim_blocks_t *blocks, tr_tensor_t *out) {
-    const tr_layout_t layout = tr_graph_layout(g);
-    const int ranks = tr_graph_sharding(g)->ranks;
-    const int64_t first = (layout.sharded_elems - layout.padding_elems) / TR_SQUARES_BLOCK,
-                  count = first + blocks->others;
+    const int64_t ranks = tr_graph_sharding(g)->ranks, all = ranks * blocks->of_rank;
+    int64_t count = 0;
     int32_t *places = NULL;
-    TR_TRY(tr_alloc((size_t)count * sizeof *places, "order of sums", &places));
-    for (int r = 0; r < ranks; r++)
-        for (tr_part_t part = {0}; tr_next_part(g, r, &part) && part.end <= layout.sharded_elems;)
-            for (int64_t i = 0; i < part.count / TR_SQUARES_BLOCK; i++) {
-                const int64_t at = part.first / TR_SQUARES_BLOCK + i;
-                if (at < first)
-                    places[at] = (int32_t)(r * blocks->of_rank + part.place / TR_SQUARES_BLOCK + i);
-            }
-    for (int64_t i = 0; i < blocks->others; i++)
-        places[first + i] = (int32_t)(ranks * blocks->of_rank + i);
+    TR_TRY(tr_alloc((size_t)(all + blocks->others) * sizeof *places, "order of sums", &places));
+    for (tr_part_t part = {0};
+         tr_next_part(g, 0, &part) && part.end <= tr_graph_layout(g).sharded_elems;) {
+        const int64_t of_part = part.count / TR_SQUARES_BLOCK,
+                      before = part.place / TR_SQUARES_BLOCK;
+        for (int64_t i = 0; i < (part.used - part.bucket) / TR_SQUARES_BLOCK; i++)
+            places[count++] = (int32_t)(i / of_part * blocks->of_rank + before + i % of_part);
+    }
+    for (int64_t i = 0; i < blocks->others; i++) places[count++] = (int32_t)(all + i);
     const tr_status_t status = tr_const_indices(g, "optimizer.order", places, count, out);
     tr_free(&places);
     return status;
@@ -198,11 +194,13 @@ static tr_status_t optim_build_shared_norm(tr_graph_t *g, tr_tensor_t counts,
                                ? sharding->ranks * blocks.of_rank
                                : sharding->rank * blocks.of_rank + part.place / TR_SQUARES_BLOCK;
         tr_tensor_t gradient, place;
-        TR_TRY(tr_reduced_range(g, part.first, part.count, &gradient));
+        tr_graph_use_part(g, &part);
+        TR_TRY(tr_gradient_part(g, &gradient));
         TR_TRY(
             tr_slice(g, sums, at, (part.count + TR_SQUARES_BLOCK - 1) / TR_SQUARES_BLOCK, &place));
         TR_TRY(tr_block_squares(g, gradient, place));
     }
+    tr_graph_use_part(g, &(tr_part_t){0});
     TR_TRY(optim_order_sums(g, &blocks, &order));
     return tr_grad_norm_of(g, sums, order, counts, tr_graph_find(g, TR_LOSS_SCALE_STATE), attr);
 }
@@ -223,8 +221,8 @@ static tr_status_t optim_check_parts(const tr_graph_t *g, const char *type) {
 #include "optims.def"
 #undef OPTIMIZER
     return TR_FAIL(TR_ERR_CONFIG,
-                   "parallel.zero = 1 is not supported with optimizer.type = %s, which this "
-                   "program registered: set parallel.zero = none",
+                   "parallel.zero is not supported with optimizer.type = %s, which this program "
+                   "registered: set parallel.zero = none",
                    type);
 }
 

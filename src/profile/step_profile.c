@@ -89,6 +89,16 @@ static void bucket_name_layers(const tr_graph_t *g, int64_t first, int64_t end,
     if (count > MOST && used < BYTES) snprintf(text + used, BYTES - used, ", ...");
 }
 
+/* The elements of the block that a collective has summed: sharded gradients are in a window then. */
+static void bucket_find_range(const tr_graph_t *g, const tr_op_t *op, int64_t *first,
+                              int64_t *end) {
+    *first = op->collective.first;
+    *end = *first + op->collective.count;
+    for (tr_part_t part = {0};
+         tr_gradients_are_sharded(g) && part.number <= op->bucket && tr_next_part(g, 0, &part);)
+        *first = part.bucket, *end = part.end;
+}
+
 typedef TR_VEC(tr_span_t) span_list_t;
 
 /* The part of `span` in which the device waited: the waits of its step begin at waits[*first]. Steps
@@ -114,7 +124,9 @@ tr_status_t tr_step_profile_take_buckets(tr_step_profile_t *p, const tr_spans_t 
         tr_bucket_profile_t bucket = {0};
         if (op->kind != TR_OP_COLLECTIVE) continue;
         bucket.bytes = (double)c->count * (double)tr_dtype_bytes(c->type);
-        bucket_name_layers(g, c->first, c->first + c->count, bucket.layers);
+        int64_t first, end;
+        bucket_find_range(g, op, &first, &end);
+        bucket_name_layers(g, first, end, bucket.layers);
         TR_TRY(tr_vec_push(&p->buckets, bucket));
     }
     /* An immediate device computes nothing while its thread works for the communication. */

@@ -32,6 +32,31 @@ int64_t tr_session_steps(const tr_train_settings_t *train, double steps_per_epoc
     return (int64_t)ceil((double)train->epochs * steps_per_epoch - 1e-9);
 }
 
+/* With sharded gradients, all ranks reduce after each micro-batch. */
+static tr_status_t session_check_sharded(const tr_session_t *s) {
+    const long long ranks = s->params.size, batch = s->order.batch_size,
+                    unit = ranks * s->order.micro_batch, whole = (batch + unit - 1) / unit * unit;
+    if (!tr_session_trains(s) || s->parallel.zero != 2 || ranks == 1) return TR_OK;
+    if (s->parallel.reproducible)
+        return TR_FAIL(
+            TR_ERR_CONFIG,
+            "parallel.zero = 2 cannot be used with parallel.reproducible = yes, which adds "
+            "up whole gradients on a rank: set parallel.zero = 1, or reproducible = no");
+    if (s->slots % ranks == 0) return TR_OK;
+    if (s->params.order && s->params.order->micro_batch == s->order.micro_batch)
+        return TR_FAIL(
+            TR_ERR_CONFIG,
+            "parallel.zero = 2 expects as many micro-batches on each rank, but the "
+            "checkpoint has %lld in a step for %lld ranks, and a resumed run keeps them: "
+            "set parallel.zero = 1, or use %lld ranks",
+            (long long)s->slots, ranks, (long long)s->slots);
+    return TR_FAIL(TR_ERR_CONFIG,
+                   "parallel.zero = 2 expects as many micro-batches on each rank, found %lld in a "
+                   "step (data.batch_size %lld / data.micro_batch %lld) for %lld ranks: set "
+                   "data.batch_size = %lld, or parallel.zero = 1",
+                   (long long)s->slots, batch, (long long)s->order.micro_batch, ranks, whole);
+}
+
 /* Block and shuffle sizes depend on the data and the batch only, so that the order does not depend
  * on ranks. */
 static tr_status_t session_resolve_order(tr_session_t *s) {
@@ -64,6 +89,7 @@ static tr_status_t session_resolve_order(tr_session_t *s) {
                        "data.train has %lld samples, fewer than data.batch_size = %lld: use a "
                        "smaller batch_size or more data",
                        (long long)s->info.samples, (long long)batch);
+    TR_TRY(session_check_sharded(s));
     tr_sampler_slots_of_rank(s->slots, s->params.rank, s->params.size, &s->first_slot,
                              &s->slot_count);
     s->steps_per_epoch = (double)s->info.samples / (double)batch;
@@ -87,11 +113,12 @@ static size_t session_memory_limit(const tr_session_t *s) {
 static tr_status_t session_build_graph(tr_session_t *s) {
     if (!tr_session_builds(s)) TR_TRY(session_resolve_order(s));
     TR_TRY(tr_graph_create(s->device, &s->g));
-    const bool shares = tr_session_trains(s) && s->parallel.zero == 1;
+    const bool shares = tr_session_trains(s) && s->parallel.zero > 0;
     tr_graph_shard(s->g, &(tr_sharding_t){.first_bytes = (size_t)s->parallel.bucket_first,
                                           .bytes = (size_t)s->parallel.bucket,
                                           .ranks = shares ? s->params.size : 1,
-                                          .rank = shares ? s->params.rank : 0});
+                                          .rank = shares ? s->params.rank : 0,
+                                          .gradients = s->parallel.zero == 2});
     if (!s->main.capture) tr_graph_run_op_by_op(s->g);
     if (!s->main.fuse) tr_graph_fuse_nothing(s->g);
     if (tr_session_builds(s)) {

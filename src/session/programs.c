@@ -186,6 +186,17 @@ static tr_status_t build_training(tr_session_t *s, const char *name, bool adds, 
     return tr_program_end(s->g);
 }
 
+/* Where gradients are sharded, every micro-batch has its own reductions. */
+static tr_status_t programs_add_reductions(tr_session_t *s, bool adds) {
+    tr_reductions_t how = {.overlap = s->parallel.overlap, .adds = adds};
+    TR_TRY(tr_program_add_reductions(s->g, s->last, &how));
+    if (!tr_gradients_are_sharded(s->g)) return TR_OK;
+    how.continues = true;
+    if (s->micro >= 0) TR_TRY(tr_program_add_reductions(s->g, s->micro, &how));
+    how.adds = false;
+    return s->first >= 0 ? tr_program_add_reductions(s->g, s->first, &how) : TR_OK;
+}
+
 static tr_status_t programs_build_update(tr_session_t *s) {
     tr_tensor_t counts;
     TR_TRY(tr_program_begin(s->g, "update", TR_PLAIN, &s->update));
@@ -259,8 +270,7 @@ tr_status_t tr_programs_build(tr_session_t *s) {
             TR_TRY(build_small_eval(s, samples, &s->small[s->small_count++]));
     if (!measures) TR_TRY(build_eval(s));
     if (!tr_session_trains(s)) return TR_OK;
-    if (!tree && (s->params.size > 1 || measures))
-        TR_TRY(tr_program_add_reductions(s->g, s->last, s->parallel.overlap));
+    if (!tree && (s->params.size > 1 || measures)) TR_TRY(programs_add_reductions(s, adds));
     TR_TRY(programs_build_update(s));
     TR_TRY(tr_ema_declare(s));
     if (tree)

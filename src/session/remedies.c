@@ -4,6 +4,7 @@
 #include "trainer/session.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct {
@@ -84,12 +85,12 @@ static tr_status_t remedies_add(remedies_t *r, const char *what, const char *set
     return is_smaller ? tr_vec_push(&r->out->rows, row) : TR_OK;
 }
 
-/* Rows from `first` on exclude each other: the one that takes the least memory alone is used with
- * the rows above, if that is smaller still. */
-static tr_status_t remedies_use(remedies_t *r, size_t first) {
+/* Rows [first, end) exclude each other: the one that takes the least memory alone is used with the rows
+ * above, if that is smaller still. */
+static tr_status_t remedies_use(remedies_t *r, size_t first, size_t end) {
     tr_str_t all = {0};
     tr_remedy_t *best = NULL;
-    for (size_t i = first; i < r->out->rows.count; i++)
+    for (size_t i = first; i < end; i++)
         if (!best || r->out->rows.data[i].alone.bytes < best->alone.bytes)
             best = &r->out->rows.data[i];
     if (!best) return TR_OK;
@@ -133,7 +134,7 @@ static tr_status_t remedies_add_recompute(remedies_t *r) {
                                       : "activations computed again in the backward pass",
                             settings));
     }
-    return remedies_use(r, first);
+    return remedies_use(r, first, r->out->rows.count);
 }
 
 static tr_status_t remedies_add_if(remedies_t *r, bool applies, const char *what,
@@ -141,15 +142,28 @@ static tr_status_t remedies_add_if(remedies_t *r, bool applies, const char *what
     const size_t first = r->out->rows.count;
     if (!applies) return TR_OK;
     TR_TRY(remedies_add(r, what, settings));
-    return remedies_use(r, first);
+    return remedies_use(r, first, r->out->rows.count);
+}
+
+/* Stage 2 is used if it goes with the rows above, and stage 1 otherwise. */
+static tr_status_t remedies_add_stages(remedies_t *r, int from) {
+    const size_t first = r->out->rows.count;
+    if (from < 1)
+        TR_TRY(remedies_add(r, "optimizer state sharded among the ranks", "parallel.zero=1"));
+    const size_t second = r->out->rows.count;
+    if (from < 2)
+        TR_TRY(remedies_add(r, "optimizer state and gradients sharded among the ranks",
+                            "parallel.zero=2"));
+    const size_t end = r->out->rows.count;
+    TR_TRY(remedies_use(r, second, end));
+    return end > second && r->out->rows.data[second].is_used ? TR_OK
+                                                             : remedies_use(r, first, second);
 }
 
 /* On one rank, the rows are computed from the plans: more ranks would also have fewer samples each. */
 static tr_status_t remedies_add_shared(remedies_t *r) {
     const char *zero = tr_config_get(r->config, "parallel.zero");
-    if (r->size > 1)
-        return remedies_add_if(r, strcmp(zero, "none") == 0,
-                               "optimizer state sharded among the ranks", "parallel.zero=1");
+    if (r->size > 1) return remedies_add_stages(r, strcmp(zero, "none") == 0 ? 0 : atoi(zero));
     for (int ranks = 2; ranks <= 8; ranks *= 2) {
         tr_remedy_t row = {.what = "optimizer state sharded among ranks",
                            .shares = ranks,

@@ -172,7 +172,7 @@ tr_status_t tr_session_start(tr_session_t *s, tr_collectives_t *collectives);
  * steps, after tr_session_start; not of TR_SESSION_BUILD. Collective where ranks share the
  * optimizer's state. */
 tr_status_t tr_session_reset(tr_session_t *s);
-/* With parallel.zero = 1, after each rank has written its parts of the parameters with `status`, on
+/* With parallel.zero, after each rank has written its parts of the parameters with `status`, on
  * which they agree: gives all of them to every rank (tr_graph_gather). Else returns `status`.
  * Collective. */
 tr_status_t tr_session_gather(tr_session_t *s, tr_status_t status);

@@ -216,7 +216,8 @@ tr_status_t tr_train_step_run(tr_train_step_t *t, int64_t step, double lr, int a
 tr_status_t tr_train_step_abandon(tr_train_step_t *t) {
     const tr_session_t *s = t->s;
     const bool has_begun = t->back > 0;
-    if (!has_begun || s->tree || s->slot_count == 1) return TR_OK;
+    /* where gradients are sharded, each micro-batch has completed its own */
+    if (!has_begun || s->tree || s->slot_count == 1 || tr_gradients_are_sharded(s->g)) return TR_OK;
     tr_feed_use(s->feed, step_slot_number(t, s->slot_count - 1));
     return tr_program_run(s->g, s->last, t->collectives);
 }

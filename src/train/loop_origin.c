@@ -184,11 +184,10 @@ static tr_status_t loop_open_on_all(loop_t *l) {
     const bool is_other =
         status == TR_OK && origin->checkpoint && origin->checkpoint->checksum != what.checksum;
     if (is_other || status != TR_OK)
-        status =
-            TR_FAIL(TR_ERR_CONFIG,
-                    "%s is not what rank 0 has opened there: with parallel.zero = 1 every rank "
-                    "reads its part, from a file system that all nodes share%s%s",
-                    path, is_other ? "" : ". ", is_other ? "" : tr_error_last()->message);
+        status = TR_FAIL(TR_ERR_CONFIG,
+                         "%s is not what rank 0 has opened there: with parallel.zero every rank "
+                         "reads its part, from a file system that all nodes share%s%s",
+                         path, is_other ? "" : ". ", is_other ? "" : tr_error_last()->message);
     tr_free(&path);
     return tr_world_agree(l->world, status);
 }

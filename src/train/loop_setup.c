@@ -112,7 +112,7 @@ static tr_status_t loop_check_shared_folder(loop_t *l, const char *dir) {
         (tr_read_text(path, sizeof name, &text, &(int64_t){0}) != TR_OK || strcmp(text, name) != 0))
         status = TR_FAIL(TR_ERR_CONFIG,
                          "this rank does not see the folder of checkpoints of rank 0, %s: with "
-                         "parallel.zero = 1 every rank writes its part of them. Set run.dir to a "
+                         "parallel.zero every rank writes its part of them. Set run.dir to a "
                          "folder on a file system that all nodes share, or parallel.zero = none",
                          dir);
     tr_free(&text);
@@ -159,7 +159,7 @@ static tr_status_t loop_open_checkpointer(loop_t *l) {
     if (status != TR_OK || !tr_graph_is_sharded(l->s->g)) goto done;
     if (!tr_watchdog_is_linked(l->world)) {
         status = TR_FAIL(TR_ERR_CONFIG,
-                         "parallel.zero = 1 expects that ranks can connect to rank 0 by TCP: they "
+                         "parallel.zero expects that ranks can connect to rank 0 by TCP: they "
                          "report their parts of a checkpoint. Set parallel.zero = none");
         goto done;
     }

@@ -39,6 +39,10 @@ for r in $(cases 2 4); do # the fake refuses what is not captured and launched a
         train.steps=8 parallel.zero=1 checkpoint.every=3 && [ "$(state many)" = "$(state whole)" ] &&
         [ -e many/checkpoints/step-00000003 ] && ! grep -q uniformly out
     ok $? "$r ranks by NCCL with parallel.zero=1, captured, with checkpoints: the bits without it"
+    some $r whole device=cuda parallel.engine=nccl train.steps=8 data.micro_batch=$((64 / r)) &&
+        some $r many device=cuda parallel.engine=nccl train.steps=8 data.micro_batch=$((64 / r)) parallel.zero=2 \
+            checkpoint.every=3 && [ "$(state many)" = "$(state whole)" ] && ! grep -q uniformly out
+    ok $? "$r ranks by NCCL with parallel.zero=2, captured, with checkpoints: the bits without it"
 done
 some 2 many device=cuda parallel.engine=nccl train.steps=20 && ! grep -q ncclCommFinalize out
 ok $? "captured steps: the communicator is finalized after the graphs are gone"

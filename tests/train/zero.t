@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # TEST timeout=300
-# parallel.zero = 1: each rank has a part of the optimizer's state. The bits of 2 ranks without it, the losses of more,
-# with parallel.reproducible the bits of any number; one format of checkpoints.
+# parallel.zero = 1: each rank has a part of the optimizer's state, and with 2 of the gradients. The bits of 2 ranks
+# without it, the losses of more, with parallel.reproducible the bits of any number; one format of checkpoints.
 . "${TRAINER_ROOT:?is set by the runner: make test k=train/zero}/tests/support/common.sh"
 config
 gpt_config
@@ -54,7 +54,7 @@ ok $? "moved: without the second moment of one tensor it is refused, and stays a
 # What each rank sends in a step: the parts of 4-byte gradients are scattered, and parts of 4-byte weights or 2-byte
 # copies gathered, each (n - 1) / n of them; that is half of an all-reduce. The rest is small.
 if command -v python3 >/dev/null; then
-    sharded=49152 # elements: 37116 of matrices, rounded up to 3 x 4096
+    sharded=61440 # elements: 37116 of matrices, each rounded up to 4096, and all to 3 x 4096
     for type in fp32 bf16; do
         run 3 gpt.ini run.dir=sent.$type $zero precision=$type train.steps=3 profile.steps=2:3 &&
             python3 -I -c '
@@ -89,6 +89,54 @@ TRAINER_FLIP_BIT=1:3 run 2 gpt.ini run.dir=flip $zero precision=bf16 parallel.ch
 [ $? = 75 ] && names out "trainer: error & step 3 & rank 1"
 ok $? "a copy of a weight that differs on a rank is found"
 
+# -- parallel.zero = 2: with one micro-batch for each rank and shared memory, the bits without it -------------------
+two="parallel.zero=2"
+# stage_2 NAME RANKS CONFIG SETTINGS...: the bits of a run without it
+stage_2() {
+    local batch=48
+    [ "$3" = net.ini ] || batch=12
+    run "$2" "$3" run.dir="$1.none" data.micro_batch=$((batch / $2)) "${@:4}" &&
+        run "$2" "$3" run.dir="$1.2" data.micro_batch=$((batch / $2)) $two "${@:4}" && same "$1.none" "$1.2"
+    ok $? "$1: $2 ranks with parallel.zero=2: the bits of a run without it"
+}
+stage_2 gpt4 4 gpt.ini precision=bf16 optimizer.ema=0.9
+if all; then
+    stage_2 net2 2 net.ini train.valid_every=7
+    stage_2 gpt2 2 gpt.ini optimizer.ema=0.9
+    stage_2 fp16.2 2 gpt.ini $fp16 && grep -q '"overflows":[1-9]' fp16.2.2/metrics.jsonl
+    ok $? "overflows are skipped"
+    stage_2 strict2 2 net.ini device=strict checkpoint.every=5 parallel.check=3
+    run 3 net.ini run.dir=several3 $two device=strict &&
+        run 3 net.ini run.dir=several3.none && near several3 several3.none 1e-5 5
+    ok $? "two micro-batches for each rank, on the device strict: losses within 1e-5"
+    stage_2 poll2 2 gpt.ini parallel.engine=poll
+    stage_2 late2 2 gpt.ini parallel.overlap=no
+    stage_2 unfused2 2 gpt.ini fuse=no precision=bf16
+    stage_2 frozen2 2 gpt.ini 'model.freeze=transformer.h.0.*'
+    stage_2 sgd2 2 net.ini optimizer.type=sgd
+    stage_2 few4 4 gpt.ini parallel.bucket=100KiB
+    stage_2 tuned2 2 gpt.ini model.init=moved.whole precision=bf16
+fi
+# With three micro-batches that order is the fixed one, so that all these runs have the same bits.
+three="data.micro_batch=4"
+run 1 gpt.ini run.dir=whole2 $exact $three
+run 3 gpt.ini run.dir=moved2 $two $three train.steps=3 &&
+    run 2 gpt.ini run.dir=moved2 $exact $zero $three train.steps=6 && resumed step-00000003 &&
+    run 3 gpt.ini run.dir=moved2 $two $three && resumed step-00000006 &&
+    [ "$(state whole2)" = "$(state moved2)" ] && [ "$(losses whole2)" = "$(losses moved2)" ]
+ok $? "3 ranks with 2, resumed on 2 ranks with 1, on 3 with 2: the bits of an uninterrupted run on 1 without"
+run 2 gpt.ini run.dir=several $two optimizer.ema=0.9 && near several gpt.none 1e-5 12
+ok $? "three micro-batches for each rank: losses within 1e-5"
+run 4 gpt.ini run.dir=refused $two
+[ $? = 78 ] && names out "trainer: error & 6 & 4 ranks & data.batch_size = 16 & parallel.zero = 1"
+ok $? "six micro-batches for four ranks are refused"
+run 2 gpt.ini run.dir=refused $two $exact
+[ $? = 78 ] && names out "trainer: error & parallel.reproducible & parallel.zero = 1"
+ok $? "sums in a fixed order are refused"
+run 2 gpt.ini run.dir=moved2 $two $three train.steps=20
+[ $? = 78 ] && names out "trainer: error & 3 & 2 ranks & parallel.zero = 1 & 3 ranks"
+ok $? "a resume that would have other micro-batches is refused"
+
 # The plan, with the copy for checkpoints, and what a process takes for a small model.
 if all; then
     sed 's/n_embd = 36/n_embd = 512/; s/n_head = 2/n_head = 8/; s/vocab_size = 151/vocab_size = 20000/; s/^dropout.*//
@@ -96,7 +144,7 @@ if all; then
         grep -v '^bucket' >wide.ini
     # pss CONFIG SETTINGS...: the proportional set size of rank 1 of 2 in training, in KiB
     pss() {
-        "$MPIEXEC" -np 2 "$TRAINER" "$@" $zero run.dir=wide >out 2>&1 &
+        "$MPIEXEC" -np 2 "$TRAINER" "$@" run.dir=wide >out 2>&1 &
         local job=$! pid launcher
         until_true [ -s wide/metrics.jsonl ]
         for launcher in $(cat /proc/$job/task/*/children); do
@@ -109,14 +157,17 @@ if all; then
         wait "$job"
         rm -rf wide
     }
-    for type in fp32 bf16; do
-        planned=$("$TRAINER" plan wide.ini --ranks 2 $zero precision=$type |
-            awk '$1 == 2 && $NF == "MiB" { print ($(NF - 5) + $(NF - 1)) * 1024 }') # total and checkpoint
-        small=$(pss gpt.ini train.steps=100000 train.valid_every=0) large=$(pss wide.ini precision=$type)
-        echo "$type: planned $planned KiB, $large measured, $small of a small model" >>out
-        awk -v p="$planned" -v l="$large" -v s="$small" \
-            'BEGIN { d = (p + s) / l - 1; exit !(l > 0 && d < 0.04 && d > -0.04) }'
-        ok $? "$type: the memory of a rank is planned within 4 %"
+    for stage in 1 2; do
+        for type in fp32 bf16; do
+            with=(parallel.zero=$stage precision=$type data.batch_size=2)
+            planned=$("$TRAINER" plan wide.ini --ranks 2 "${with[@]}" |
+                awk '$1 == 2 && $NF == "MiB" { print ($(NF - 5) + $(NF - 1)) * 1024 }') # total and checkpoint
+            small=$(pss gpt.ini train.steps=100000 train.valid_every=0 $zero) large=$(pss wide.ini "${with[@]}")
+            echo "$stage, $type: planned $planned KiB, $large measured, $small of a small model" >>out
+            awk -v p="$planned" -v l="$large" -v s="$small" \
+                'BEGIN { d = (p + s) / l - 1; exit !(l > 0 && d < 0.04 && d > -0.04) }'
+            ok $? "parallel.zero=$stage, $type: the memory of a rank is planned within 4 %"
+        done
     done
 fi
 

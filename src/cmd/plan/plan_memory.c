@@ -205,13 +205,14 @@ static const tr_table_column_t memory_columns[] = {
 };
 static const tr_table_t memory_table = TR_TABLE(memory_columns, memory_row_t);
 
-/* This rank's parts of the optimizer's state, of the average and of the parameters, without what
- * every rank has. */
+/* This rank's parts of the optimizer's state, of the average, of the parameters and of the gradients,
+ * without what every rank has. */
 static size_t plan_sharded_bytes(const tr_session_t *s) {
     const tr_layout_t layout = tr_graph_layout(s->g);
     const size_t part =
         (size_t)(layout.sharded_elems / tr_graph_sharding(s->g)->ranks) * sizeof(float);
     size_t bytes = tr_region_is_sharded(s->g, TR_ROLE_PARAM) ? part : 0;
+    if (tr_gradients_are_sharded(s->g)) bytes += part;
     for (int32_t id = 1; id <= tr_graph_tensor_count(s->g); id++)
         if (tr_tensor_info(s->g, (tr_tensor_t){id})->mirrors_params) bytes += part;
     return tr_graph_is_sharded(s->g) ? bytes : 0;

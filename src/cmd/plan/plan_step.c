@@ -90,7 +90,8 @@ static tr_status_t plan_step_op(plan_step_t *p, const tr_graph_t *g, const tr_op
     return TR_OK;
 }
 
-/* Of a program that runs `times` times in a step; its reductions only the last time. */
+/* Of a program that runs `times` times in a step; its reductions only the last time, except those of
+ * `micro`, which it has where gradients are sharded. */
 static tr_status_t plan_step_program(plan_step_t *p, const tr_session_t *s, int program,
                                      double times) {
     const int count = program < 0 || times <= 0 ? 0 : tr_program_op_count(s->g, program);
@@ -108,7 +109,7 @@ static tr_status_t plan_step_program(plan_step_t *p, const tr_session_t *s, int 
         TR_TRY_GOTO(tr_vec_push(&buckets, bucket), done);
         /* an all-reduce is a reduce-scatter and a gather */
         sec = tr_roofline_allreduce_sec(&p->on, s->params.size, bucket.bytes) /
-              (op->collective.kind == TR_ALLREDUCE ? 1 : 2);
+              (op->collective.kind == TR_ALLREDUCE ? 1 : 2) * (program == s->micro ? times : 1);
         TR_TRY_GOTO(tr_vec_push(&bucket_sec, sec), done);
     }
     p->sec[TR_STEP_COMMUNICATION] +=

@@ -426,7 +426,7 @@ static void buckets_cover_the_block_once_each_behind_its_last_writer(void **stat
         tr_graph_shard(n.g, &(tr_sharding_t){.first_bytes = 64, .bytes = 600, .ranks = 1});
         add_program(&n, "last", &n.program);
         OK(tr_reduced(n.g, "extra", 3, &extra));
-        OK(tr_program_add_reductions(n.g, n.program, overlap));
+        OK(tr_program_add_reductions(n.g, n.program, &(tr_reductions_t){.overlap = overlap}));
         OK(tr_graph_plan(n.g, 0));
         const int ops = tr_program_op_count(n.g, n.program);
         for (int i = 0; i < ops; i++) {
@@ -464,7 +464,7 @@ static void parts_of_ranks_tile_the_parameters(void **state) {
         start(&n, "cpu");
         tr_graph_shard(n.g, &(tr_sharding_t){.first_bytes = 1, .bytes = 20000, .ranks = ranks});
         add_program(&n, "last", &n.program);
-        OK(tr_program_add_reductions(n.g, n.program, true));
+        OK(tr_program_add_reductions(n.g, n.program, &(tr_reductions_t){.overlap = true}));
         const tr_layout_t layout = tr_graph_layout(n.g);
         const int64_t weights = layout.sharded_elems;
         unsigned char *owners = calloc((size_t)layout.trainable_elems, 1);
@@ -492,6 +492,83 @@ static void parts_of_ranks_tile_the_parameters(void **state) {
         }
         free(owners);
         tear_down(&n);
+    }
+}
+
+/* Checks that each part of `rank` has twice the gradients of `whole`, from two programs without other
+ * ranks, of which one adds to the other's, and that buckets have used `windows` windows in turns. */
+static void check_parts(const net_t *whole, int ranks, int rank, bool overlap, int windows) {
+    static const char *const names[] = {"a.weight", "b.weight", "c.weight", "d.weight", "d.bias"};
+    enum { NAMES = sizeof names / sizeof *names, PARTS = 8 };
+    net_t n = {.tied = whole->tied};
+    tr_part_t part[PARTS] = {{0}};
+    tr_tensor_t gradient[PARTS];
+    int first;
+    int64_t parts = 0, found = 0, expected = rank == 0 ? 0 : K;
+    start(&n, "cpu");
+    tr_graph_shard(
+        n.g, &(tr_sharding_t){
+                 .first_bytes = 1, .bytes = 1, .ranks = ranks, .rank = rank, .gradients = true});
+    add_program(&n, "first", &first);
+    n.accumulate = true;
+    add_program(&n, "last", &n.program);
+    OK(tr_program_add_reductions(n.g, n.program, &(tr_reductions_t){overlap, .adds = true}));
+    OK(tr_program_add_reductions(n.g, first, &(tr_reductions_t){overlap, .continues = true}));
+    while (tr_next_part(n.g, rank, &part[parts])) {
+        tr_graph_use_part(n.g, &part[parts]);
+        OK(tr_gradient_part(n.g, &gradient[parts]));
+        parts++;
+        part[parts] = part[parts - 1];
+    }
+    ready(&n);
+    const tr_layout_t layout = tr_graph_layout(n.g);
+    const size_t unsharded = (size_t)(layout.reduced_elems - layout.sharded_elems),
+                 bucket = (size_t)ranks * TR_SQUARES_BLOCK;
+    assert_in_range(tr_graph_memory(n.g).reduced / sizeof(float) - windows * bucket,
+                    (size_t)layout.sharded_elems / ranks + unsharded,
+                    (size_t)layout.sharded_elems / ranks + unsharded + 64);
+    for (int step = 0; step < 2; step++) {
+        OK(tr_program_run(n.g, first, NULL));
+        OK(tr_program_run(n.g, n.program, NULL));
+    }
+    for (int k = 0; k < NAMES; k++) {
+        float all[H * H];
+        const tr_tensor_t w = tr_graph_find(n.g, names[k]),
+                          same = tr_graph_find(whole->g, names[k]);
+        if (tr_is_none(w)) continue; /* c, where b is used twice */
+        const int64_t at = tr_tensor_info(n.g, w)->block_elems,
+                      count = tr_shape_elems(tr_shape_of(n.g, w));
+        OK(tr_tensor_read(whole->g, tr_gradient(whole->g, same), all));
+        if (rank == 0) expected += count; /* a matrix is smaller than a block */
+        for (int i = 0; i < parts; i++) {
+            float *values = calloc((size_t)part[i].count, sizeof *values);
+            OK(tr_tensor_read(n.g, gradient[i], values));
+            for (int64_t e = 0; e < count; e++)
+                if (at + e >= part[i].first && at + e < part[i].first + part[i].count) {
+                    assert_true(values[at + e - part[i].first] == 2 * all[e]);
+                    found++;
+                }
+            free(values);
+        }
+    }
+    assert_int_equal(found, expected);
+    tear_down(&n);
+}
+
+/* Gradients that are sharded are complete one bucket after the other, in memory that they share. */
+static void sharded_gradients_use_windows_in_turns(void **state) {
+    for (int tied = 0; tied < 2; tied++) {
+        net_t whole = {.tied = tied};
+        start(&whole, "cpu");
+        add_program(&whole, "last", &whole.program);
+        ready(&whole);
+        OK(tr_program_run(whole.g, whole.program, NULL));
+        for (int ranks = 2; ranks <= 3; ranks++)
+            for (int rank = 0; rank < ranks; rank++) {
+                check_parts(&whole, ranks, rank, true, 2);
+                check_parts(&whole, ranks, rank, false, 1);
+            }
+        tear_down(&whole);
     }
 }
 
@@ -742,6 +819,7 @@ int main(void) {
         cmocka_unit_test(steps_allocate_nothing),
         cmocka_unit_test(buckets_cover_the_block_once_each_behind_its_last_writer),
         cmocka_unit_test(parts_of_ranks_tile_the_parameters),
+        cmocka_unit_test(sharded_gradients_use_windows_in_turns),
         cmocka_unit_test(a_sharded_weight_is_not_read_in_f32),
         cmocka_unit_test(gradients_lie_in_the_order_of_backward),
         cmocka_unit_test(initial_values_depend_on_name_and_seed_only),
