@@ -102,6 +102,10 @@ void tr_dataset_close(tr_dataset_t **dataset);
  * files of the same name, size and time, or data sets of a program with the same fingerprint.
  * false if one is NULL. Not collective. */
 bool tr_dataset_shares(const tr_dataset_t *a, const tr_dataset_t *b);
+/* Warns if the validation or the test data [TR_SPLIT_VALID, TR_SPLIT_TEST], NULL: none, are the training
+ * data, or share samples with it. A bounded part of each is read, in about a second at most. Errors of
+ * reading end the search, and are not reported. Not collective. */
+void tr_dataset_warn_overlap(tr_dataset_t *const dataset[3]);
 /* A checksum of the first `samples` samples: their number, types and shapes, and the values of some of
  * them. A copy of a file, or one with other chunks, has the same. 0: unknown, because samples cannot be
  * read, or not in 2 s. Not collective. */

@@ -303,6 +303,9 @@ tr_status_t tr_loop_set_up(loop_t *l) {
     TR_TRY(tr_session_create(l->config, l->world, &session, &l->s));
     tr_session_t *s = l->s;
     TR_TRY(tr_world_agree(l->world, is_root ? tr_session_checksum(s, TR_SPLIT_VALID) : TR_OK));
+    /* once a run; synthetic samples are drawn for each split */
+    if (is_root && !origin->preprocess && strncmp(s->data.format, "synthetic", 9) != 0)
+        tr_dataset_warn_overlap(s->dataset);
     TR_TRY(tr_interval_parse("checkpoint.every", l->saving.settings.every, true, s->total_steps,
                              s->steps_per_epoch, &l->saving.every));
     TR_TRY(tr_interval_parse("train.valid_every", s->train.valid_every, false, s->total_steps,

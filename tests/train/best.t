@@ -83,8 +83,32 @@ call 0 net.ini run.dir=part data.valid= data.valid_fraction=0.2 data.test=t.h5:t
     [ "$(value test_selected part/summary.json)" = true ]
 ok $? "a part of the test samples chose it"
 
+# Samples of the validation that are also trained on: 60 of 120, and none; the whole; rows that are twice in one table.
+train=$("$TRAINER" data t.h5 | sed -n 's/^  train\/x (\([0-9]*\), .*/\1/p')
+awk -F, -v OFS=, 'BEGIN { srand(5) } NR == 1 || NR > 341 { print; if (NR > 1) print rand(), rand(), rand(), 0 }' \
+    t.csv >leak.csv
+for f in all:t leak:leak; do "$TRAINER" import csv ${f#*:}.csv ${f%:*}.h5 >out 2>&1; done
+leak="run.dir=leak data.train=all.h5 data.valid=leak.h5:train"
+# shellcheck disable=SC2086
+call 0 net.ini $leak train.epochs=1 &&
+    once err "^warning & data.valid & 60 of 120 samples & 400 samples"
+ok $? "samples that are in both are counted"
+# shellcheck disable=SC2086
+call 0 net.ini $leak train.epochs=2 && ! grep -q '^warning.*60 of 120' err
+ok $? "once: not where the run goes on"
+call 0 net.ini run.dir=apart && ! grep -q "^warning.*\(data.valid\|data.test\)" err
+ok $? "none are in both"
+call 0 net.ini run.dir=self data.valid=t.h5:train train.epochs=1 && once err "^warning & data.valid & data.train" &&
+    run 2 net.ini run.dir=both data.test=./t.h5:train train.epochs=1 &&
+    once out "^warning & data.test & $train of $train"
+ok $? "the training data as validation, or under another name as test"
+{ cat t.csv; tail -n +2 t.csv; } >twice.csv
+"$TRAINER" import csv twice.csv twice.h5 >out 2>&1
+call 0 net.ini run.dir=twice data.train=twice.h5 data.valid_fraction=0.2 train.epochs=1 &&
+    once err "^warning & data.valid"
+ok $? "rows that are twice in the file, on both sides of data.valid_fraction"
+
 # The share of the most frequent class, counted in the table.
-"$TRAINER" import csv t.csv all.h5 >out 2>&1
 awk -F, 'NR > 1 { n[$4]++ }
     END { for (k in n) if (n[k] > most) most = n[k]; printf "%.2f\n", 100 * most / (NR - 1) }' t.csv >most
 call 0 eval net.ini strict --json eval.json data.test=all.h5:train &&

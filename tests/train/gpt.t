@@ -60,11 +60,20 @@ for way in attention block 2; do
 done
 # Every step has all 32 windows, the masked tail among them, in one micro-batch or in four.
 run 1 gpt.ini run.dir=whole data.batch_size=32 data.micro_batch=32 model.dropout=0
-run 1 gpt.ini run.dir=parts data.batch_size=32 data.micro_batch=8 model.dropout=0
+run 1 gpt.ini run.dir=parts data.batch_size=32 data.micro_batch=8 model.dropout=0 && cp out said
 near whole parts 1e-4 10
 ok $? "accumulation 4 x 8 = batch 32, ignored labels weigh nothing"
 
-grep -q 'ppl' out && ! grep -q 'acc ' out && grep -q 'tokens/s' out
+# Blocks of 64 tokens of another text, two of whose three are in the training text, at other positions.
+{ printf zzz; head -c 301 text.txt | tail -c 200; } >other.txt
+"$TRAINER" import text other.txt other.h5 --tokenizer bytes --valid-fraction 0 >out 2>&1
+run 2 gpt.ini run.dir=leak data.valid=other.h5:train train.steps=1 &&
+    once out "^warning & data.valid & 2 of 3 & 505 tokens"
+ok $? "text that is trained on and validated with is said to be that"
+grep -q "^warning.*data.valid is data.train" said
+ok $? "and so is the training text as validation"
+
+grep -q 'ppl' said && ! grep -q 'acc ' said && grep -q 'tokens/s' said
 ok $? "a run says perplexity and tokens/s, and no accuracy"
 tail -n 1 whole/metrics.jsonl | grep -q '"valid_perplexity"' && grep -q '"tokens_per_sec"' whole/summary.json
 ok $? "metrics and summary have them"
