@@ -55,7 +55,7 @@ static void synthetic_make_dense(synthetic_t *self, const tr_shape_t *x) {
 }
 
 static void synthetic_describe(synthetic_t *self, const tr_data_settings_t *settings,
-                               const tr_shape_t *shape) {
+                               const tr_shape_t *shape, int values) {
     tr_dataset_info_t *info = &self->base.info;
     char text[96];
     int64_t samples = self->split == TR_SPLIT_TRAIN ? settings->synthetic_samples
@@ -63,7 +63,8 @@ static void synthetic_describe(synthetic_t *self, const tr_data_settings_t *sett
     *info = (tr_dataset_info_t){.samples = samples,
                                 .field_count = 2,
                                 .read_unit = 1,
-                                .classes = settings->classes < 0 ? 10 : settings->classes};
+                                .classes = settings->classes < 0 ? (values > 0 ? values : 10)
+                                                                 : settings->classes};
     info->field[0] = (tr_field_t){
         .name = "x", .dtype = TR_U8, .shape = *shape, .sample_bytes = tr_shape_elems(shape)};
     info->field[1] =
@@ -88,7 +89,9 @@ static tr_status_t synthetic_open(const tr_data_settings_t *settings, tr_split_t
                                   tr_dataset_t **out) {
     synthetic_t *self = NULL;
     tr_shape_t shape;
+    tr_label_values_t values;
     TR_TRY(tr_data_parse_shape("data.synthetic_shape", settings->synthetic_shape, &shape));
+    TR_TRY(tr_label_values_read(settings, &values));
     if (settings->targets == TR_TARGETS_POSITION && shape.ndim < 2)
         return TR_FAIL(
             TR_ERR_CONFIG,
@@ -97,7 +100,7 @@ static tr_status_t synthetic_open(const tr_data_settings_t *settings, tr_split_t
             settings->synthetic_shape);
     TR_TRY(tr_alloc(sizeof *self, "synthetic data set", &self));
     self->split = (uint32_t)split;
-    synthetic_describe(self, settings, &shape);
+    synthetic_describe(self, settings, &shape, values.count);
     tr_status_t status = synthetic_make_noise(self, self->base.info.field[0].sample_bytes);
     if (status == TR_OK) status = tr_vec_push(&self->base.info.mean, 127.5f);
     if (status == TR_OK) status = tr_vec_push(&self->base.info.std, 64);

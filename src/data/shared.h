@@ -28,6 +28,21 @@ tr_status_t tr_names_from_json(const struct json_t *array, const char *from, tr_
 /* Appends the names, separated by commas; only the first ones if there are many. */
 void tr_names_say(const char *const *name, int64_t count, tr_str_t *out);
 
+/* data.label_values: what the classes 0, 1, ... are in the data. */
+#define TR_LABEL_VALUES_MAX 256
+typedef struct {
+    double value[TR_LABEL_VALUES_MAX];
+    int count; /* 0: labels are class numbers */
+} tr_label_values_t;
+/* TR_ERR_CONFIG unless these are different numbers, as many as data.classes if that is set. */
+tr_status_t tr_label_values_read(const tr_data_settings_t *settings, tr_label_values_t *out);
+/* The class of a stored label; -1: it is none below `limit`. */
+int64_t tr_label_values_class(const tr_label_values_t *values, double stored, int64_t limit);
+/* Makes `names`, those that the data have for their labels or for the classes, or none, the names of
+ * the classes: without any, these are the values. `from`, borrowed: their source. */
+tr_status_t tr_label_values_name(const tr_label_values_t *values, const char *from,
+                                 tr_names_t *names);
+
 /* Whether the name of a file ends as that of a table: .csv, .tsv, one of these with .gz, or one that
  * is refused with the command that makes CSV of it. */
 bool tr_table_is_named(const char *path);

@@ -171,6 +171,10 @@ call 0 eval files data.test=set --json a.json && call 0 eval files data.test=f.h
     once err "^warning & 'set' & 1 & 'set/plain.png'" &&
     call 65 eval files data.test=flat && names err 'flat & bars, rings'
 ok $? "eval on a folder with a folder for each class"
+call 0 f.ini run.dir=swapped data.label_values=1,0 && call 0 eval swapped data.test=set --json c.json &&
+    call 0 eval swapped data.test=f.h5:train --json d.json &&
+    json "a['accuracy'] == b['accuracy'] and abs(a['loss'] - b['loss']) < 1e-6" c.json d.json
+ok $? "data.label_values in another order: names stay with their labels"
 deep=nest/bars/p1/p2/p3/p4/rings
 cp -r set nest && mkdir -p $deep && mv nest/bars/0*.png $deep && touch nest/bars/x.gif &&
     { printf '\357\273\277' && cd nest && find . -name '*g' | sed 's|^\./|../nest/|' && cd ..; } >flat/nest.txt &&

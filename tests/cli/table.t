@@ -48,6 +48,16 @@ call 0 net.ini run.dir=run && call 0 predict run new.csv out.csv && names out '^
     cmp -s <(cut -d, -f1 out.csv) <(cut -d, -f2 new.csv)
 ok $? "predict: columns by their names, ids in the output"
 
+# Labels 1 and 2, which data.label_values makes the classes 0 and 1, also in a table that eval reads by itself.
+awk 'BEGIN { srand(2); print "a,b,y"; for (i = 0; i < 90; i++) { a = rand(); print a "," rand() "," 1 + (a > .5) } }' \
+    >count.csv
+call 0 import csv count.csv count.h5 && call 0 net.ini run.dir=count data.train=count.h5 data.label_values=1,2 \
+    data.batch_size=15 train.epochs=30 && call 0 eval count data.test=count.h5:train --json h5.json &&
+    call 0 eval count data.test=count.csv --json csv.json &&
+    json "a['accuracy'] == b['accuracy'] > 0.9 and [c['name'] for c in a['classes']] == ['1', '2']" h5.json csv.json &&
+    call 0 predict count count.csv p.csv && [ "$(cut -d, -f2 p.csv | sort -u | paste -sd,)" = 1,2,prediction ]
+ok $? "data.label_values: a table is read as the file that it became"
+
 cat >check.py <<'PY'
 # The probabilities of out.csv from the columns in state.json, the table and the weights.
 import csv, json, math, struct, sys

@@ -12,7 +12,7 @@ typedef struct {
     h5_parts_t parts;
     h5_direct_t *direct; /* NULL: reads use the page cache */
     int32_t *label;      /* [samples]; NULL: y holds numbers */
-    h5_label_values_t label_values;
+    tr_label_values_t label_values;
     h5_label_notes_t notes;
     h5_dense_t dense; /* y of each position */
     char *columns; /* of an imported table; NULL: none */
@@ -398,7 +398,10 @@ static tr_status_t hdf5_add_all_names(hdf5_t *self, bool inputs_only) {
         if (p > 0) tr_h5_part_rest(&self->parts, part);
         TR_TRY(status);
     }
-    return TR_OK;
+    const bool are_values = inputs_only || self->base.info.classes == self->label_values.count;
+    return are_values ? tr_label_values_name(&self->label_values, self->parts.data->file.path,
+                                             &self->base.info.names[TR_NAMES_CLASSES])
+                      : TR_OK;
 }
 
 /* The ids of a table and the files of images, as `import` writes them, for predictions. Requires
@@ -438,7 +441,7 @@ static tr_status_t hdf5_set_up(hdf5_t *self, const tr_data_settings_t *settings,
     self->base.info.samples = tr_h5_parts_samples(&self->parts);
     self->base.info.is_file_each = settings->sample == TR_SAMPLE_FILE;
     TR_TRY(hdf5_describe_x(self, settings));
-    TR_TRY(tr_h5_label_values(settings, &self->label_values));
+    TR_TRY(tr_label_values_read(settings, &self->label_values));
     TR_TRY(tr_h5_dense_find(&self->parts, settings, &self->base.info.field[0], self->channels_first,
                             &self->label_values, &self->dense));
     self->dense.is_training = split == TR_SPLIT_TRAIN;

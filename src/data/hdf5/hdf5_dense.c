@@ -49,7 +49,7 @@ static tr_status_t dense_read_ignored(const char *text, const h5_parts_t *parts,
         can_occur = can_occur || parts->data[p].y_packing.scales || held == (double)d->ignored;
     }
     for (int i = 0; i < d->values->count; i++)
-        if (d->values->value[i] == (float)d->ignored)
+        if (d->values->value[i] == (double)d->ignored)
             return TR_FAIL(
                 TR_ERR_CONFIG,
                 "data.ignore_label = %s is one of data.label_values, too: a position has "
@@ -88,7 +88,7 @@ static tr_status_t dense_check_mask(const h5_part_t *part, const tr_field_t *x, 
 
 tr_status_t tr_h5_dense_find(const h5_parts_t *parts, const tr_data_settings_t *settings,
                              const tr_field_t *x, bool x_channels_first,
-                             const h5_label_values_t *values, h5_dense_t *out) {
+                             const tr_label_values_t *values, h5_dense_t *out) {
     const h5_part_t *part = parts->data;
     const h5_array_t *y = &part->y;
     const bool must = settings->targets == TR_TARGETS_POSITION,
@@ -137,7 +137,7 @@ static int64_t dense_label(const h5_dense_t *d, const h5_part_t *part, const dou
     if (part->y_packing.has_holes && tr_h5_is_missing(&part->y_packing, stored, *value)) return -1;
     if (d->channels == 1) {
         if (d->ignores && *value == (double)d->ignored) return -1;
-        at = tr_h5_class_of(d->values, *value, MAX_CLASSES);
+        at = tr_label_values_class(d->values, *value, MAX_CLASSES);
         *out_bad = at < 0;
         return at;
     }
@@ -161,19 +161,19 @@ static tr_status_t dense_fail_label(const h5_dense_t *d, const h5_part_t *part, 
                        (long long)d->channels);
     if (d->values->count > 0)
         return TR_FAIL(TR_ERR_DATA,
-                       "%s: /%s: sample %lld has the label %g at position %lld, which is none of "
-                       "data.label_values: add it, or set data.ignore_label = %g if it marks "
+                       "%s: /%s: sample %lld has the label %.9g at position %lld, which is none of "
+                       "data.label_values: add it, or set data.ignore_label = %.9g if it marks "
                        "positions without a label.",
                        part->y.file->path, part->names->y, (long long)row, value, (long long)point,
                        value);
     if (d->classes > 0) snprintf(range, sizeof range, " to %lld", (long long)d->classes - 1);
-    return TR_FAIL(TR_ERR_DATA,
-                   "%s: /%s: sample %lld has the label %g at position %lld; expected a class from "
-                   "0%s. Set data.classes to the number of classes, data.ignore_label if it marks "
-                   "positions without a label, data.label_values to the values that stand for "
-                   "classes, or data.classes = 0 if these are numbers to predict.",
-                   part->y.file->path, part->names->y, (long long)row, value, (long long)point,
-                   range);
+    return TR_FAIL(
+        TR_ERR_DATA,
+        "%s: /%s: sample %lld has the label %.9g at position %lld; expected a class from "
+        "0%s. Set data.classes to the number of classes, data.ignore_label if it marks "
+        "positions without a label, data.label_values to the values that stand for "
+        "classes, or data.classes = 0 if these are numbers to predict.",
+        part->y.file->path, part->names->y, (long long)row, value, (long long)point, range);
 }
 
 /* Whether a position of a row of the mask counts; without a mask (NULL) all do. */
@@ -352,39 +352,29 @@ static int64_t dense_find_infinite(tr_dtype_t as, const char *values, int64_t co
     return -1;
 }
 
-static void dense_put(tr_dtype_t as, char *out, int64_t at, double value) {
-    if (as == TR_F64)
-        ((double *)(void *)out)[at] = value;
-    else
-        ((float *)(void *)out)[at] = (float)value;
-}
-
-/* Targets of a row that the mask does not count become NaN. */
-static void dense_hide(const h5_dense_t *d, const h5_part_t *part, const char *mask, tr_dtype_t as,
-                       char *out) {
-    for (int64_t i = 0; i < d->points * d->channels; i++)
-        if (!dense_counts(part, mask, i / d->channels)) dense_put(as, out, i, NAN);
-}
-
-/* Numbers to predict of a row that data.ignore_label marks become NaN, and those of data.label_values
- * the numbers of their classes. */
-static tr_status_t dense_replace(const h5_dense_t *d, const h5_part_t *part, int64_t row,
-                                 tr_dtype_t as, char *out) {
+/* Puts the numbers of a row: those that the mask (as for dense_counts) or data.ignore_label leaves out
+ * become NaN, and those of data.label_values the numbers of their classes. */
+static tr_status_t dense_put_row(const h5_dense_t *d, const h5_part_t *part, int64_t row,
+                                 const double *stored, const char *mask, tr_dtype_t as, char *out) {
     for (int64_t i = 0; i < d->points * d->channels; i++) {
-        const double value =
-            as == TR_F64 ? ((double *)(void *)out)[i] : (double)((float *)(void *)out)[i];
-        const int64_t class = tr_h5_class_of(d->values, value, MAX_CLASSES);
-        if (isnan(value)) continue;
-        if (d->ignores && value == (double)d->ignored) {
-            dense_put(as, out, i, NAN);
-        } else if (d->values->count > 0) {
+        const int64_t point = i / d->channels, channel = i % d->channels;
+        double value = stored[d->channels_first ? channel * d->points + point : i];
+        if (part->y_packing.scales) value = (double)(float)value; /* 700 * 0.01 is 7 */
+        if (!dense_counts(part, mask, point) || (d->ignores && value == (double)d->ignored)) {
+            value = NAN;
+        } else if (d->values->count > 0 && !isnan(value)) {
+            const int64_t class = tr_label_values_class(d->values, value, MAX_CLASSES);
             if (class < 0)
                 return TR_FAIL(TR_ERR_DATA,
-                               "%s: /%s: sample %lld has the number %g, which is none of "
+                               "%s: /%s: sample %lld has the number %.9g, which is none of "
                                "data.label_values: add it, or remove the key.",
                                part->y.file->path, part->names->y, (long long)row, value);
-            dense_put(as, out, i, (double)class);
+            value = (double)class;
         }
+        if (as == TR_F64)
+            ((double *)(void *)out)[i] = value;
+        else
+            ((float *)(void *)out)[i] = (float)value;
     }
     return TR_OK;
 }
@@ -412,17 +402,20 @@ tr_status_t tr_h5_dense_read(const h5_dense_t *d, const h5_part_t *part, h5_scra
         }
         return TR_OK;
     }
+    const bool replaces = mask || d->ignores || d->values->count > 0;
+    if (replaces) to = s->converted; /* as doubles, which tell large labels apart */
+    const tr_dtype_t type = replaces ? TR_F64 : as;
     if (packed)
-        (void)tr_h5_unpack(&part->y_packing, y->dtype, s->rows, elems, NULL, as, to);
+        (void)tr_h5_unpack(&part->y_packing, y->dtype, s->rows, elems, NULL, type, to);
     else
-        tr_convert(y->dtype, s->rows, elems, as, to);
-    for (int64_t i = 0; d->channels_first && i < count; i++)
+        tr_convert(y->dtype, s->rows, elems, type, to);
+    for (int64_t i = 0; replaces && i < count; i++)
+        TR_TRY(dense_put_row(d, part, first + i, (double *)(void *)to + i * y->row_elems,
+                             mask ? mask + i * part->mask.row_bytes : NULL, as,
+                             out + i * row_bytes));
+    for (int64_t i = 0; d->channels_first && !replaces && i < count; i++)
         tr_channels_last(to + i * row_bytes, d->channels, d->points, tr_dtype_bytes(as),
                          out + i * row_bytes);
-    for (int64_t i = 0; mask && i < count; i++)
-        dense_hide(d, part, mask + i * part->mask.row_bytes, as, out + i * row_bytes);
-    for (int64_t i = 0; (d->ignores || d->values->count > 0) && i < count; i++)
-        TR_TRY(dense_replace(d, part, first + i, as, out + i * row_bytes));
     *out_bad = dense_find_infinite(as, out, elems);
     return TR_OK;
 }

@@ -18,7 +18,7 @@ typedef struct {
         plain_numbers; /* must: data.classes requires classes; plain_numbers: y holds no classes */
     char *raw;
     double *row;
-    const h5_label_values_t *mapped;
+    const tr_label_values_t *mapped;
     h5_label_notes_t *notes;
     tr_dataset_info_t *info;
 } scan_t;
@@ -27,7 +27,7 @@ typedef struct {
 static int64_t labels_class_of(const scan_t *s, const double *value) {
     const int64_t limit = s->classes_given > 0 ? s->classes_given : MAX_CLASSES;
     int64_t ones = 0, zeros = 0, at = 0;
-    if (s->values == 1) return tr_h5_class_of(s->mapped, *value, limit);
+    if (s->values == 1) return tr_label_values_class(s->mapped, *value, limit);
     for (int64_t i = 0; i < s->values; i++) {
         if (value[i] == 1) ones++, at = i;
         zeros += value[i] == 0;
@@ -47,20 +47,20 @@ static tr_status_t labels_fail_no_class(const scan_t *s, const h5_part_t *part, 
             (long long)s->classes_given - 1, (long long)s->classes_given);
     if (s->mapped->count > 0)
         return TR_FAIL(TR_ERR_DATA,
-                       "%s: /%s: the label of sample %lld is %g, which is none of "
+                       "%s: /%s: the label of sample %lld is %.9g, which is none of "
                        "data.label_values: add it, or correct the label.",
                        part->y.file->path, part->names->y, (long long)row, value);
     if (s->classes_given > 0)
         snprintf(range, sizeof range, "from 0 to %lld (data.classes = %lld)",
                  (long long)s->classes_given - 1, (long long)s->classes_given);
     const bool counts_from_1 = s->classes_given > 0 && value == (double)s->classes_given;
-    return TR_FAIL(TR_ERR_DATA,
-                   "%s: /%s: the label of sample %lld is %g; expected a class %s. If %s",
-                   part->y.file->path, part->names->y, (long long)row, value, range,
-                   counts_from_1 ? "the labels count from 1, subtract 1 when you create the file, "
-                                   "or set data.label_values = 1,2,..."
-                                 : "these are regression targets, set data.classes = 0; if the values "
-                                   "stand for classes, list them in data.label_values.");
+    return TR_FAIL(
+        TR_ERR_DATA, "%s: /%s: the label of sample %lld is %.9g; expected a class %s. If %s",
+        part->y.file->path, part->names->y, (long long)row, value, range,
+        counts_from_1 ? "the labels count from 1, subtract 1 when you create the file, "
+                        "or set data.label_values = 1,2,..."
+                      : "these are regression targets, set data.classes = 0; if the values "
+                        "stand for classes, list them in data.label_values.");
 }
 
 static tr_status_t scan_row(scan_t *s, const h5_part_t *part, int64_t row, const double *value) {
@@ -261,7 +261,7 @@ static tr_status_t labels_refuse_packed(const h5_part_t *part, int64_t classes) 
                    part->y_packing.offset, (long long)classes);
 }
 
-tr_status_t tr_h5_labels(h5_parts_t *parts, int64_t classes, const h5_label_values_t *values,
+tr_status_t tr_h5_labels(h5_parts_t *parts, int64_t classes, const tr_label_values_t *values,
                          h5_scratch_t *scratch, int32_t **out, h5_label_notes_t *notes,
                          tr_dataset_info_t *info) {
     scan_t s = {.values = parts->data[0].y.row_elems,

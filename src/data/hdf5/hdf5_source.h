@@ -239,23 +239,12 @@ tr_status_t tr_h5_names(const h5_part_t *part, int list, tr_names_t *out);
 
 /* -- hdf5_labels.c ----------------------------------------------------------------------------- */
 
-/* data.label_values: what the classes 0, 1, ... are in the file. */
-#define H5_LABEL_VALUES_MAX 256
-typedef struct {
-    float value[H5_LABEL_VALUES_MAX];
-    int count; /* 0: labels are class numbers */
-} h5_label_values_t;
-/* TR_ERR_CONFIG unless these are different numbers, as many as data.classes if that is set. */
-tr_status_t tr_h5_label_values(const tr_data_settings_t *settings, h5_label_values_t *out);
-/* The class of a stored label; -1: it is none below `limit`. */
-int64_t tr_h5_class_of(const h5_label_values_t *values, double stored, int64_t limit);
-
 /* The texts of info->label_doubt, label_note and label_shares. */
 typedef struct {
     char doubt[1024], note[512], shares[1400];
 } h5_label_notes_t;
 /* Sets info->label_shares by count[1 + classes], with those that have no label first. */
-void tr_h5_label_shares(const h5_label_values_t *values, const int64_t *count, int64_t classes,
+void tr_h5_label_shares(const tr_label_values_t *values, const int64_t *count, int64_t classes,
                         h5_label_notes_t *notes, tr_dataset_info_t *info);
 /* The different labels that occur; list: "0,128,255", with "..." if they are many. is_mapping: the list
  * may be data.label_values. */
@@ -271,7 +260,7 @@ bool tr_h5_labels_have_gaps(const int64_t *count, int64_t largest, h5_gaps_t *ou
  * if y holds regression targets. `classes`: data.classes. Sets info->classes and, if only a few
  * values are not labels or the labels are suspicious, sentences in *notes that info points to. Call
  * it without the lock. */
-tr_status_t tr_h5_labels(h5_parts_t *parts, int64_t classes, const h5_label_values_t *values,
+tr_status_t tr_h5_labels(h5_parts_t *parts, int64_t classes, const tr_label_values_t *values,
                          h5_scratch_t *scratch, int32_t **out, h5_label_notes_t *notes,
                          tr_dataset_info_t *info);
 
@@ -285,13 +274,13 @@ typedef struct {
     int64_t classes;                 /* of labels; 0: not known yet */
     bool ignores;                    /* labels of value `ignored` are none */
     int64_t ignored;
-    const h5_label_values_t *values; /* borrowed */
+    const tr_label_values_t *values; /* borrowed */
 } h5_dense_t;
 /* Decides by data.targets and the shapes of x (of the batch) and y whether y is of positions.
  * TR_ERR_DATA if it must be, as with data.ignore_label or data.mask, and is not. */
 tr_status_t tr_h5_dense_find(const h5_parts_t *parts, const tr_data_settings_t *settings,
                              const tr_field_t *x, bool x_channels_first,
-                             const h5_label_values_t *values, h5_dense_t *out);
+                             const tr_label_values_t *values, h5_dense_t *out);
 /* Whether y holds labels, and of how many classes, from at most 64 MiB of it; `classes` and *notes as
  * for tr_h5_labels. Sets are_labels, classes and info->classes. Call it without the lock. */
 tr_status_t tr_h5_dense_scan(h5_dense_t *dense, h5_parts_t *parts, int64_t classes,

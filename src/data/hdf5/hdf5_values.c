@@ -1,39 +1,9 @@
-/* data.label_values, and labels that are probably no class numbers. */
+/* The shares of classes, and labels that are probably no class numbers. */
 #include "hdf5_source.h"
 #include <stdio.h>
 #include <string.h>
 
-tr_status_t tr_h5_label_values(const tr_data_settings_t *settings, h5_label_values_t *out) {
-    const char *text = settings->label_values ? settings->label_values : "";
-    bool good = true;
-    out->count = 0;
-    if (!*text) return TR_OK;
-    good = tr_parse_floats(text, H5_LABEL_VALUES_MAX, out->value, &out->count) && out->count > 1;
-    for (int i = 0; i < out->count && good; i++)
-        for (int k = 0; k < i; k++) good = good && out->value[i] != out->value[k];
-    if (!good)
-        return TR_FAIL(TR_ERR_CONFIG,
-                       "data.label_values: expected 2 to %d different numbers with commas between "
-                       "them, such as 0,255, found '%s'",
-                       H5_LABEL_VALUES_MAX, text);
-    if (settings->classes <= 0 || settings->classes == out->count) return TR_OK;
-    return TR_FAIL(TR_ERR_CONFIG,
-                   "data.label_values = %s has %d values, but data.classes is %lld: remove "
-                   "data.classes, or give as many values",
-                   text, out->count, (long long)settings->classes);
-}
-
-int64_t tr_h5_class_of(const h5_label_values_t *v, double stored, int64_t limit) {
-    if (v->count == 0)
-        return stored >= 0 && stored < (double)limit && stored == (double)(int64_t)stored
-                   ? (int64_t)stored
-                   : -1;
-    for (int i = 0; i < v->count; i++)
-        if ((float)stored == v->value[i]) return i;
-    return -1;
-}
-
-void tr_h5_label_shares(const h5_label_values_t *v, const int64_t *count, int64_t classes,
+void tr_h5_label_shares(const tr_label_values_t *v, const int64_t *count, int64_t classes,
                         h5_label_notes_t *notes, tr_dataset_info_t *info) {
     enum { SHOWN = 20, ROOM = 64 };
     double all = 0;
@@ -41,7 +11,7 @@ void tr_h5_label_shares(const h5_label_values_t *v, const int64_t *count, int64_
     for (int64_t c = -1; c < classes; c++) all += (double)count[1 + c];
     for (int64_t c = 0; c < classes && c < SHOWN; c++) {
         char value[24] = "";
-        if (v->count > 0) tr_snprintf(value, sizeof value, " (%g)", (double)v->value[c]);
+        if (v->count > 0) tr_snprintf(value, sizeof value, " (%.16g)", v->value[c]);
         used += (size_t)tr_snprintf(notes->shares + used, ROOM, "%s%lld%s: %.3g %%", c ? ", " : "",
                                     (long long)c, value, 100 * (double)count[1 + c] / all);
     }

@@ -411,6 +411,20 @@ static void test_labels(void **state) {
     assert_names(set->info.label_doubt, "/y & 0,255 & 256 & data.label_values = 0,255");
     tr_dataset_close(&set);
     unlink(path);
+    /* class numbers, as which 32-bit floats would take two of these for one */
+    const int32_t large[] = {16777216, 16777217, 16777218, 2147483647};
+    int32_t stored[N];
+    for (int i = 0; i < N; i++) stored[i] = large[labels[i]];
+    file = create(0, false);
+    put_x(file, "x", N);
+    put(file, "y", 1, label_dims, H5T_STD_I32LE, H5T_NATIVE_INT32, stored, contiguous);
+    H5Fclose(file);
+    settings = test_settings();
+    settings.label_values = "16777216,16777217,16777218,2147483647";
+    set = open_with(settings, TR_SPLIT_TRAIN);
+    assert_int_equal(set->info.names[TR_NAMES_CLASSES].count, 4);
+    assert_string_equal(set->info.names[TR_NAMES_CLASSES].name[1], "16777217");
+    check_all(set, zeros, labels);
     /* h5py's booleans */
     hid_t boolean = H5Tenum_create(H5T_STD_I8LE);
     H5Tenum_insert(boolean, "FALSE", (int8_t[]){0});
@@ -530,6 +544,16 @@ static void labels_of_positions(void **state) {
     settings.ignore_label = "255";
     check_dense(4, pictures, 3, masks, H5T_NATIVE_INT32, grey, settings, 2, TR_SHAPE(2, 4),
                 ignored);
+    settings.classes = 0;
+    check_dense(4, pictures, 3, masks, H5T_NATIVE_INT32, grey, settings, 0, TR_SHAPE(2, 4, 1),
+                numbers);
+    for (int i = 0; i < 24; i++) {
+        grey[i] = (1 << 24) + label[i];
+        numbers[i] = (float)label[i];
+    }
+    settings = last;
+    settings.label_values = "16777216,16777217,16777218";
+    check_dense(4, pictures, 3, masks, H5T_NATIVE_INT32, grey, settings, 3, TR_SHAPE(2, 4), label);
     settings.classes = 0;
     check_dense(4, pictures, 3, masks, H5T_NATIVE_INT32, grey, settings, 0, TR_SHAPE(2, 4, 1),
                 numbers);
