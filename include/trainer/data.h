@@ -135,6 +135,8 @@ typedef struct {
     /* samples of x are two-dimensional in the file and assumed to be images */
     bool is_image_guessed;
     int64_t classes; /* of integer labels, or the vocabulary size; 0: regression or no labels */
+    /* The data, or data.classes = 0, say that y has numbers to predict: no warning doubts it */
+    bool is_regression;
     /* length of a token stream; each token but the first is a label once per epoch; 0: no stream */
     int64_t tokens;
     /* the tokenizer as JSON, NULL if unknown; valid as long as the data set */

@@ -85,6 +85,10 @@ const char *tr_image_guess_text(const tr_shape_t *shape, char text[256]);
  * inputs or regression targets. If so, writes the finding and the remedy to `text`.
  */
 bool tr_is_rounded_away(const tr_stats_t *stats, int64_t count, bool are_targets, char text[640]);
+/* Appends a sentence if y is read as numbers, its data set does not say so (info.is_regression), and
+ * those of at most 4 MiB of it look like labels: they are few whole numbers. They suit the loss
+ * binary_cross_entropy. Not collective. */
+tr_status_t tr_targets_doubt(tr_dataset_t *dataset, tr_str_t *out);
 /* Whether a column of the field probably has numbers that stand for missing values. If so, writes
  * which and the remedy to `text`. */
 bool tr_has_sentinel(const tr_sample_stats_t *stats, const tr_field_t *field, char text[640]);

@@ -43,6 +43,16 @@ int64_t tr_label_values_class(const tr_label_values_t *values, double stored, in
 tr_status_t tr_label_values_name(const tr_label_values_t *values, const char *from,
                                  tr_names_t *names);
 
+/* Whether labels, of which count[] says how often each occurs, are few levels and many rarer values near
+ * these, as in masks that were compressed with loss. If so, writes the levels, "0,255". */
+bool tr_labels_are_lossy(const int64_t count[256], char levels[16]);
+/* What they are then; the levels stand in it twice. */
+#define TR_LOSSY_TEXT                                                                              \
+    "near the levels %s, as in masks that were compressed with loss (JPEG) or resized by "         \
+    "interpolation. Store them without loss (PNG), resized to the nearest pixel, or round each "   \
+    "value to the nearest level when you create the file; then data.label_values = %s makes "      \
+    "them classes"
+
 /* Whether the name of a file ends as that of a table: .csv, .tsv, one of these with .gz, or one that
  * is refused with the command that makes CSV of it. */
 bool tr_table_is_named(const char *path);

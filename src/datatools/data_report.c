@@ -177,10 +177,12 @@ static tr_status_t report_values(report_t *r, const report_split_t *split, int f
     }
     if (field == 0 && split->split == TR_SPLIT_TRAIN) {
         tr_preprocess_check(r->told, &s, &text);
-        if (text.text) report_warn(r, "%s", text.text);
-        tr_str_free(&text);
     }
+    if (field == 1 && split->split == TR_SPLIT_TRAIN)
+        status = tr_targets_doubt(split->dataset, &text);
+    if (text.text) report_warn(r, "%s", text.text);
 done:
+    tr_str_free(&text);
     tr_free(&s.of);
     return status;
 }

@@ -37,6 +37,10 @@ static tr_status_t check_targets(const tr_session_t *s) {
     tr_sample_stats_t stats = {0};
     const int y = tr_field_find(&s->info, "y");
     const bool are_shares = s->model.loss == TR_LOSS_BINARY_CROSS_ENTROPY;
+    tr_str_t doubt = {0};
+    if (!are_shares) TR_TRY(tr_targets_doubt(s->dataset[TR_SPLIT_TRAIN], &doubt));
+    if (doubt.text) TR_WARN("%s", doubt.text);
+    tr_str_free(&doubt);
     if (y < 0 || s->info.classes > 0 || !(s->info.is_rounded[y] || are_shares)) return TR_OK;
     tr_status_t status =
         tr_dataset_sample(s->dataset[TR_SPLIT_TRAIN], y, TARGET_BYTES, 8, 0.01, &stats);

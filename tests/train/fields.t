@@ -76,6 +76,16 @@ call 0 data f.h5 data.y=rgb && once out "^warning & /train/rgb & data.classes = 
     call 0 data f.h5 data.y=rgb data.classes=0 && ! grep -q "^warning.*/train/rgb" out
 ok $? "colours that may be classes"
 
+# Numbers that look like labels are doubted, unless they are said to be numbers.
+sed -e 's/conv 3 1/conv 1 1/' -e '/^best_by/d' -e '/^ignore/d' net.ini >one.ini
+call 0 one.ini run.dir=doubt data.y=w train.steps=1 && once err "^warning & f.h5 & -1,0,1 & data.label_values = -1,0,1"
+ok $? "three values of floats"
+call 0 one.ini run.dir=numbers data.y=w data.classes=0 train.steps=1 && ! grep -q '^warning.*-1,0,1' err &&
+    call 0 data f.h5 data.y=w && once out "^warning & -1,0,1 & data.classes = 0"
+ok $? "data.classes = 0 says that they are numbers"
+call 0 plan net.ini data.format=synthetic data.synthetic_shape=8x8x1 data.targets=position data.label_values=0,128,255
+ok $? "data.label_values gives the number of synthetic classes"
+
 # Probabilities of black and white masks have the scores of classes.
 masks="data.y=black data.label_values=0,255 data.classes=0 data.ignore_label=none model.loss=binary_cross_entropy"
 sed 's/conv 3 1/conv 1 1/' net.ini >masks.ini

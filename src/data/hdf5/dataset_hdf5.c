@@ -295,6 +295,7 @@ static tr_status_t hdf5_describe_y(hdf5_t *self, const tr_data_settings_t *setti
         settings->classes >= 0 ? settings->classes : tr_h5_attribute_classes(self->parts.data);
     tr_h5_unlock();
     if (self->label_values.count > 0 && settings->classes != 0) classes = self->label_values.count;
+    info->is_regression = classes == 0;
     h5_scratch_t *scratch = tr_h5_pool_take(self->pool, y, 0);
     tr_status_t status =
         self->dense.is_on

@@ -213,7 +213,12 @@ static tr_status_t dense_refuse_keys(const h5_dense_t *d, const h5_part_t *part)
 /* Labels such as 0 and 255 are grey values. */
 static tr_status_t dense_refuse_gaps(const h5_part_t *part, const int64_t *count, int64_t largest) {
     h5_gaps_t gaps;
-    char mapping[384] = "", ignored[128] = "";
+    char mapping[384] = "", ignored[128] = "", levels[16];
+    if (largest < 256 && tr_labels_are_lossy(count + 1, levels))
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "%s: /%s has labels " TR_LOSSY_TEXT
+                       ". Set data.classes = %lld if they are class numbers",
+                       part->y.file->path, part->names->y, levels, levels, (long long)largest + 1);
     if (!tr_h5_labels_have_gaps(count, largest, &gaps)) return TR_OK;
     if (gaps.is_mapping)
         snprintf(mapping, sizeof mapping,

@@ -246,8 +246,8 @@ typedef struct {
 /* Sets info->label_shares by count[1 + classes], with those that have no label first. */
 void tr_h5_label_shares(const tr_label_values_t *values, const int64_t *count, int64_t classes,
                         h5_label_notes_t *notes, tr_dataset_info_t *info);
-/* The different labels that occur; list: "0,128,255", with "..." if they are many. is_mapping: the list
- * may be data.label_values. */
+/* The different labels that occur; list: "0,128,255", with "..." if they are more than eight. is_mapping:
+ * the list may be data.label_values. */
 typedef struct {
     int64_t different;
     bool is_mapping;

@@ -21,16 +21,17 @@ void tr_h5_label_shares(const tr_label_values_t *v, const int64_t *count, int64_
 }
 
 bool tr_h5_labels_have_gaps(const int64_t *count, int64_t largest, h5_gaps_t *out) {
+    enum { SHOWN = 8 };
     size_t used = 0;
     *out = (h5_gaps_t){.different = 0};
     for (int64_t c = 0; c <= largest; c++) {
         if (count[1 + c] == 0) continue;
         const char *comma = out->different++ > 0 ? "," : "";
-        if (used < sizeof out->list - 32) /* room for this one */
+        if (out->different <= SHOWN)
             used += (size_t)snprintf(out->list + used, 24, "%s%lld", comma, (long long)c);
         else
             strcpy(out->list + used, ",...");
     }
-    out->is_mapping = out->different > 1 && !strchr(out->list, '.');
+    out->is_mapping = out->different > 1 && out->different <= TR_LABEL_VALUES_MAX;
     return out->different > 0 && largest >= 4 * out->different;
 }

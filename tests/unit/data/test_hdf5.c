@@ -496,6 +496,60 @@ static void few_labels_of_positions(void **state) {
     unlink(path);
 }
 
+/* Opens masks (2, 32, 32, channels) of this type for training: status and error, or the doubt. */
+static tr_status_t open_masks(hid_t type, int channels, const float *values, tr_str_t *doubt) {
+    const hsize_t x[] = {2, 32, 32, 1}, y[] = {2, 32, 32, (hsize_t)channels};
+    tr_data_settings_t settings = test_settings();
+    tr_dataset_t *set;
+    hid_t file = create(0, false);
+    put(file, "x", 4, x, H5T_STD_U8LE, H5T_NATIVE_UINT8, NULL, contiguous);
+    put(file, "y", 4, y, type, H5T_NATIVE_FLOAT, values, contiguous);
+    H5Fclose(file);
+    settings.train = path;
+    tr_status_t status = tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set);
+    if (status == TR_OK) {
+        OK(tr_targets_doubt(set, doubt));
+        tr_dataset_close(&set);
+    }
+    unlink(path);
+    return status;
+}
+
+/* What looks like a mask, and is not one of class numbers. */
+static void masks_that_are_doubtful(void **state) {
+    static float black[2 * 32 * 32], lossy[2 * 32 * 32], many[2 * 32 * 32], hot[3 * 2 * 32 * 32];
+    for (int i = 0; i < 2 * 32 * 32; i++) {
+        const int k = i % 40;
+        black[i] = i % 32 > 20 ? 255 : 0;
+        lossy[i] = k < 12 ? (black[i] > 0 ? 255.0F - (float)k : (float)k) : black[i];
+        many[i] = (float)(i % 20 * 13);
+        hot[3 * i + i % 3] = 255;
+    }
+    tr_str_t doubt = {0};
+    OK(open_masks(H5T_IEEE_F32LE, 1, black, &doubt));
+    assert_names(doubt.text,
+                 "0,255 & data.label_values = 0,255 & binary_cross_entropy & data.classes = 0");
+    tr_str_free(&doubt);
+    for (int i = 0; i < 2 * 32 * 32; i++) black[i] /= 255;
+    OK(open_masks(H5T_IEEE_F64LE, 1, black, &doubt));
+    assert_names(doubt.text, "0,1 & data.classes = 2 & binary_cross_entropy & data.classes = 0");
+    tr_str_free(&doubt);
+    OK(open_masks(H5T_STD_U8LE, 3, hot, &doubt));
+    assert_names(doubt.text, "0,255 & data.label_values = 0,255 & binary_cross_entropy");
+    tr_str_free(&doubt);
+    black[7] = 0.5F;
+    OK(open_masks(H5T_IEEE_F32LE, 1, black, &doubt));
+    assert_null(doubt.text);
+    OK(open_masks(H5T_IEEE_F32LE, 1, lossy, &doubt));
+    assert_names(doubt.text, "JPEG & data.label_values = 0,255");
+    tr_str_free(&doubt);
+    assert_int_equal(open_masks(H5T_STD_U8LE, 1, lossy, &doubt), TR_ERR_CONFIG);
+    assert_error_names("/y & JPEG & data.label_values = 0,255 & data.classes = 256");
+    assert_int_equal(open_masks(H5T_STD_U8LE, 1, many, &doubt), TR_ERR_CONFIG);
+    assert_error_names("20 & 0,13,26,39,52,65,78,91 & data.label_values & 19 & data.classes = 248");
+    assert_null(strstr(tr_error_last()->message, "104"));
+}
+
 static void labels_of_positions(void **state) {
     const hsize_t pictures[] = {3, 2, 4, 3}, first[] = {3, 3, 2, 4}, masks[] = {3, 2, 4},
                   volumes[] = {2, 3, 2, 2, 1}, cubes[] = {2, 3, 2, 2}, series[] = {4, 6, 2},
@@ -2065,6 +2119,7 @@ int main(void) {
         cmocka_unit_test(test_labels),
         cmocka_unit_test(test_labels_with_mistakes),
         cmocka_unit_test(labels_of_positions),
+        cmocka_unit_test(masks_that_are_doubtful),
         cmocka_unit_test(few_labels_of_positions),
         cmocka_unit_test(targets_of_positions),
         cmocka_unit_test(statistics_beside_labels_of_positions),
