@@ -157,6 +157,7 @@ static tr_status_t import_run(void *options) {
                        importer->usage);
     if (count > 2 && !importer->takes_many)
         return TR_FAIL(TR_ERR_USAGE, "trainer import: unexpected argument '%s'.", o->files.word[2]);
+    TR_TRY(tr_import_check_name(o->files.word[0], o->files.word[count - 1]));
     if (o->delimiter) {
         const char *text = o->delimiter;
         if (strcmp(text, "tab") == 0 || strcmp(text, "\\t") == 0) text = "\t";

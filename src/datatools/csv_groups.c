@@ -84,21 +84,20 @@ int tr_csv_groups_draw(csv_groups_t *groups, int64_t row, int64_t class) {
 }
 
 tr_status_t tr_csv_groups_note(csv_groups_t *groups, int group, const float *input, int64_t count) {
-    csv_seen_t seen = {14695981039346656037u, group};
+    uint64_t hash = 14695981039346656037u;
     if (groups->rows[CSV_VALID] + groups->rows[CSV_TEST] == 0) return TR_OK;
     for (int64_t i = 0; i < count; i++) {
         uint32_t bits;
         memcpy(&bits, &input[i], sizeof bits);
-        seen.hash = (seen.hash ^ bits) * 1099511628211u;
-        seen.hash ^= seen.hash >> 29;
+        hash = (hash ^ bits) * 1099511628211u;
+        hash ^= hash >> 29;
     }
-    return tr_vec_push(&groups->seen, seen);
+    return tr_vec_push(&groups->seen, (hash & ~1ull) | (group != CSV_TRAIN));
 }
 
 static int csv_seen_order(const void *a, const void *b) {
-    const csv_seen_t *x = a, *y = b;
-    if (x->hash != y->hash) return x->hash < y->hash ? -1 : 1;
-    return x->group - y->group;
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
 }
 
 void tr_csv_groups_warn_same(csv_groups_t *groups, const tr_csv_table_t *table) {
@@ -107,9 +106,9 @@ void tr_csv_groups_warn_same(csv_groups_t *groups, const tr_csv_table_t *table) 
     if (held == 0) return;
     qsort(groups->seen.data, groups->seen.count, sizeof *groups->seen.data, csv_seen_order);
     for (size_t i = 0, first = 0; i < groups->seen.count; i++) {
-        const csv_seen_t *row = &groups->seen.data[i];
-        if (row->hash != groups->seen.data[first].hash) first = i;
-        same += row->group != CSV_TRAIN && groups->seen.data[first].group == CSV_TRAIN;
+        const uint64_t row = groups->seen.data[i];
+        if (row >> 1 != groups->seen.data[first] >> 1) first = i;
+        same += row & 1 && !(groups->seen.data[first] & 1);
     }
     if (same * 20 >= held)
         TR_WARN("'%s': %lld of the %lld rows for validation and test have the inputs of a row for "

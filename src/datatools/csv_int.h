@@ -121,15 +121,12 @@ void tr_csv_columns_free(csv_columns_t *columns);
 enum { CSV_TRAIN, CSV_VALID, CSV_TEST, CSV_GROUPS };
 typedef struct csv_stratum csv_stratum_t;
 typedef struct {
-    uint64_t hash; /* of the inputs */
-    int group;
-} csv_seen_t;
-typedef struct {
     uint64_t seed;
     int64_t strata;           /* classes; 1: all rows are one */
     int64_t rows[CSV_GROUPS]; /* of the table */
     csv_stratum_t *left;      /* [strata] */
-    TR_VEC(csv_seen_t) seen;  /* of each row */
+    TR_VEC(uint64_t)
+    seen; /* of each row: a hash of its inputs, whose last bit is 1 if it is held out */
 } csv_groups_t;
 
 /* Divides `rows` rows by test_fraction and valid_fraction, each class in proportion. Free `groups`

@@ -12,6 +12,7 @@
 #define ALIKE_MOST 256 /* names that are compared */
 #define SLOTS     (4 * MAX_NAMES)
 #define FEW       20 /* the number of classes is small even for few rows */
+enum { FOLDED_BYTES = 256 };
 
 void tr_csv_labels_begin(csv_labels_t *l, int column, bool regression) {
     *l = (csv_labels_t){.column = column,
@@ -176,30 +177,53 @@ tr_status_t tr_csv_labels_end(csv_labels_t *l, const tr_csv_table_t *t) {
     return labels_sort(l, t);
 }
 
-/* The same in lower case, without blanks at the ends. */
-static void label_fold(const char *text, char out[64]) {
-    size_t length = 0;
-    for (text += strspn(text, " \t"); *text && length < 63; text++)
-        out[length++] = (char)tolower((unsigned char)*text);
-    while (length > 0 && (out[length - 1] == ' ' || out[length - 1] == '\t')) length--;
-    out[length] = '\0';
+/* The simple case folding of Latin-1, Greek and Cyrillic letters (CaseFolding.txt of Unicode). */
+static uint32_t label_fold_letter(uint32_t code) {
+    if (code < 0x80) return (uint32_t)tolower((int)code);
+    if ((code >= 0xC0 && code <= 0xDE && code != 0xD7) || (code >= 0x391 && code <= 0x3AB) ||
+        (code >= 0x410 && code <= 0x42F))
+        return code + 32;
+    return code >= 0x400 && code <= 0x40F ? code + 80 : code;
 }
 
+/* The same in lower case, without blanks, of which some do not break lines, at the ends. false: it is
+ * too long to compare, or no UTF-8. */
+static bool label_fold(const char *text, char out[FOLDED_BYTES]) {
+    size_t length = 0, kept = 0;
+    uint32_t code;
+    for (int bytes; *text; text += bytes) {
+        bytes = tr_utf8_decode(text, &code);
+        const bool is_blank = code == ' ' || code == '\t' || code == 0xA0 || code == 0x202F;
+        if (bytes == 0 || length + 5 > FOLDED_BYTES) return false;
+        if (is_blank && length == 0) continue;
+        length += (size_t)tr_utf8_encode(label_fold_letter(code), out + length);
+        if (!is_blank) kept = length;
+    }
+    out[kept] = '\0';
+    return true;
+}
+
+/* Names the first pairs. */
 static void labels_warn_alike(const csv_labels_t *l, const tr_csv_table_t *t) {
+    enum { SAID = 3 };
+    tr_str_t pairs = {0};
+    int count = 0;
     for (size_t i = 0; i < l->names.count && i < ALIKE_MOST && !l->numbers; i++) {
-        char one[64], other[64];
-        label_fold(l->names.data[i], one);
+        char one[FOLDED_BYTES], other[FOLDED_BYTES];
+        if (!label_fold(l->names.data[i], one)) continue;
         for (size_t k = 0; k < i; k++) {
-            label_fold(l->names.data[k], other);
-            if (strcmp(one, other) != 0) continue;
-            TR_WARN(
-                "'%s': the labels '%.40s' (%lld rows) and '%.40s' (%lld rows) differ in blanks or "
-                "capitals alone, and are two classes: if they are one, correct the table",
-                t->path, l->names.data[k], (long long)l->class_rows[k], l->names.data[i],
-                (long long)l->class_rows[i]);
-            return;
+            if (!label_fold(l->names.data[k], other) || strcmp(one, other) != 0) continue;
+            if (count++ >= SAID) continue;
+            tr_str_printf(&pairs, "%s'%.40s' (%lld rows) and '%.40s' (%lld rows)",
+                          count > 1 ? ", " : "", l->names.data[k], (long long)l->class_rows[k],
+                          l->names.data[i], (long long)l->class_rows[i]);
         }
     }
+    if (pairs.text)
+        TR_WARN("'%s': %d pair%s of labels differ in blanks or capitals alone, and are two classes "
+                "each: %s%s. If they are one, correct the table",
+                t->path, count, count == 1 ? "" : "s", pairs.text, count > SAID ? ", ..." : "");
+    tr_str_free(&pairs);
 }
 
 void tr_csv_labels_note(const csv_labels_t *l, const tr_csv_table_t *t) {

@@ -69,6 +69,8 @@ typedef struct {
     bool takes_many;                                      /* several input files: params->input */
 } tr_importer_t;
 const tr_importer_t *const *tr_importer_list(size_t *out_count);
+/* TR_ERR_USAGE if the output, an HDF5 file that is not the input, has the name of a table or a text. */
+tr_status_t tr_import_check_name(const char *in, const char *out);
 
 /*
  * Copies the groups, data sets, soft and hard links and attributes of `in` to `out`, with numeric

@@ -1,6 +1,7 @@
 /* The list of importers, the mean and standard deviation that they write, and their description of
  * y. */
 #include "import_int.h"
+#include "base/file.h"
 #include "trainer/log.h"
 #include <math.h>
 #include <sys/stat.h>
@@ -23,6 +24,17 @@ bool tr_is_same_file(const char *a, const char *b) {
     struct stat of_a, of_b;
     return stat(a, &of_a) == 0 && stat(b, &of_b) == 0 && of_a.st_dev == of_b.st_dev &&
            of_a.st_ino == of_b.st_ino;
+}
+
+tr_status_t tr_import_check_name(const char *in, const char *out) {
+    const char *const dot = strrchr(tr_file_name(out), '.');
+    const bool is_other = tr_table_is_named(out) || tr_path_ends_in(out, ".txt");
+    if (!is_other || tr_is_same_file(in, out))
+        return TR_OK; /* the importer refuses the same file */
+    return TR_FAIL(TR_ERR_USAGE,
+                   "the output '%s' would be an HDF5 file with the name of another format: name it "
+                   "'%.*s.h5'.",
+                   out, (int)(dot - out), out);
 }
 
 tr_status_t tr_import_check_place(const char *in, const char *out) {

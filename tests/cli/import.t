@@ -40,11 +40,17 @@ for at in 3 -1; do call 0 import csv t.csv t.h5 --force --label $at && names err
     call 0 import csv t.csv t.h5 --force
 ok $? "columns count from 1; --regression refuses texts"
 
+call 2 import csv t.csv t.v2.csv && names err "'t.v2.csv' & 't.v2.h5'" && [ ! -e t.v2.csv ] &&
+    call 2 import text t.csv all.txt --tokenizer bytes && names err "'all.h5'"
+ok $? "an output with the name of another format"
+
 said() { printf "$1" >odd.csv && call 65 import csv odd.csv e.h5 && names err "$2" && [ ! -e e.h5 ]; } # ROWS NAMES
 said 'a,b,kind\n1,,x\n' "'odd.csv' & 2 & --drop" &&
     said 'a,b,kind\n1,NA,x\n2,3,y\n,,z\n' "1 ('a') & 1 & 3 & line 4 & 2 ('b') & 2 & line 2 & --missing" &&
     said 'a,b,kind\n1,red,x\n2,3,y\n' "2 & 'red' & --one-hot & --drop" &&
-    said 'a,price\n1,12.5\n2,NA\n3,14\n' "2 ('price') & 1 & 3 & line 3"
+    said 'a,price\n1,12.5\n2,NA\n3,14\n' "2 ('price') & 1 & 3 & line 3" &&
+    said 'price,kind\n$12,x\n$15,y\n' "1 ('price') & '\$12' & --one-hot" &&
+    said 'price,kind\n€ 12,x\n€ 15,y\n' "1 ('price') & --one-hot"
 ok $? "a cell without a number: what to do"
 
 said 'a;b;kind\n1,5;2;x\n' "'odd.csv' & 1 & --delimiter" &&

@@ -263,6 +263,12 @@ done >rows.csv
 call 0 import csv twice.csv twice.h5 --test-fraction 0.1 && once err "^warning & 'twice.csv' & [0-9]* & 16" &&
     once err "^warning & 'no' (20 rows) & 'no ' (20 rows)"
 ok $? "rows that are in two groups, and labels that differ in blanks, get a warning"
+# The second of a pair has a capital, a blank that does not break lines, a Greek and a Latin capital; five pairs in all.
+{ echo 'a,y'; for y in ant Ant bee $'bee\302\240' $'\316\264' $'\316\224' $'\303\251' $'\303\211' $'caf\303\251' \
+    $'CAF\303\211' other another; do echo "1,$y"; echo "2,$y"; done; } >alike.csv
+call 0 import csv alike.csv alike.h5 && once err "^warning & 'alike.csv' & 5 & 'Ant' (2 rows) & 'ant' & \.\.\." &&
+    [ "$(grep -o ' and .[^ ]*. (2 rows)' err | wc -l)" = 3 ]
+ok $? "three pairs of alike labels are named, all are counted"
 { echo 'a,b,label'; sed 's/no $/no/' rows.csv | sort -u; } >once.csv
 call 0 import csv once.csv once.h5 --test-fraction 0.1 && ! grep -q warning err
 ok $? "others do not"

@@ -58,6 +58,9 @@ bool tr_csv_is_date(const char *text, const char **out) {
 }
 
 bool tr_csv_is_like_number(const char *text) {
+    static const char *const currencies[] = {"$", "€", "£", "¥"};
+    for (size_t i = 0; i < TR_COUNT(currencies); i++)
+        if (strncmp(text, currencies[i], strlen(currencies[i])) == 0) text += strlen(currencies[i]);
     const size_t length = strlen(text);
     return length > 0 && strspn(text, "0123456789.,+-%:/' ") == length;
 }
