@@ -74,6 +74,7 @@ typedef struct {
     /* Not keys, set from the model: */
     int64_t context;    /* tokens per sample of a language model; 0: not a language model */
     int64_t vocab_size; /* of a language model; 0: from the data */
+    bool is_again;      /* the training data once more, for validation: it has given its warnings */
     /* The preprocessing of trained weights, by which tables and image files are read. Borrowed; NULL:
      * none. */
     const struct tr_preprocess *trained;

@@ -18,8 +18,9 @@ const tr_elsewhere_t *tr_elsewhere_at(size_t index) {
 const tr_elsewhere_t *tr_elsewhere_find(const char *name) {
     char word[64];
     name += strspn(name, "-");
-    if (!*name || strlen(name) >= sizeof word || strchr(name, ' ')) return NULL;
-    for (size_t i = 0; i <= strlen(name); i++) word[i] = name[i] == '-' ? '_' : name[i];
+    if (!*name || strlen(name) >= sizeof word) return NULL;
+    for (size_t i = 0; i <= strlen(name); i++)
+        word[i] = name[i] == '-' || name[i] == ' ' ? '_' : name[i];
     const char *const dot = strrchr(word, '.'), *const last = dot ? dot + 1 : word;
     const char *const tries[] = {word, last};
     for (size_t t = 0; t < TR_COUNT(tries) && *tries[t]; t++)

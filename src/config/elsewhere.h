@@ -12,8 +12,8 @@ typedef struct {
 
 /* The row at `index`; NULL after the last. */
 const tr_elsewhere_t *tr_elsewhere_at(size_t index);
-/* The row of a name, as a word ("batch-size", "--max_epochs") or a key ("optimizer.name"); NULL if
- * there is none. */
+/* The row of a name, as a word ("batch-size", "--max_epochs"), words ("early stopping") or a key
+ * ("optimizer.name"); NULL if there is none. */
 const tr_elsewhere_t *tr_elsewhere_find(const char *name);
 
 #endif

@@ -77,10 +77,12 @@ static tr_status_t registry_open_split(const tr_data_settings_t *settings, tr_sp
         return TR_FAIL(TR_ERR_CONFIG, "%s and %s are both set: remove one of them.",
                        *settings->valid ? "data.valid" : "data.valid_fraction",
                        has_folds ? "data.fold" : "data.valid_fraction");
-    TR_TRY(registry_open_whole(settings, TR_SPLIT_TRAIN, inputs_only, &whole));
-    if (!whole) return TR_OK;
-    if (split == TR_SPLIT_TRAIN) registry_warn_of_labels(whole);
     const bool is_valid = split == TR_SPLIT_VALID;
+    tr_data_settings_t of_whole = *settings;
+    of_whole.is_again = is_valid;
+    TR_TRY(registry_open_whole(&of_whole, TR_SPLIT_TRAIN, inputs_only, &whole));
+    if (!whole) return TR_OK;
+    if (!is_valid) registry_warn_of_labels(whole);
     tr_status_t status = has_folds
                              ? tr_dataset_fold(whole, fold, is_valid, out)
                              : tr_dataset_part(whole, settings->valid_fraction, is_valid, out);

@@ -267,12 +267,25 @@ static tr_status_t reductions_add_sharded(tr_graph_t *g, int program, const tr_r
 
 /* -- whole programs ---------------------------------------------------------------------------- */
 
+/* Each bucket is a record of the program, and a message to the other ranks. */
+static tr_status_t reductions_check_buckets(const tr_graph_t *g) {
+    enum { MOST = 10000 };
+    const int64_t bytes = g->layout.reduced_elems * (int64_t)sizeof(float),
+                  least = bytes / MOST + 1;
+    if ((int64_t)g->sharding.bytes >= least) return TR_OK;
+    return TR_FAIL(TR_ERR_CONFIG,
+                   "parallel.bucket = %lld divides the %lld bytes of gradients into more than %d "
+                   "buckets, each of which is reduced by itself: set at least %lld",
+                   (long long)g->sharding.bytes, (long long)bytes, MOST, (long long)least);
+}
+
 tr_status_t tr_program_add_reductions(tr_graph_t *g, int program, const tr_reductions_t *how) {
     tr_program_t *p = g->programs.data[program];
     if (!p->ended || g->planned)
         return TR_FAIL(TR_ERR_INTERNAL,
                        "reductions are added to '%s' before its end or after the plan", p->name);
     TR_TRY(tr_layout_fix(g));
+    TR_TRY(reductions_check_buckets(g));
     if (tr_gradients_are_sharded(g)) return reductions_add_sharded(g, program, how);
     /* In the buckets' order on every rank: one that adds up several slots finishes ranges in
      * another order than one that has a single slot. */

@@ -73,8 +73,10 @@ static tr_status_t session_open(tr_session_t *s) {
     s->data_sec = tr_clock_sec() - begin_sec;
     TR_TRY(tr_session_plan(s));
     s->plan_sec = tr_clock_sec() - begin_sec - s->data_sec;
+    const bool is_part = s->data.valid_fraction > 0 || strcmp(s->data.fold, "none") != 0;
     if (tr_session_trains(s) && s->info.label_shares)
-        TR_INFO("classes of the training data: %s", s->info.label_shares);
+        TR_INFO("classes of data.train%s: %s", is_part ? ", with the part for validation" : "",
+                s->info.label_shares);
     if (tr_session_trains(s) && s->info.counts_from_1)
         TR_WARN("%s, and make the model's outputs one fewer; no sample has class 0",
                 s->info.label_note);

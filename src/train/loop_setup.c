@@ -54,6 +54,18 @@ static tr_status_t loop_check_validation(const loop_t *l) {
     return TR_OK;
 }
 
+/* What is due when, by the steps of the run. */
+static tr_status_t loop_read_times(loop_t *l) {
+    const tr_session_t *s = l->s;
+    TR_TRY(tr_interval_parse("checkpoint.every", l->saving.settings.every, true, s->total_steps,
+                             s->steps_per_epoch, &l->saving.every));
+    TR_TRY(tr_interval_parse("train.valid_every", s->train.valid_every, false, s->total_steps,
+                             s->steps_per_epoch, &l->valid));
+    TR_TRY(loop_check_validation(l));
+    return tr_schedule_create(&s->schedule, s->optim.lr, s->total_steps, s->steps_per_epoch,
+                              &l->schedule);
+}
+
 /* -- saving: rank 0 ---------------------------------------------------------------------------- */
 
 /* The space for the checkpoints that this run may add before one is deleted: those to keep, plus
@@ -306,13 +318,7 @@ tr_status_t tr_loop_set_up(loop_t *l) {
     /* once a run; synthetic samples are drawn for each split */
     if (is_root && !origin->preprocess && strncmp(s->data.format, "synthetic", 9) != 0)
         tr_dataset_warn_overlap(s->dataset);
-    TR_TRY(tr_interval_parse("checkpoint.every", l->saving.settings.every, true, s->total_steps,
-                             s->steps_per_epoch, &l->saving.every));
-    TR_TRY(tr_interval_parse("train.valid_every", s->train.valid_every, false, s->total_steps,
-                             s->steps_per_epoch, &l->valid));
-    TR_TRY(loop_check_validation(l));
-    TR_TRY(tr_schedule_create(&s->schedule, s->optim.lr, s->total_steps, s->steps_per_epoch,
-                              &l->schedule));
+    TR_TRY(tr_world_agree(l->world, loop_read_times(l)));
 
     const size_t base_bytes = tr_metrics_peak_bytes();
     const double resume_begin_sec = tr_clock_sec();

@@ -67,6 +67,16 @@ ReduceLROnPlateau schedule.type
 torch.nn.CrossEntropyLoss model.loss
 WeightedRandomSampler model.class_weights
 END
+while IFS=, read -r theirs ours; do
+    # shellcheck disable=SC2086
+    call 0 help $theirs && grep -q "^$ours = " out || bad="$bad, $theirs"
+done <<'END'
+class imbalance,model.class_weights
+gradient accumulation,data.micro_batch
+mixed precision,precision
+learning rate,optimizer.lr
+END
+call 0 help fit && names out 'trainer CONFIG.ini' || bad="$bad, fit"
 [ -z "$bad" ] && call 0 help conv2d && grep -q '^  conv CHANNELS' out && call 0 help gpus && names out 'mpirun -np' &&
     call 0 help PyTorchJob && names out docs/kubernetes.md && call 0 help ImageFolder && names out 'import images' &&
     call 0 help LoRA && names out model.freeze && call 0 help MASTER_ADDR && names out mpirun

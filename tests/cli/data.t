@@ -47,7 +47,9 @@ ok $? "data.valid_fraction: samples and labels of both parts"
 
 if [ -x "$BUILD/tests/cli/make_bad_input" ] && (mkdir bad && cd bad && "$BUILD/tests/cli/make_bad_input"); then
     call 0 data bad/words.h5 && grep -q '^  labels .*/y .*class_names' out
-    ok $? "labels that are text"
+    printf '[model]\nlayers = flatten, linear 1\n[data]\ntrain = bad/words.h5\nvalid_fraction = 0.2\n' >words.ini
+    call 65 words.ini run.dir=words data.batch_size=8 && once err "^warning & words.h5 & class_names"
+    ok $? "labels that are text, told once"
     call 0 data bad/rounded.h5 && once out warning '19999999[0-9.]*' '20000000[0-9.]*' 32-bit 1 &&
         once out warning 1 1700000000 1700000661.5 32-bit '6[0-9.]*' &&
         names out warning 1 data.mean=compute data.std=compute && grep -q 'std 0.70[0-9]* ' out

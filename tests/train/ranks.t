@@ -26,6 +26,14 @@ for engine in poll thread; do
         [ "$(state fast2)" = "$(state apart$engine)" ] && [ "$(losses fast2)" = "$(losses apart$engine)" ]
     ok $? "two ranks, gradients reduced in shared memory or by MPI ($engine): the same bits"
 done
+gpt2="$TRAINER_ROOT/configs/gpt2_124m.ini data.format=synthetic_tokens data.batch_size=2 data.micro_batch=1"
+# shellcheck disable=SC2086
+call 78 plan $gpt2 --ranks 2 parallel.bucket=1 && once err "trainer: error & parallel.bucket = 1 & 10000 & 49778" &&
+    call 0 plan $gpt2 --ranks 2 parallel.bucket=49778
+ok $? "too many buckets are refused"
+run 3 net.ini run.dir=never schedule.warmup=abc
+[ $? = 78 ] && once out "trainer: error & schedule.warmup & 'abc'"
+ok $? "an error of all ranks is told once"
 run 2 net.ini run.dir=small parallel.bucket_first=256 parallel.bucket=1k
 near small fast2 1e-5 5
 ok $? "many small buckets train alike"

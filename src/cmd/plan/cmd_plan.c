@@ -76,6 +76,13 @@ static tr_status_t plan_check(void *options_given, const char *option) {
         has_mode = has_mode || o->given[i];
         tr_str_printf(&needed, "%s%s", i > 0 ? "|" : "", plan_mode_option(i));
     }
+    if (strcmp(option, "--memory") == 0 && !o->given[PLAN_IS_largest] && !o->given[PLAN_IS_fixes] &&
+        !o->given[PLAN_IS_recompute]) {
+        tr_str_free(&needed);
+        return TR_FAIL(TR_ERR_USAGE,
+                       "plan: --memory is what --largest, --fixes or --recompute-sweep fit the run "
+                       "into: add --fixes to see whether it fits, and what makes it smaller");
+    }
     const bool is_allowed = has_mode || strcmp(option, "--json") != 0;
     if (!is_allowed) TR_FAIL(TR_ERR_USAGE, "plan: --json requires %s", needed.text);
     tr_str_free(&needed);

@@ -459,7 +459,7 @@ static tr_status_t hdf5_set_up(hdf5_t *self, const tr_data_settings_t *settings,
     TR_TRY(tr_h5_parts_open_direct(&self->parts, settings, &self->direct));
     self->base.info.fingerprint = tr_h5_parts_fingerprint(&self->parts);
     hdf5_describe(self);
-    if (split == TR_SPLIT_TRAIN) TR_TRY(hdf5_warn(self, settings));
+    if (split == TR_SPLIT_TRAIN && !settings->is_again) TR_TRY(hdf5_warn(self, settings));
     tr_h5_lock();
     tr_h5_part_rest(&self->parts, self->parts.data);
     tr_h5_unlock();
