@@ -1,6 +1,7 @@
 /* The columns of a table that become inputs: their kinds, and from the rows for training their
  * categories and what replaces missing numbers. */
 #include "csv_int.h"
+#include "trainer/log.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -286,6 +287,22 @@ static tr_status_t columns_fail_different(const csv_columns_t *columns, int inpu
                    CUT(c->categories.name[0]));
 }
 
+/* Many texts that all have digits are probably numbers with a unit: "12 kg", "0x1F", "(3.50)". */
+static void columns_warn_digits(const csv_columns_t *columns, int at, const tr_column_t *c) {
+    enum { MANY = 20 };
+    char column[96];
+    if (c->kind != TR_COLUMN_ONE_HOT || columns->of[at].is_chosen || c->categories.count <= MANY)
+        return;
+    for (int64_t i = 0; i < c->categories.count; i++)
+        if (!strpbrk(c->categories.name[i], "0123456789")) return;
+    TR_WARN(
+        "'%s', %s: its %lld different texts, such as '%.*s', all have digits, and each becomes an "
+        "input: if they are numbers, write them without units; --one-hot says that they are "
+        "categories",
+        columns->table->path, columns_say(columns, at, column), (long long)c->categories.count,
+        CUT(c->categories.name[0]));
+}
+
 tr_status_t tr_csv_columns_end(csv_columns_t *columns) {
     const tr_column_t *widest = NULL;
     int64_t one_hot = 0;
@@ -305,6 +322,7 @@ tr_status_t tr_csv_columns_end(csv_columns_t *columns) {
             10 * c->categories.count >= 9 * columns->rows[i])
             return columns_fail_different(columns, (int)i);
         if (c->kind != TR_COLUMN_ONE_HOT) continue;
+        columns_warn_digits(columns, columns->index[i], c);
         one_hot += c->categories.count;
         if (!widest || c->categories.count > widest->categories.count) widest = c;
     }

@@ -269,6 +269,10 @@ ok $? "rows that are in two groups, and labels that differ in blanks, get a warn
 call 0 import csv alike.csv alike.h5 && once err "^warning & 'alike.csv' & 5 & 'Ant' (2 rows) & 'ant' & \.\.\." &&
     [ "$(grep -o ' and .[^ ]*. (2 rows)' err | wc -l)" = 3 ]
 ok $? "three pairs of alike labels are named, all are counted"
+awk 'BEGIN { print "mass,y"; for (i = 0; i < 60; i++) print i % 25 " kg," i % 2 }' >units.csv
+call 0 import csv units.csv units.h5 && once err "^warning & 'units.csv' & 1 ('mass') & 25 & '0 kg' & --one-hot" &&
+    call 0 import csv units.csv units.h5 --one-hot mass --force && ! grep -q '^warning' err
+ok $? "numbers with units are no categories, unless --one-hot says so"
 { echo 'a,b,label'; sed 's/no $/no/' rows.csv | sort -u; } >once.csv
 call 0 import csv once.csv once.h5 --test-fraction 0.1 && ! grep -q warning err
 ok $? "others do not"
