@@ -208,8 +208,9 @@ static void overlap_warn(const overlap_t *c, const tr_dataset_info_t *train, int
     if (T) snprintf(blocks, sizeof blocks, "blocks of %d tokens", BLOCK);
     if (c->compared < train->samples) snprintf(of, sizeof of, " of the %lld", (long long)all);
     TR_WARN("data.%s (%s): %lld of %lld %s that were looked up are also in the training data, of "
-            "which %lld%s %s were compared: its scores are too good for new data. Remove from the "
-            "training data what is in both, or divide the data anew",
+            "which %lld%s %s were compared: its scores are too good for new data, unless these are "
+            "as often like training samples. Remove from the training data what is in both, or "
+            "divide the data anew",
             tr_split_name((tr_split_t)split), held->description, (long long)found,
             (long long)c->looked_up[split], blocks, (long long)compared, of,
             T ? "tokens" : "samples");
