@@ -13,8 +13,18 @@ enum {
     FEW = 4,       /* most channels */
     NUMBERS = 6,   /* of a row of the filter, whose sums are in registers */
     MAX_ROW = 256, /* positions summed in a register */
-    TASKS = 64
+    TASKS = 64,
+    MAX_WEIGHTS = 1 << 14 /* of the filters, of which each task has sums; oneDNN is good at more */
 };
+
+static int64_t cpu_conv_few_elems(const int64_t size[3]) {
+    return size[0] * size[1] * size[2];
+}
+
+/* Of the filters. */
+static int64_t cpu_conv_few_weights(const cpu_conv_few_t *conv) {
+    return cpu_conv_few_elems(conv->kernel) * conv->few * conv->wide;
+}
 
 bool tr_cpu_conv_few_suits(const tr_conv_attr_t *attr, const tr_view_t *x, const tr_view_t *w,
                            const tr_view_t *y, cpu_conv_few_t *out) {
@@ -28,21 +38,18 @@ bool tr_cpu_conv_few_suits(const tr_conv_attr_t *attr, const tr_view_t *x, const
         out->in[i] = has ? x->shape.dim[1 + d] : 1, out->out[i] = has ? y->shape.dim[1 + d] : 1;
         out->kernel[i] = has ? attr->kernel[d] : 1, out->stride[i] = has ? attr->stride[d] : 1;
         out->dilation[i] = has ? attr->dilation[d] : 1, out->pad[i] = has ? attr->pad_lo[d] : 0;
-        out->padded[i] = (out->out[i] - 1) * out->stride[i] +
-                         (out->kernel[i] - 1) * out->dilation[i] + 1;
+        out->padded[i] =
+            (out->out[i] - 1) * out->stride[i] + (out->kernel[i] - 1) * out->dilation[i] + 1;
         one &= out->kernel[i] == 1 && out->stride[i] == 1 && out->padded[i] == out->in[i];
     }
     out->few_outputs = one && outputs <= FEW;
     out->few = out->few_outputs ? outputs : inputs, out->wide = out->few_outputs ? inputs : outputs;
     return attr->groups == 1 && x->dtype == TR_F32 && w->dtype == TR_F32 && y->dtype == TR_F32 &&
-           out->few <= FEW && out->wide % LANES == 0 && out->dilation[2] == 1;
+           out->few <= FEW && out->wide % LANES == 0 && out->dilation[2] == 1 &&
+           cpu_conv_few_weights(out) <= MAX_WEIGHTS;
 }
 
 /* -- work -------------------------------------------------------------------------------------- */
-
-static int64_t cpu_conv_few_elems(const int64_t size[3]) {
-    return size[0] * size[1] * size[2];
-}
 
 static int64_t cpu_conv_few_rows(const cpu_conv_few_t *conv) { /* of the output */
     return conv->images * conv->out[0] * conv->out[1];
@@ -51,11 +58,6 @@ static int64_t cpu_conv_few_rows(const cpu_conv_few_t *conv) { /* of the output 
 static int cpu_conv_few_tasks(const cpu_conv_few_t *conv) {
     const int64_t rows = cpu_conv_few_rows(conv);
     return rows < TASKS ? (int)rows : TASKS;
-}
-
-/* Of the filters. */
-static int64_t cpu_conv_few_weights(const cpu_conv_few_t *conv) {
-    return cpu_conv_few_elems(conv->kernel) * conv->few * conv->wide;
 }
 
 size_t tr_cpu_conv_few_scratch_bytes(const cpu_conv_few_t *conv) {
@@ -68,12 +70,12 @@ size_t tr_cpu_conv_few_scratch_bytes(const cpu_conv_few_t *conv) {
 static void pad_rows(const tr_device_t *device, const cpu_conv_few_t *conv, const float *x,
                      float *padded) {
     const int64_t *size = conv->padded, rows = conv->images * size[0] * size[1],
-                  width = size[2] * conv->few, left = conv->pad[2] * conv->few,
-                  room = width - left, own = conv->in[2] * conv->few, count = own < room ? own : room;
+                  width = size[2] * conv->few, left = conv->pad[2] * conv->few, room = width - left,
+                  own = conv->in[2] * conv->few, count = own < room ? own : room;
 #pragma omp parallel for num_threads(cpu_threads(device, rows *width)) schedule(static)
     for (int64_t r = 0; r < rows; r++) {
-        const int64_t image = r / (size[0] * size[1]),
-                      d = r / size[1] % size[0] - conv->pad[0], h = r % size[1] - conv->pad[1];
+        const int64_t image = r / (size[0] * size[1]), d = r / size[1] % size[0] - conv->pad[0],
+                      h = r % size[1] - conv->pad[1];
         const bool inside = d >= 0 && d < conv->in[0] && h >= 0 && h < conv->in[1];
         float *to = padded + r * width;
         memset(to, 0, (size_t)width * sizeof *to);
@@ -125,12 +127,13 @@ CPU_VECTOR void add_row(const float *a, int64_t step_a, const float *b, int64_t 
 }
 
 /* The part of a row of the output in the sums (kernel..., few, wide). */
-static void few_row(const cpu_conv_few_t *conv, const float *padded, const float *wide,
-                    int64_t row, float *sums) {
+static void few_row(const cpu_conv_few_t *conv, const float *padded, const float *wide, int64_t row,
+                    float *sums) {
     const int64_t *size = conv->padded, h = row % conv->out[1] * conv->stride[1],
                   d = row / conv->out[1] % conv->out[0] * conv->stride[0],
-                  image = row / (conv->out[0] * conv->out[1]), numbers = conv->kernel[2] * conv->few,
-                  step = conv->stride[2] * conv->few, width = size[2] * conv->few;
+                  image = row / (conv->out[0] * conv->out[1]),
+                  numbers = conv->kernel[2] * conv->few, step = conv->stride[2] * conv->few,
+                  width = size[2] * conv->few;
     const float *line = wide + row * conv->out[2] * conv->wide;
     for (int64_t k = 0; k < conv->kernel[0] * conv->kernel[1]; k++) {
         const int64_t at_d = d + k / conv->kernel[1] * conv->dilation[0],
@@ -151,14 +154,20 @@ static void few_row(const cpu_conv_few_t *conv, const float *padded, const float
 }
 
 /* dw (few outputs: few, wide; else wide, kernel..., few) from the sums of the tasks. */
-static void join_tasks(const cpu_conv_few_t *conv, int tasks, const float *sums, float *dw) {
-    const int64_t weights = cpu_conv_few_weights(conv), numbers = weights / conv->wide;
+static void join_tasks(const tr_device_t *device, const cpu_conv_few_t *conv, int tasks,
+                       const float *sums, float *dw) {
+    enum { TILE = 64 };
+    const int64_t weights = cpu_conv_few_weights(conv), wide = conv->wide, numbers = weights / wide;
+#pragma omp parallel for num_threads(cpu_threads(device, tasks *weights)) schedule(static)
     for (int64_t i = 0; i < numbers; i++)
-        for (int64_t j = 0; j < conv->wide; j++) {
-            double sum = 0;
+        for (int64_t first = 0; first < wide; first += TILE) {
+            const int64_t count = wide - first < TILE ? wide - first : TILE;
+            double sum[TILE] = {0};
             for (int task = 0; task < tasks; task++)
-                sum += sums[task * weights + i * conv->wide + j];
-            dw[conv->few_outputs ? i * conv->wide + j : j * numbers + i] = (float)sum;
+                for (int64_t j = 0; j < count; j++)
+                    sum[j] += sums[task * weights + i * wide + first + j];
+            for (int64_t j = first; j < first + count; j++)
+                dw[conv->few_outputs ? i * wide + j : j * numbers + i] = (float)sum[j - first];
         }
 }
 
@@ -169,7 +178,7 @@ void tr_cpu_conv_few(const tr_device_t *device, const cpu_conv_few_t *conv, cons
     float *sums = scratch, *copy = sums + tasks * weights;
     const float *padded = conv->few_outputs ? dy : copy, *wide = conv->few_outputs ? x : dy;
     if (!conv->few_outputs) pad_rows(device, conv, x, copy);
-#pragma omp parallel for num_threads(cpu_threads(device, rows *conv->out[2] * weights))            \
+#pragma omp parallel for num_threads(cpu_threads(device, rows * conv->out[2] * weights))           \
     schedule(static)
     for (int task = 0; task < tasks; task++) {
         const cpu_range_t own = cpu_range(rows, 1, tasks, task);
@@ -177,5 +186,5 @@ void tr_cpu_conv_few(const tr_device_t *device, const cpu_conv_few_t *conv, cons
         for (int64_t row = own.first; row < own.last; row++)
             few_row(conv, padded, wide, row, sums + task * weights);
     }
-    join_tasks(conv, tasks, sums, dw);
+    join_tasks(device, conv, tasks, sums, dw);
 }

@@ -12,7 +12,8 @@
  * have three dimensions, of which missing leading ones are 1. */
 typedef struct {
     int64_t images, few, wide;
-    int64_t in[3], padded[3], out[3]; /* of the few channels, without and with padding; of the wide */
+    int64_t in[3], padded[3],
+        out[3]; /* of the few channels, without and with padding; of the wide */
     int64_t kernel[3], stride[3], dilation[3], pad[3];
     bool few_outputs;
 } cpu_conv_few_t;
