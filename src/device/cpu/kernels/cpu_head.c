@@ -3,7 +3,7 @@
  * logits are never in memory. */
 #include "device/kernel_parts.h"
 #include "cpu_loss.h"
-#include "device/cpu/cpu_onednn.h"
+#include "device/cpu/cpu_product.h"
 #include "device/cpu/cpu_types.h"
 #include "base/mem.h"
 
@@ -13,7 +13,7 @@ enum { COST = 8, SLICE_ELEMS = 1 << 24, ROW_ELEMS = 16, SCRATCH_ALIGN = 64 };
 
 /* The products of a slice: logits = x w^T, dx = dlogits w, dw (+)= dlogits^T x. */
 typedef struct {
-    cpu_dnn_t *logits, *dx, *dw;
+    cpu_product_t *logits, *dx, *dw;
 } products_t;
 
 typedef struct {
@@ -28,7 +28,7 @@ static cpu_dnn_tensor_t matrix(tr_dtype_t dtype, int64_t rows, int64_t columns, 
 }
 
 static tr_status_t make_product(head_t *h, int threads, cpu_dnn_tensor_t a, cpu_dnn_tensor_t b,
-                                cpu_dnn_tensor_t c, float beta, cpu_dnn_t **out) {
+                                cpu_dnn_tensor_t c, float beta, cpu_product_t **out) {
     const cpu_dnn_desc_t desc = {.kind = CPU_DNN_MATMUL,
                                  .src = a,
                                  .weights = b,
@@ -36,8 +36,8 @@ static tr_status_t make_product(head_t *h, int threads, cpu_dnn_tensor_t a, cpu_
                                  .alpha = 1,
                                  .beta = beta,
                                  .threads = threads};
-    TR_TRY(tr_cpu_dnn_create(&desc, out));
-    const size_t bytes = tr_cpu_dnn_scratch_bytes(*out);
+    TR_TRY(tr_cpu_product_create(&desc, out));
+    const size_t bytes = tr_cpu_product_scratch_bytes(*out);
     if (bytes > h->product_bytes) h->product_bytes = bytes;
     return TR_OK;
 }
@@ -62,9 +62,9 @@ static tr_status_t make_products(head_t *h, int threads, int place, int64_t rows
 CPU_KERNEL_RELEASE(head_loss) {
     head_t *h = state;
     for (int place = 0; h && place < TR_HEAD_PLACES; place++) {
-        tr_cpu_dnn_destroy(&h->products[place].logits);
-        tr_cpu_dnn_destroy(&h->products[place].dx);
-        tr_cpu_dnn_destroy(&h->products[place].dw);
+        tr_cpu_product_destroy(&h->products[place].logits);
+        tr_cpu_product_destroy(&h->products[place].dx);
+        tr_cpu_product_destroy(&h->products[place].dw);
     }
     tr_free(&h);
 }
@@ -143,15 +143,15 @@ static tr_status_t cpu_head_run_slice(const tr_device_t *device, const head_t *h
     void *grad = !p->dx && !p->dw ? NULL : s->narrow_bytes ? narrow : logits;
     void *x = cpu_at_out(call->in[TR_HEAD_X].data, first * s->width, s->dtype),
          *w = call->in[TR_HEAD_W].data;
-    TR_TRY(tr_cpu_dnn_run(p->logits, &(cpu_dnn_data_t){x, w, NULL, logits}, rest));
+    TR_TRY(tr_cpu_product_run(p->logits, &(cpu_dnn_data_t){x, w, NULL, logits}, rest));
     slice_loss(device, s, call, first, tr_head_slice_rows(s, i), (float *)logits, grad);
     if (p->dx) {
         void *dx = cpu_at_out(call->out[TR_HEAD_DX].data, first * s->width, s->dtype);
-        TR_TRY(tr_cpu_dnn_run(p->dx, &(cpu_dnn_data_t){grad, w, NULL, dx}, rest));
+        TR_TRY(tr_cpu_product_run(p->dx, &(cpu_dnn_data_t){grad, w, NULL, dx}, rest));
     }
     if (!p->dw) return TR_OK;
-    return tr_cpu_dnn_run(p->dw, &(cpu_dnn_data_t){grad, x, NULL, call->out[TR_HEAD_DW].data},
-                          rest);
+    return tr_cpu_product_run(p->dw, &(cpu_dnn_data_t){grad, x, NULL, call->out[TR_HEAD_DW].data},
+                              rest);
 }
 
 CPU_KERNEL(head_loss) {

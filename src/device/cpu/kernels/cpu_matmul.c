@@ -1,11 +1,9 @@
-/* Matrix products by oneDNN's matmul primitive, with bias, activation and accumulation fused if it
- * supports them; otherwise by sgemm followed by a loop. oneDNN's sums depend on the number of rows:
- * where they may not, our own kernel computes them. */
+/* Matrix products with bias, activation and accumulation fused where cpu_product.h supports them;
+ * otherwise by sgemm followed by a loop. oneDNN's sums depend on the number of rows: where they may
+ * not, MATMUL_ROWS computes them. */
 #include "device/cpu/cpu_int.h"
 #include "device/cpu/cpu_math.h"
-#include "device/cpu/cpu_onednn.h"
-#include "base/mem.h"
-#include <string.h>
+#include "device/cpu/cpu_product.h"
 
 /* C[batch] (rows, columns) = A[batch] B[batch]; b_step 0: one B for all batches. */
 typedef struct {
@@ -53,27 +51,6 @@ static bool has_epilogue(const tr_kernel_call_t *call) {
     return cpu_present(&call->in[2]) || attr->act != TR_ACT_NONE;
 }
 
-/*
- * With AVX2 and few rows of A, oneDNN reads B where it lies. If rows of B are a multiple of 2 KiB
- * apart, they then fall on few lines of the first cache, and the product runs at half of its speed
- * or at two thirds. A copy of B with a line behind each row avoids that. With fewer rows of A than
- * FEWEST, the copy takes as long as it saves; with more than MOST, oneDNN copies B itself.
- */
-enum { FEWEST = 48, MOST = 512, COLLIDING = 512, LINE = 16 };
-
-static bool rows_collide(const tr_kernel_call_t *call, const extent_t *e) {
-    const tr_matmul_attr_t *attr = call->attr;
-    const tr_view_t *b = &call->in[1];
-    return tr_cpu_dnn_is_avx2() && b->dtype == TR_F32 && b->shape.ndim == 2 && !attr->trans_b &&
-           e->batch == 1 && e->columns % COLLIDING == 0 && e->rows >= FEWEST && e->rows <= MOST;
-}
-
-typedef struct {
-    cpu_dnn_t *dnn;
-    int64_t apart; /* elements from row to row of the copy of B, which is scratch; 0: none */
-    size_t copy_bytes;
-} plan_t;
-
 /* Whether each row is to be computed as it is alone. */
 static bool rows_are_alone(const tr_device_t *device, const tr_kernel_call_t *call) {
     const tr_matmul_attr_t attr = attr_of(call);
@@ -86,7 +63,7 @@ CPU_KERNEL_PREPARE(matmul) {
     const tr_matmul_attr_t of_call = attr_of(call), *attr = &of_call;
     extent_t e = cpu_matmul_extent_of(call);
     bool batched = e.batch > 1;
-    plan_t plan = {0}, *state = NULL;
+    cpu_product_t *product;
     *out_state = NULL;
     *out_scratch_bytes = 0;
     if (rows_are_alone(device, call)) return TR_OK;
@@ -108,16 +85,9 @@ CPU_KERNEL_PREPARE(matmul) {
         matrices(call->in[1].dtype, e.b_batch, e.inner, e.columns, attr->trans_b, batched);
     desc.dst = matrices(call->out[0].dtype, e.batch, e.rows, e.columns, false, batched);
     if (cpu_present(&call->in[2])) desc.bias = matrices(TR_F32, 1, 1, e.columns, false, batched);
-    if (rows_collide(call, &e)) {
-        plan.apart = desc.weights.stride[0] = e.columns + LINE;
-        plan.copy_bytes = (size_t)(e.inner * plan.apart) * sizeof(float);
-    }
-    TR_TRY(tr_alloc(sizeof *state, "a product", &state));
-    const tr_status_t status = tr_cpu_dnn_create(&desc, &plan.dnn);
-    if (status != TR_OK) return tr_free(&state), status;
-    *state = plan;
-    *out_state = state;
-    *out_scratch_bytes = plan.copy_bytes + tr_cpu_dnn_scratch_bytes(plan.dnn);
+    TR_TRY(tr_cpu_product_create(&desc, &product));
+    *out_state = product;
+    *out_scratch_bytes = tr_cpu_product_scratch_bytes(product);
     return TR_OK;
 }
 
@@ -173,28 +143,17 @@ static tr_status_t run_alone(tr_device_t *device, tr_stream_t *stream,
     return TR_OK;
 }
 
-static void *copy_of_b(const tr_device_t *device, const tr_kernel_call_t *call, int64_t apart) {
-    const int64_t rows = call->in[1].shape.dim[0], columns = call->in[1].shape.dim[1];
-    const float *b = call->in[1].data;
-    float *copy = call->scratch;
-#pragma omp parallel for num_threads(cpu_threads(device, rows *columns)) schedule(static)
-    for (int64_t k = 0; k < rows; k++)
-        memcpy(copy + k * apart, b + k * columns, (size_t)columns * sizeof *b);
-    return copy;
-}
-
 CPU_KERNEL(matmul) {
-    const plan_t *plan = call->state;
+    cpu_product_t *product = call->state;
     if (rows_are_alone(device, call)) return run_alone(device, stream, call);
-    if (!plan) return run_by_sgemm(device, call);
-    void *b = plan->apart ? copy_of_b(device, call, plan->apart) : call->in[1].data;
-    return tr_cpu_dnn_run(
-        plan->dnn, &(cpu_dnn_data_t){call->in[0].data, b, call->in[2].data, call->out[0].data},
-        (char *)call->scratch + plan->copy_bytes);
+    if (!product) return run_by_sgemm(device, call);
+    return tr_cpu_product_run(
+        product,
+        &(cpu_dnn_data_t){call->in[0].data, call->in[1].data, call->in[2].data, call->out[0].data},
+        call->scratch);
 }
 
 CPU_KERNEL_RELEASE(matmul) {
-    plan_t *plan = state;
-    if (plan) tr_cpu_dnn_destroy(&plan->dnn);
-    tr_free(&plan);
+    cpu_product_t *product = state;
+    tr_cpu_product_destroy(&product);
 }
