@@ -145,7 +145,8 @@ static tr_status_t remedies_add_if(remedies_t *r, bool applies, const char *what
     return remedies_use(r, first, r->out->rows.count);
 }
 
-/* Stage 2 is used if it goes with the rows above, and stage 1 otherwise. */
+/* Stage 2 is used if it goes with the rows above, and stage 1 otherwise. Where all gradients fit the
+ * windows of two buckets, stage 2 takes more memory. */
 static tr_status_t remedies_add_stages(remedies_t *r, int from) {
     const size_t first = r->out->rows.count;
     if (from < 1)
@@ -154,6 +155,10 @@ static tr_status_t remedies_add_stages(remedies_t *r, int from) {
     if (from < 2)
         TR_TRY(remedies_add(r, "optimizer state and gradients sharded among the ranks",
                             "parallel.zero=2"));
+    const tr_remedy_t *rows = r->out->rows.data;
+    if (r->out->rows.count > second && second > first &&
+        rows[second].alone.bytes >= rows[first].alone.bytes)
+        r->out->rows.count = second;
     const size_t end = r->out->rows.count;
     TR_TRY(remedies_use(r, second, end));
     return end > second && r->out->rows.data[second].is_used ? TR_OK

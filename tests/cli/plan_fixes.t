@@ -39,6 +39,17 @@ json 'all(20 < r["alone"]["extra_flops_percent"] < 40 for r in a["rows"] if "rec
        all(abs(r["alone"]["extra_flops_percent"]) < 3 for r in a["rows"] if "recompute" not in r["settings"])' s.json
 ok $? "recomputation costs about one more forward pass, the others little"
 
+# stages SETTINGS...: the stages of ZeRO that are named on 2 ranks, and which of them is used
+stages() {
+    call 0 plan "$lab" "${small[@]}" model.n_embd=128 --ranks 2 --fixes --json two.json data.micro_batch=1 "$@" &&
+        python3 -I -c 'import json
+rows = [r for r in json.load(open("two.json"))["rows"] if "zero" in r["settings"]]
+print(*(r["settings"][-1] + ("+" if r["used"] else "") for r in rows))'
+}
+[ "$(stages parallel.bucket=100KiB data.batch_size=4)" = "1 2+" ]
+ok $? "the gradients are sharded, too, if that takes less memory"
+[ "$(stages data.batch_size=4)" = "1+" ] && [ "$(stages parallel.bucket=100KiB data.batch_size=5)" = "1+" ]
+ok $? "not if two buckets have them all, nor with other numbers of micro-batches on each rank"
 call 71 "$lab" run.dir=lab && [ ! -e lab ] &&
     grep -q '^  data.micro_batch=1 model.recompute=2 optimizer.type=sgd optimizer.momentum=0' err
 ok $? "a run that nothing makes fit: the least that it needs"
