@@ -1,5 +1,6 @@
 /* data.label_values: values that stand for classes. */
 #include "shared.h"
+#include <ctype.h>
 #include <stdio.h>
 
 /* Doubles are exact up to here. */
@@ -13,7 +14,10 @@ tr_status_t tr_label_values_read(const tr_data_settings_t *settings, tr_label_va
     for (const char *at = text; at && good; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
         char piece[40];
         double *value = &out->value[out->count];
-        snprintf(piece, sizeof piece, "%.*s", (int)strcspn(at, ","), at);
+        size_t bytes = strcspn(at, ",");
+        while (bytes > 0 && isspace((unsigned char)*at)) at++, bytes--;
+        while (bytes > 0 && isspace((unsigned char)at[bytes - 1])) bytes--;
+        snprintf(piece, sizeof piece, "%.*s", (int)bytes, at);
         good = out->count < TR_LABEL_VALUES_MAX && tr_parse_float(piece, value) &&
                fabs(*value) <= VALUE_MOST;
         for (int k = 0; k < out->count && good; k++) good = *value != out->value[k];

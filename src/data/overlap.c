@@ -16,6 +16,7 @@
  * training data are compared with them, in pieces of about PIECE_BYTES. */
 enum {
     BLOCK = 64,
+    FEW_FOUND = 16,
     HELD = 4096,
     HELD_BYTES = 16 << 20,
     TRAIN_BYTES = 256 << 20,
@@ -70,20 +71,21 @@ static tr_status_t overlap_alloc_inputs(overlap_t *c, const tr_dataset_info_t *i
 
 /* -- hashes ------------------------------------------------------------------------------------ */
 
-/* Of the i-th sample that was read. false if all values of an input are the same, as in an empty image:
+/* Of the i-th sample that was read. false if each of its inputs has one value only, as an empty image:
  * many samples may be so. */
 static bool overlap_hash(const overlap_t *c, const tr_dataset_info_t *info, int64_t i,
                          uint64_t *out) {
+    bool varies = false;
     *out = 0;
     for (int f = 0; f < info->field_count; f++) {
+        if (!c->dst[f]) continue;
         const size_t bytes = (size_t)info->field[f].sample_bytes,
                      one = tr_dtype_bytes(info->field[f].dtype);
         const char *sample = (const char *)c->dst[f] + (size_t)i * bytes;
-        if (!c->dst[f]) continue;
-        if (memcmp(sample, sample + one, bytes - one) == 0) return false;
+        varies |= memcmp(sample, sample + one, bytes - one) != 0;
         *out = XXH3_64bits_withSeed(sample, bytes, *out);
     }
-    return true;
+    return varies;
 }
 
 static uint64_t overlap_mix(int32_t token) {
@@ -196,7 +198,8 @@ static tr_status_t overlap_compare(overlap_t *c, tr_dataset_t *train) {
 
 /* -- the whole --------------------------------------------------------------------------------- */
 
-/* A warning, if a twentieth of the split is probably in the training data. */
+/* A warning, if a twentieth of the split is probably in the training data. Where only a part of it was
+ * compared, a few may be phrases or pictures that all such data repeat. */
 static void overlap_warn(const overlap_t *c, const tr_dataset_info_t *train, int split,
                          const tr_dataset_info_t *held) {
     const int64_t T = overlap_window(train), found = c->found[split],
@@ -205,6 +208,7 @@ static void overlap_warn(const overlap_t *c, const tr_dataset_info_t *train, int
     const double part = (double)c->compared / (double)train->samples;
     char blocks[32] = "samples", of[64] = "";
     if (found == 0 || (double)found < 0.05 * part * (double)c->looked_up[split]) return;
+    if (c->compared < train->samples && found < FEW_FOUND) return;
     if (T) snprintf(blocks, sizeof blocks, "blocks of %d tokens", BLOCK);
     if (c->compared < train->samples) snprintf(of, sizeof of, " of the %lld", (long long)all);
     TR_WARN("data.%s (%s): %lld of %lld %s that were looked up are also in the training data, of "

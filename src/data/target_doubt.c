@@ -121,7 +121,7 @@ tr_status_t tr_targets_doubt(tr_dataset_t *dataset, tr_str_t *out) {
     TR_TRY(tr_alloc(sizeof *d, "targets", &d));
     tr_status_t status = doubt_read(dataset, y, d);
     if (status == TR_OK && d->are_bytes && tr_labels_are_lossy(d->count, levels))
-        tr_str_printf(out, "the numbers to predict of %.*s are " TR_LOSSY_TEXT, name,
+        tr_str_printf(out, "the numbers to predict beside %.*s are " TR_LOSSY_TEXT, name,
                       info->description, levels, levels);
     const bool are_few = d->are_whole && d->different >= 2 && d->different <= FEW &&
                          d->known >= LEAST * d->different;
@@ -132,7 +132,7 @@ tr_status_t tr_targets_doubt(tr_dataset_t *dataset, tr_str_t *out) {
         doubt_remedy(d, info->is_dense, tr_field_channels(&info->field[y]), list.text, &remedy);
     if (remedy.text)
         tr_str_printf(out,
-                      "the numbers to predict of %.*s are only %s: if they are labels, %s. If they "
+                      "the numbers to predict beside %.*s are only %s: if they are labels, %s. If they "
                       "are numbers, set data.classes = 0",
                       name, info->description, list.text, remedy.text);
     tr_str_free(&list);

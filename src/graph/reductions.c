@@ -269,10 +269,10 @@ static tr_status_t reductions_add_sharded(tr_graph_t *g, int program, const tr_r
 
 /* Each bucket is a record of the program, and a message to the other ranks. */
 static tr_status_t reductions_check_buckets(const tr_graph_t *g) {
-    enum { MOST = 10000 };
+    enum { MOST = 10000, SMALLEST = TR_BLOCK_ALIGN_ELEMS * sizeof(float) };
     const int64_t bytes = g->layout.reduced_elems * (int64_t)sizeof(float),
                   least = bytes / MOST + 1;
-    if ((int64_t)g->sharding.bytes >= least) return TR_OK;
+    if ((int64_t)g->sharding.bytes >= least || SMALLEST >= least) return TR_OK;
     return TR_FAIL(TR_ERR_CONFIG,
                    "parallel.bucket = %lld divides the %lld bytes of gradients into more than %d "
                    "buckets, each of which is reduced by itself: set at least %lld",

@@ -51,7 +51,8 @@ ok $? "without the stub: the message names it"
 if [ -e "$BUILD/hostcuda/libtrainer_cuda.so" ]; then
     fake() { fakes "$TRAINER" plan "$1" --gpu h200 --json plan.json "${@:2}" >out 2>&1; }
     HOSTCUDA_CUDNN_VERSION=91000 fake small.ini precision=bf16 && grep -q 'older than 9.11' out &&
-        of "all(o['workspace_bytes'] >= 128 << 20 for o in p['ops'])" && of "p['plans_made'] == 0"
+        of "all(o['workspace_bytes'] >= 128 << 20 for o in p['ops'] if 'unfolded' not in o['computed_by'])" &&
+        of "p['plans_made'] == 0"
     ok $? "a cuDNN before 9.11: upper bounds, and it says so"
     for kind in t4:fp16 a10g:bf16 l4:bf16 l40s:bf16 a100:bf16 h100:bf16 h200:bf16 b200:bf16; do
         fakes "$TRAINER" plan gpt.ini --gpu "${kind%:*}" --json plan.json precision=auto >out 2>&1 &&

@@ -218,7 +218,7 @@ ok $? "a loss that is not finite: the checkpoint being written is finished"
 
 "$TRAINER" import synthetic digits digits.h5 --samples 600 >out 2>&1
 sed 's/^format = .*/train = digits.h5\nshuffle = 20/; /^synthetic/d; /^classes/d' net.ini >file.ini
-unreadable="FAIL_CALL=pread FAIL_ON=digits.h5 FAIL_AT=150 FAIL_ALWAYS=1 FAIL_HOW=EIO"
+unreadable="FAIL_CALL=pread FAIL_ON=digits.h5 FAIL_AT=480 FAIL_ALWAYS=1 FAIL_HOW=EIO"
 FAULT="FAIL_RANK=0 FAIL_SLOW=step-00000010:100 $unreadable" \
     start 2 file.ini run.dir=unread
 begin=$(now)

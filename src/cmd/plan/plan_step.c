@@ -109,12 +109,13 @@ static tr_status_t plan_step_program(plan_step_t *p, const tr_session_t *s, int 
         TR_TRY_GOTO(tr_vec_push(&buckets, bucket), done);
         /* an all-reduce is a reduce-scatter and a gather */
         sec = tr_roofline_allreduce_sec(&p->on, s->params.size, bucket.bytes) /
-              (op->collective.kind == TR_ALLREDUCE ? 1 : 2) * (program == s->micro ? times : 1);
+              (op->collective.kind == TR_ALLREDUCE ? 1 : 2);
         TR_TRY_GOTO(tr_vec_push(&bucket_sec, sec), done);
     }
     p->sec[TR_STEP_COMMUNICATION] +=
         tr_timeline(op_sec.data, count, 1, buckets.data, bucket_sec.data, (int)buckets.count, false)
-            .exposed_sec;
+            .exposed_sec *
+        (program == s->micro ? times : 1);
 done:
     tr_vec_free(&op_sec);
     tr_vec_free(&bucket_sec);

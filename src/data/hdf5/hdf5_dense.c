@@ -254,7 +254,7 @@ static tr_status_t dense_conclude(h5_dense_t *d, const h5_part_t *part, const in
     if (info->counts_from_1)
         snprintf(notes->note, sizeof notes->note,
                  "the labels of %.*s run from 1 to %lld: subtract 1 when you create the file, or "
-                 "set data.label_values = 1,2,... up to %lld",
+                 "set data.label_values to the numbers from 1 to %lld, with commas between them",
                  (int)tr_utf8_bytes(part->y.file->path, 140), part->y.file->path,
                  (long long)largest, (long long)largest);
     else

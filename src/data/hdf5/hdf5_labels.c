@@ -58,7 +58,7 @@ static tr_status_t labels_fail_no_class(const scan_t *s, const h5_part_t *part, 
         TR_ERR_DATA, "%s: /%s: the label of sample %lld is %.9g; expected a class %s. If %s",
         part->y.file->path, part->names->y, (long long)row, value, range,
         counts_from_1 ? "the labels count from 1, subtract 1 when you create the file, "
-                        "or set data.label_values = 1,2,..."
+                        "or list them in data.label_values."
                       : "these are regression targets, set data.classes = 0; if the values "
                         "stand for classes, list them in data.label_values.");
 }
@@ -200,7 +200,7 @@ static void labels_note(const scan_t *s, tr_dataset_info_t *info) {
         snprintf(
             s->notes->note, sizeof s->notes->note,
             "the labels of %.*s:/%.*s run from 1 to %lld: subtract 1 when you create the file, "
-            "or set data.label_values = 1,2,... up to %lld",
+            "or set data.label_values to the numbers from 1 to %lld, with commas between them",
             (int)tr_utf8_bytes(path, 70), path, (int)tr_utf8_bytes(name, 50), name,
             (long long)s->largest, (long long)s->largest);
     else

@@ -148,7 +148,7 @@ EXPORT cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int devi
     prop->unifiedAddressing = prop->managedMemory = prop->concurrentKernels = 1;
     prop->asyncEngineCount = 3;
     prop->memoryBusWidth = m->bus_bits;
-    prop->l2CacheSize = (int)hostcuda_env("HOSTCUDA_L2", m->l2_bytes);
+    prop->l2CacheSize = (int)m->l2_bytes;
     prop->streamPrioritiesSupported = 1;
     prop->canMapHostMemory = prop->hostRegisterSupported = 1;
     prop->cooperativeLaunch = 1;
@@ -178,7 +178,7 @@ EXPORT cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attrib
     case cudaDevAttrClockRate: *value = m->clock_khz; break;
     case cudaDevAttrMemoryClockRate: *value = m->memory_clock_khz; break;
     case cudaDevAttrGlobalMemoryBusWidth: *value = m->bus_bits; break;
-    case cudaDevAttrL2CacheSize: *value = (int)hostcuda_env("HOSTCUDA_L2", m->l2_bytes); break;
+    case cudaDevAttrL2CacheSize: *value = (int)m->l2_bytes; break;
     case cudaDevAttrMultiProcessorCount: *value = m->processors; break;
     case cudaDevAttrComputeCapabilityMajor: *value = m->major; break;
     case cudaDevAttrComputeCapabilityMinor: *value = m->minor; break;

@@ -232,8 +232,8 @@ static cudnnStatus_t bind(work_t *w, const desc_t *pack) {
     return CUDNN_STATUS_SUCCESS;
 }
 
-/* A scalar that sums are multiplied with counts as 1 where it is the inverse of a factor of dropout: so
- * do the engines of cuDNN 9.14 for attention with a mask (seen on an H200). */
+/* A scalar that sums are multiplied with counts as 1. In this program it is 1 but beside a mask of dropout,
+ * and there the engines of cuDNN 9.14 for attention take it for 1 (seen on an H200). */
 static void forget_inverse(work_t *w) {
     bool is_sum[MAX_TENSORS] = {false};
     for (int i = 0; i < w->program.ops; i++) {

@@ -396,7 +396,7 @@ static void test_labels(void **state) {
     settings.train = path;
     assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set), TR_ERR_DATA);
     assert_error_names("/y & 3 & 2 & data.label_values");
-    settings.label_values = "-1,255,7,2";
+    settings.label_values = " -1, 255,7 ,2";
     settings.classes = 3;
     assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set), TR_ERR_CONFIG);
     assert_error_names("data.label_values & data.classes & 3");

@@ -382,7 +382,7 @@ static void test_convolutions(void **state) {
     }
 }
 
-/* Few channels and whole packs of outputs: with cuda.trial the images are unfolded, in one slice or, of
+/* Few channels and whole packs of outputs: the images are unfolded, in one slice or, of
  * the first one on a small GPU, in several. */
 static void test_first_layers(void **state) {
     const tr_conv_attr_t image = {2, {7, 7}, {2, 2}, {3, 3}, {3, 2}, {1, 1}, 1},

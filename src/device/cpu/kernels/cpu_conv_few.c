@@ -61,7 +61,9 @@ static int cpu_conv_few_tasks(const cpu_conv_few_t *conv) {
 }
 
 size_t tr_cpu_conv_few_scratch_bytes(const cpu_conv_few_t *conv) {
-    const int64_t padded = conv->images * cpu_conv_few_elems(conv->padded) * conv->few,
+    const int64_t padded = conv->few_outputs
+                               ? 0
+                               : conv->images * cpu_conv_few_elems(conv->padded) * conv->few,
                   sums = cpu_conv_few_tasks(conv) * cpu_conv_few_weights(conv);
     return (size_t)(padded + sums) * sizeof(float);
 }

@@ -47,7 +47,7 @@ static cuda_unfold_t unfold_of(const cuda_dnn_conv_t *c) {
     return u;
 }
 
-static bool unfold_suits(const tr_device_t *device, const cuda_dnn_conv_t *c) {
+static bool unfold_suits(const cuda_dnn_conv_t *c) {
     const int64_t channels = c->x.dim[c->x.ndim - 1], outputs = c->y.dim[c->y.ndim - 1];
     if (!tr_dtype_is_half(c->dtype) || c->attr->groups != 1 ||
         channels % CUDA_UNFOLD_PACK == 0 || outputs % CUDA_UNFOLD_PACK != 0 ||
@@ -110,7 +110,7 @@ tr_status_t tr_cuda_unfold_plan(tr_device_t *device, const cuda_dnn_conv_t *c,
     const int64_t images = c->x.dim[0], outputs = c->y.dim[c->y.ndim - 1],
                   positions = tr_shape_elems(&c->y) / (images * outputs);
     cuda_unfold_plan_t *p = *out = NULL;
-    if (!unfold_suits(device, c)) return TR_OK;
+    if (!unfold_suits(c)) return TR_OK;
     TR_TRY(tr_alloc(sizeof *p, "a convolution", &p));
     *p = (cuda_unfold_plan_t){.unfold = unfold_of(c),
                               .images = images,

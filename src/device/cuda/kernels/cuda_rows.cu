@@ -235,9 +235,16 @@ struct write_three_t {
     }
 };
 
+/* Rows of whole packs, 16 to ONCE_THREADS of them. */
+static bool once_suits(const tr_kernel_call_t *call, rows_t r) {
+    const int64_t pack = 16 / (int64_t)tr_dtype_bytes(call->in[1].dtype), packs = r.width / pack;
+    return r.width % pack == 0 && packs >= 16 && packs <= ONCE_THREADS;
+}
+
 CUDA_KERNEL_PREPARE(layernorm_bwd) {
     const rows_t r = rows_of(&call->in[1]);
-    const size_t once = once_chunks(r.rows) * (size_t)r.width * 3 * sizeof(float);
+    const size_t once =
+        once_suits(call, r) ? once_chunks(r.rows) * (size_t)r.width * 3 * sizeof(float) : 0;
     *out_state = NULL;
     *out_scratch_bytes = column_scratch_bytes(r.rows, r.width, 2);
     if (once > *out_scratch_bytes) *out_scratch_bytes = once;
@@ -253,15 +260,13 @@ static tr_status_t layernorm_backward(tr_device_t *device, tr_stream_t *stream,
     const layernorm_sums_t<T, N> f = {dy, x, mean, rstd, r.width};
     const write_two_t finish = {(float *)call->out[1].data, (float *)call->out[2].data,
                                 adds(call, 1), adds(call, 2)};
-    const int64_t packs = r.width / CUDA_PACK(T);
-    if (N == CUDA_PACK(T) && packs >= 16 && packs <= ONCE_THREADS &&
-        cuda_present(&call->out[0])) {
+    if (N == CUDA_PACK(T) && once_suits(call, r) && cuda_present(&call->out[0])) {
         float *partial = (float *)call->scratch,
               *bias = tr_has_bias_sum(call, 3) ? (float *)call->out[3].data : NULL;
         const layernorm_once_t<T> l = {
             dy,      x,      (const T *)dsum, gamma, mean, rstd, (T *)call->out[0].data,
             partial, r.rows, r.width};
-        const unsigned chunks = once_chunks(r.rows), threads = cuda_blocks(packs, 32, 8) * 32;
+        const unsigned chunks = once_chunks(r.rows), threads = cuda_blocks(r.width / N, 32, 8) * 32;
         CUDA_LAUNCH((layernorm_once_kernel<T>), chunks, threads, stream, l);
         CUDA_LAUNCH((column_finish_kernel<3, write_three_t, float>),
                     cuda_blocks(r.width, FINISH_COLUMNS, INT32_MAX), COLUMN_THREADS, stream,
