@@ -103,7 +103,7 @@ tr_status_t tr_fuse_replace(tr_fuse_t *f, int i, int merged, const tr_op_row_t *
     made->op.recomputed = old->op.recomputed;
     p->nodes.data[i] = made;
     tr_node_destroy(&old);
-    if (merged >= 0) tr_fuse_remove(f, merged);
+    tr_fuse_remove(f, merged);
     return TR_OK;
 }
 

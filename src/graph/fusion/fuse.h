@@ -37,8 +37,8 @@ bool tr_fuse_is_read_once(const tr_fuse_t *f, tr_tensor_t t);
 bool tr_fuse_is_private(const tr_fuse_t *f, tr_tensor_t t);
 /* Which output of the record `t` is; -1: none. */
 int tr_fuse_output(const tr_fuse_t *f, const tr_op_t *op, tr_tensor_t t);
-/* Puts a new record in the place of record i, and removes record `merged`; -1: none. Outputs that
- * are TR_NONE do not exist. */
+/* Puts a new record in the place of record i, and removes record `merged`. Outputs that are TR_NONE do
+ * not exist. */
 tr_status_t tr_fuse_replace(tr_fuse_t *f, int i, int merged, const tr_op_row_t *row,
                             const tr_tensor_t *in, int n_in, const void *attr, size_t attr_bytes,
                             const tr_tensor_t *out, int n_out);

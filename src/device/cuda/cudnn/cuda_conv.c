@@ -4,8 +4,7 @@
  * bf16 and f16 filter gradients it needs channels in multiples of 8: those of the image are padded,
  * and where that is not possible the gradient is computed in f32. It also takes a gradient of other
  * numbers of outputs, and its result is wrong (9.14 on an H100). Where cuDNN has no engine that adds the
- * bias, a pass over the result does. Filter gradients of few channels are
- * products, too: cuda_unfold.h.
+ * bias, a pass over the result does. Filter gradients of few channels are products, too: cuda_unfold.h.
  */
 #include "device/kernel_parts.h"
 #include "cuda_dnn.h"
