@@ -232,7 +232,7 @@ cat >really.sh <<'EOS'
 mount -t tmpfs -o size=300k tmpfs small || exit
 (until [ -e small/run/checkpoints/step-00000004 ]; do sleep 0.02; done
     dd if=/dev/zero of=small/others bs=1k >/dev/null 2>&1) &
-FAIL_PACE=500 LD_PRELOAD=$fail_lib \
+FAIL_STEP=30 LD_PRELOAD=$fail_lib \
     "$TRAINER" net.ini run.dir=small/run $exact checkpoint.keep=0 checkpoint.every=4 >out 2>&1
 echo "$? $(ls small/run/checkpoints | grep -c '^step-') $(head -n 1 small/run/verdict)"
 EOS

@@ -3,7 +3,7 @@
 # curves, and all of them are there in the end. One that never answers: the run ends all the same.
 . "${TRAINER_ROOT:?is set by the runner: make test k=faults/slow_disk}/tests/support/faults.sh"
 run_config
-pace="FAIL_RANK=0 FAIL_PACE=300"
+pace="FAIL_RANK=0 FAIL_STEP=20"
 # longest RUN: the longest time between two training lines in seconds; each line has the time of its step
 longest() {
     grep -v valid_loss "$1/metrics.jsonl" | sed -n 's/.*"time":\([0-9.e+-]*\).*/\1/p' |

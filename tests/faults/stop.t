@@ -197,7 +197,7 @@ ok $? "restarted: the same bits"
 closed() {
     local dir=$1
     shift
-    env LD_PRELOAD="$fail_lib" FAIL_PACE=1000 "$slowly" "$@" "$TRAINER" net.ini run.dir="$dir" $exact \
+    env LD_PRELOAD="$fail_lib" FAIL_STEP=50 "$slowly" "$@" "$TRAINER" net.ini run.dir="$dir" $exact \
         > >(exec head -n 1 >/dev/null) 2>&1 &
     victim=$!
     until_lines "$dir/metrics.jsonl" 3

@@ -7,8 +7,8 @@ gpt_config
 sed 's/^every = 0/every = 4/; s/^valid_every = .*/valid_every = 0/; s/^lr = .*/&\nema = 0.9/' gpt.ini >net.ini
 zero="parallel.zero=1"
 second=step-00000008
-# A step of 2 ranks takes about 60 ms: each checkpoint is written.
-steady="FAIL_PACE=300"
+# Slow enough that each checkpoint is written
+steady="FAIL_STEP=60"
 begun() { cp -r whole "$1" && back_to "$1" 00000004; }
 steps() { ls -A "$1/checkpoints" | sed -n 's/^step-0*//p; /^\./p' | tr '\n' ' '; }
 FAULT=$steady whole run 2

@@ -66,7 +66,7 @@ ok $? "without SLURM's folder: PMIx says so"
 PMIX_MCA_gds="hash" inside -- net.ini run.dir=hash $exact && one_world && same hash
 ok $? "with PMIX_MCA_gds=hash it does not"
 
-FAIL_RANK=0 FAIL_PACE=2000 inside --bind=/run --set-env=LD_PRELOAD="$PWD/fail.so" -- net.ini run.dir=term $exact &
+FAIL_STEP=125 inside --bind=/run --set-env=LD_PRELOAD="$PWD/fail.so" -- net.ini run.dir=term $exact &
 until_lines term/metrics.jsonl 12 && on head scancel --signal=TERM "$(on head squeue -h -o %A)"
 wait $!
 [ $? = 75 ] && names out "stopped by a signal after step" && ! same term
@@ -79,7 +79,7 @@ cat >contained <<END
 exec ch-run $in_image --bind=/run --set-env=LD_PRELOAD=$PWD/fail.so $image -- trainer "\$@"
 END
 chmod +x contained
-job=$(TRAINER=$PWD/contained PACE=2000 submit --nodes=4 --ntasks-per-node=2 -- net.ini $exact)
+job=$(TRAINER=$PWD/contained SLOW=125 submit --nodes=4 --ntasks-per-node=2 -- net.ini $exact)
 at_step "$job" 12 && on head scancel --signal=USR1 --batch "$job"
 ended_well "$job" && grep -q 'verdict: again.* 75' out
 ok $? "train_cpu.sh: USR1, 75, requeued, the same bits"

@@ -11,7 +11,7 @@ echo "kills: $kills, seed $seed"
 run_config
 sed -i 's/^synthetic_samples = .*/synthetic_samples = 480/' net.ini
 run 2 net.ini run.dir=whole $exact || { cat out; exit 1; }
-steady="FAIL_RANK=0 FAIL_PACE=250"
+steady="FAIL_RANK=0 FAIL_STEP=15"
 draw() { drawn=$((RANDOM % $1)); } # not in a subshell: its RANDOM would be forgotten
 ms() { sleep "$(awk -v ms="$1" 'BEGIN { print ms / 1000 }')"; }
 comm() { cat "/proc/$1/comm" 2>/dev/null; }

@@ -11,7 +11,7 @@ echo "zero: $kills kills, $corruptions corruptions, seed $seed"
 gpt_config
 sed 's/^every = 0/every = 2/; s/^valid_every = .*/valid_every = 5/; s/^lr = .*/&\nema = 0.9/' gpt.ini >net.ini
 zero="parallel.zero=1"
-steady="FAIL_PACE=200"
+steady="FAIL_STEP=40"
 whole run 2 || { cat out; exit 1; }
 draw() { drawn=$((RANDOM % $1)); } # not in a subshell: its RANDOM would be forgotten
 calls=(write:40 fsync:12 open:20 mkdir:6 pread:60 rename:6)

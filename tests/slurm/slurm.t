@@ -26,7 +26,7 @@ broken=
         data.format=synthetic data.synthetic_samples=64 \
         data.batch_size=8 data.micro_batch=8 run.dir=broken)
 # A sweep of two members with two ranks, of which the first is warned
-SRUN_OPTIONS="--export=ALL,LD_PRELOAD=$fail_lib" FAIL_RANK=0 FAIL_PACE=$((SLOW * 15)) on head \
+SRUN_OPTIONS="--export=ALL,LD_PRELOAD=$fail_lib" FAIL_STEP=$SLOW on head \
     "$TRAINER_ROOT/slurm/sweep_array.sh" net.ini $exact train.seed=1,2 --out sweep -- --gpus-per-node=0 \
     --ntasks-per-node=2 --cpus-per-task=1 --time=10 >out 2>&1
 array=$(sed -n 's/^job \([0-9]*\): 2 members.*/\1/p' out)

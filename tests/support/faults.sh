@@ -61,14 +61,14 @@ ended() {
 # row FAULT WHAT: a line for docs/faults.md
 row() { [ -z "${FAULTS_TABLE-}" ] || printf '%s\t%s\t%s\t%s\n' "$1" "$2" "$rc" "$sec" >>"$FAULTS_TABLE"; }
 
-# A run of 60 steps with a checkpoint every 10. slow: a step of 2 ranks takes about 50 ms, so that every checkpoint
-# is written; slower: 100 ms, so that there is time to strike however busy the machine is.
+# A run of 60 steps with a checkpoint every 10. slow: a step takes 50 ms more, so that every checkpoint is
+# written; slower: 100 ms, so that there is time to strike however busy the machine is.
 run_config() {
     config
     sed -i 's/^steps = .*/steps = 60/; s/^every = 0/every = 10/' net.ini
 }
-slow="FAIL_RANK=0 FAIL_PACE=800"
-slower="FAIL_RANK=0 FAIL_PACE=1600"
+slow="FAIL_RANK=0 FAIL_STEP=50"
+slower="FAIL_RANK=0 FAIL_STEP=100"
 # whole COMMAND...: the run that nothing happens to, with all of its checkpoints
 whole() { "$@" net.ini run.dir=whole $exact checkpoint.keep=0; }
 # begun RUN: it has the checkpoint of step 10 and nothing else of `whole`. Where the run goes on its writer is idle,

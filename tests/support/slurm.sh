@@ -20,15 +20,15 @@ trap '"$cluster" stop "$c"; ! declare -F remove_work >/dev/null || remove_work' 
 job_script=$TRAINER_ROOT/slurm/train_cpu.sh
 
 on() { TMPDIR=/tmp "$cluster" on "$c" "$@"; } # NODE COMMAND...
-# submit OPTIONS of sbatch... -- ARGUMENTS of the job script...: prints the job's number. With SLOW=MS a step of two
-# ranks takes about this long; PACE=US sets FAIL_PACE itself.
+# submit OPTIONS of sbatch... -- ARGUMENTS of the job script...: prints the job's number. With SLOW=MS a step takes
+# so much longer.
 submit() {
     local options=() preload=
     while [ "$1" != -- ]; do options+=("$1"); shift; done
     shift
     [ -z "${SLOW-}" ] || preload="--export=ALL,LD_PRELOAD=$fail_lib"
     SRUN_OPTIONS="$preload ${under-}" MPIRUN_OPTIONS="--bind-to none ${SLOW:+-x LD_PRELOAD=$fail_lib}" \
-        FAIL_RANK=0 FAIL_PACE=${PACE-$((${SLOW:-0} * 15))} \
+        FAIL_STEP=${SLOW:-0} \
         on head sbatch --parsable --cpus-per-task=1 --time=10 --output=job-%j.log --job-name=trainer \
         "${options[@]}" "$job_script" "$@"
 }
@@ -41,7 +41,7 @@ gpu_config() {
 }
 # gpu_job: as submit, of train_4node.sh on the fakes of the CUDA libraries; device=cuda is among the arguments
 gpu_job() {
-    PACE=$((${SLOW:-0} * 350)) under="$TRAINER_ROOT/tests/hostcuda/run -O $BUILD" \
+    under="$TRAINER_ROOT/tests/hostcuda/run -O $BUILD" \
         job_script=$TRAINER_ROOT/slurm/train_4node.sh submit "$@"
 }
 # The state of a job as SLURM has it, also when it is over

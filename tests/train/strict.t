@@ -12,7 +12,7 @@ sums() {
 # Steps are slow enough for each checkpoint to be on the disk before the next one is due.
 slow_run() {
     local slow=()
-    ! can_preload || slow=(-x LD_PRELOAD="$fail_lib" -x FAIL_PACE=500)
+    ! can_preload || slow=(-x LD_PRELOAD="$fail_lib" -x FAIL_STEP=30)
     "$MPIEXEC" -np 1 "${slow[@]}" "$TRAINER" "$@" >out 2>&1
 }
 slow_run net.ini run.dir=cpu $often

@@ -16,8 +16,11 @@
  *   FAIL_RANK=R             only in this rank
  *   FAIL_SLOW=TEXT:MS       besides, every write to a path that contains TEXT takes so much longer;
  *                           FAIL_WHILE holds for it, too
+ *   FAIL_STEP=MS            besides, every step of training with a line in metrics.jsonl takes so much
+ *                           longer in rank 0, for which the others wait; whatever FAIL_RANK says
  *   FAIL_PACE=US            besides, every primitive of oneDNN and every launch of a CUDA graph takes so many
- *                           microseconds longer: steps are slow, whatever they write
+ *                           microseconds longer: the work of a step is slow; how many there are
+ *                           depends on the processor
  *   FAIL_NODES=1            besides, MPI says that every rank is on a node of its own
  *   FAIL_SAY=FILE           gets a line "CALL N PATH" when the N-th came
  *
@@ -55,7 +58,7 @@ static const struct {
 
 static enum { OFF, ERROR, SHORT, KILL, STOP, SLEEP } how;
 static const char *calls, *on, *say, *meanwhile;
-static long at, milliseconds, slow_milliseconds, pace_microseconds;
+static long at, milliseconds, slow_milliseconds, step_milliseconds, pace_microseconds;
 static char slow_on[256];
 static int error_value, always;
 static _Atomic long count;
@@ -99,8 +102,9 @@ static void read_how(const char *text) {
 __attribute__((constructor)) static void read_settings(void) {
     const char *program = getenv("FAIL_PROGRAM"), *number = getenv("FAIL_AT");
     if (!program) program = "trainer";
-    if (strncmp(program_invocation_short_name, program, strlen(program)) != 0 || !is_my_rank())
-        return;
+    if (strncmp(program_invocation_short_name, program, strlen(program)) != 0) return;
+    if (getenv("FAIL_STEP")) step_milliseconds = atol(getenv("FAIL_STEP"));
+    if (!is_my_rank()) return;
     calls = getenv("FAIL_CALL");
     on = getenv("FAIL_ON");
     say = getenv("FAIL_SAY");
@@ -352,6 +356,14 @@ int MPI_Comm_split_type(void *comm, int type, int key, void *info, void *out) {
 }
 
 /* -- slow steps -------------------------------------------------------------------------------- */
+
+/* Each line of a step says its norm of the gradient. */
+int json_object_set_new(void *object, const char *key, void *value);
+int json_object_set_new(void *object, const char *key, void *value) {
+    NEXT(json_object_set_new);
+    if (step_milliseconds > 0 && strcmp(key, "grad_norm") == 0) delay(step_milliseconds);
+    return next(object, key, value);
+}
 
 /* In few long sleeps: on a busy machine each one ends late. */
 static void pace(void) {
