@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# TEST timeout=300
+# TEST timeout=600
 # A rank that is stopped is named and the job ends with 75, within parallel.timeout + 1 s; one that goes on in time is
 # left alone. TERM ends a job whose peer hangs, and HUP stops a run as TERM does.
 . "${TRAINER_ROOT:?is set by the runner: make test k=faults/stop}/tests/support/faults.sh"

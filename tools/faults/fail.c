@@ -17,7 +17,8 @@
  *   FAIL_SLOW=TEXT:MS       besides, every write to a path that contains TEXT takes so much longer;
  *                           FAIL_WHILE holds for it, too
  *   FAIL_STEP=MS            besides, every step of training with a line in metrics.jsonl takes so much
- *                           longer in rank 0, for which the others wait; whatever FAIL_RANK says
+ *                           longer in rank 0, for which the others wait; whatever FAIL_RANK says.
+ *                           FAIL_WHILE holds for it, too
  *   FAIL_PACE=US            besides, every primitive of oneDNN and every launch of a CUDA graph takes so many
  *                           microseconds longer: the work of a step is slow; how many there are
  *                           depends on the processor
@@ -103,12 +104,12 @@ __attribute__((constructor)) static void read_settings(void) {
     const char *program = getenv("FAIL_PROGRAM"), *number = getenv("FAIL_AT");
     if (!program) program = "trainer";
     if (strncmp(program_invocation_short_name, program, strlen(program)) != 0) return;
+    meanwhile = getenv("FAIL_WHILE");
     if (getenv("FAIL_STEP")) step_milliseconds = atol(getenv("FAIL_STEP"));
     if (!is_my_rank()) return;
     calls = getenv("FAIL_CALL");
     on = getenv("FAIL_ON");
     say = getenv("FAIL_SAY");
-    meanwhile = getenv("FAIL_WHILE");
     at = number ? atol(number) : 0;
     always = getenv("FAIL_ALWAYS") != NULL;
     if (getenv("FAIL_SLOW"))
@@ -143,6 +144,8 @@ static void delay(long ms) {
     nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
 }
 
+static int is_meanwhile(void) { return !meanwhile || access(meanwhile, F_OK) == 0; }
+
 static int is_on(const char *path) {
     char whole[8192] = "";
     if (!on) return 1;
@@ -155,8 +158,7 @@ static int is_on(const char *path) {
 
 /* 1: the caller fails with errno set; 2: it does half; 0: it goes on. */
 static int is_due(const char *call, const char *path) {
-    if (how == OFF || !counts(call) || !is_on(path) || (meanwhile && access(meanwhile, F_OK) != 0))
-        return 0;
+    if (how == OFF || !counts(call) || !is_on(path) || !is_meanwhile()) return 0;
     const long number = atomic_fetch_add(&count, 1) + 1;
     if (at > 0 && (always ? number < at : number != at)) return 0;
     if (number == at || at == 0) tell(call, number, path);
@@ -186,7 +188,7 @@ static int is_due_fd(const char *call, int fd) {
 
 static void slow_down(int fd) {
     char path[4096];
-    if (slow_milliseconds == 0 || (meanwhile && access(meanwhile, F_OK) != 0)) return;
+    if (slow_milliseconds == 0 || !is_meanwhile()) return;
     path_of(fd, path);
     if (strstr(path, slow_on)) delay(slow_milliseconds);
 }
@@ -361,7 +363,8 @@ int MPI_Comm_split_type(void *comm, int type, int key, void *info, void *out) {
 int json_object_set_new(void *object, const char *key, void *value);
 int json_object_set_new(void *object, const char *key, void *value) {
     NEXT(json_object_set_new);
-    if (step_milliseconds > 0 && strcmp(key, "grad_norm") == 0) delay(step_milliseconds);
+    if (step_milliseconds > 0 && strcmp(key, "grad_norm") == 0 && is_meanwhile())
+        delay(step_milliseconds);
     return next(object, key, value);
 }
 
