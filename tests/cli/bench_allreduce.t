@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# TEST timeout=120
+# TEST timeout=300
 # trainer bench allreduce: every power of two, the definitions of the rates, the form that `trainer plan --network`
 # reads, usage errors.
 . "${TRAINER_ROOT:?is set by the runner: make test k=cli/bench_allreduce}/tests/support/common.sh"
