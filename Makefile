@@ -260,12 +260,12 @@ $(O)/tests/%.o: private CPPFLAGS += -Wno-deprecated-declarations
 $(O)/src/cmd/version.o: $(O)/version.h
 $(O)/src/cmd/version.o: private CPPFLAGS += -I$(O)
 $(O)/version.h: FORCE ; $(call keep,$(version_h))
-# The headings of the pages, which `trainer help WORDS` searches.
+# The headings of the pages and the configurations, which `trainer help WORDS` searches.
 $(O)/src/cmd/help_search.o: $(O)/docs_headings.inc
 $(O)/src/cmd/help_search.o: private CPPFLAGS += -I$(O)
-$(O)/docs_headings.inc: tools/docs-headings $(wildcard docs/*.md docs/labs/*.md)
+$(O)/docs_headings.inc: tools/docs-headings $(wildcard docs/*.md docs/labs/*.md configs/*.ini)
 	@mkdir -p $(@D)
-	@tools/docs-headings docs >$@
+	@tools/docs-headings >$@
 $(O)/flags.stamp: FORCE ; $(call keep,$(CC) $(cflags) $(stack_usage) | $(libs) $(LDFLAGS) $(LDLIBS))
 $(O)/objects.stamp: FORCE ; $(call keep,$(lib_c) | $(cmd_c) | $(help_c))
 define version_h

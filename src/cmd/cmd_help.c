@@ -367,8 +367,8 @@ const cmd_command_t cmd_help = {
             "(data), `keys` for all keys, `records` for the fields of the records of a run, a list "
             "(layers, models, optimizers, schedules, datasets, devices, importers), an entry of a "
             "list (conv), or the name that another program has for it (early_stopping; `elsewhere` "
-            "lists these). Any other NAME is searched for in keys, lists, options, records and the "
-            "headings of docs/. Without NAME it prints the overview.",
+            "lists these). Any other NAME is searched for in keys, lists, options, records, the "
+            "headings of docs/ and configs/. Without NAME it prints the overview.",
     CMD_ARGUMENTS(help_options_t),
     .run = help_run,
 };

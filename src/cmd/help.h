@@ -27,8 +27,9 @@ int cmd_help_width(void);
  * column `at`. */
 void cmd_help_print_wrapped(const char *text, int at, int indent, int columns);
 
-/* Prints the keys, entries of lists, options, fields of records and headings of pages that mention
- * `words`, in this order. *out_count: how many do. */
+/* Prints the keys, entries of lists, options, fields of records, pages (by their headings and by the
+ * rows of docs/index.md) and configurations that mention `words`, in this order; if none does, those
+ * that have a form of each word. *out_count: how many are found. */
 tr_status_t cmd_help_search(const char *words, int *out_count);
 
 #endif

@@ -86,7 +86,11 @@ call 0 help elsewhere && sed -n 's/^      here: //p' out | sort -u >here && [ -s
 ok $? "and each of them to a key that exists"
 call 0 help 'batch size' && grep -q '^  data.batch_size ' out && grep -q '^  bench batch --sizes' out &&
     call 0 help exit codes && grep -q '^  docs/training.md ' out &&
-    call 0 help perplexity && grep -q valid_perplexity out
+    call 0 help perplexity && grep -q valid_perplexity out &&
+    call 0 help unet && grep -q '^  docs/fields.md ' out && grep -q '^  configs/unet_tiny.ini ' out &&
+    call 0 help data leakage && grep -q '^  docs/data.md ' out &&
+    call 0 help predicted fields && grep -q '^  docs/fields.md ' out && ! grep -q docs/gpt.md out &&
+    call 0 help 3d convolution && grep -q '^  configs/cosmoflow_tiny.ini ' out
 ok $? "words are searched in keys, options, records and pages"
 call 0 help import csv && grep -q '^  trainer import csv' out && ! grep -q mnist out &&
     call 0 help bench step && grep -q '^trainer bench step' out && ! grep -q 'trainer bench memory' out &&
