@@ -544,24 +544,21 @@ void tr_watchdog_report(tr_world_t *world, const tr_rank_report_t *report) {
     if (w) (void)!write(w->wake[1], &(char){WAKE_TO_REPORT}, 1);
 }
 
-tr_status_t tr_watchdog_wait_reports(tr_world_t *world, int64_t number, tr_rank_report_t *out) {
+tr_status_t tr_watchdog_wait_report(tr_world_t *world, int64_t number, int rank,
+                                    tr_rank_report_t *out) {
     tr_watchdog_t *w = world->watchdog;
-    int missing = world->info.size - 1, gone = 0;
+    int gone = 0;
     if (!tr_watchdog_is_linked(world))
         return TR_FAIL(TR_ERR_INTERNAL, "reports of ranks are awaited without a watchdog");
     w->awaits_reports = true;
     (void)!write(w->wake[1], &(char){WAKE_TO_REPORT}, 1); /* a tick may have just begun */
-    while (missing > 0 && gone == 0) {
-        missing = 0;
+    for (out->number = 0; out->number != number && gone == 0;) {
         pthread_mutex_lock(&w->times_lock);
-        for (int i = 1; i < w->peer_count; i++) {
-            out[i] = w->peers[i].last.report;
-            if (out[i].number == number) continue;
-            missing++;
-            if (w->peers[i].fd < 0) gone = i;
-        }
+        *out = w->peers[rank].last.report;
+        for (int i = 1; i < w->peer_count && out->number != number; i++)
+            if (w->peers[i].fd < 0 && w->peers[i].last.report.number != number) gone = i;
         pthread_mutex_unlock(&w->times_lock);
-        if (missing > 0)
+        if (out->number != number && gone == 0)
             nanosleep(&(struct timespec){.tv_nsec = (long)(1e9 * LISTEN_SEC / 2)}, NULL);
     }
     w->awaits_reports = false;

@@ -84,9 +84,10 @@ typedef struct {
 bool tr_watchdog_is_linked(const tr_world_t *world);
 /* Reports to rank 0 at once. One thread per rank, a rank above 0; not collective. */
 void tr_watchdog_report(tr_world_t *world, const tr_rank_report_t *report);
-/* On rank 0: waits for the reports of all other ranks about work `number`, out[size], of which
- * out[0] stays. TR_ERR_RETRY names a rank that left or was lost before it had one. Any thread that
- * is not waited for by another rank; not collective. */
-tr_status_t tr_watchdog_wait_reports(tr_world_t *world, int64_t number, tr_rank_report_t *out);
+/* On rank 0: waits for the report of a rank above 0 about work `number`. TR_ERR_RETRY names any rank
+ * that left or was lost before it had one. Any thread that is not waited for by another rank; not
+ * collective. */
+tr_status_t tr_watchdog_wait_report(tr_world_t *world, int64_t number, int rank,
+                                    tr_rank_report_t *out);
 
 #endif

@@ -96,8 +96,7 @@ static void loop_fill_content(loop_t *l) {
 /* By the writer threads. */
 static tr_status_t loop_exchange_parts(void *self, tr_checkpoint_part_t *parts) {
     const loop_t *l = self;
-    const int rank = l->info->rank, size = l->info->size;
-    tr_rank_report_t *reports = NULL;
+    const int rank = l->info->rank;
     if (rank > 0) {
         const tr_checkpoint_part_t *own = &parts[rank];
         const tr_rank_report_t report = {
@@ -107,13 +106,13 @@ static tr_status_t loop_exchange_parts(void *self, tr_checkpoint_part_t *parts) 
         tr_watchdog_report(l->world, &report);
         return TR_OK;
     }
-    TR_TRY(tr_alloc((size_t)size * sizeof *reports, "reports of ranks", &reports));
-    const tr_status_t status = tr_watchdog_wait_reports(l->world, parts[0].number, reports);
-    for (int i = 1; i < size; i++)
+    for (int i = 1; i < l->info->size; i++) {
+        tr_rank_report_t report;
+        TR_TRY(tr_watchdog_wait_report(l->world, parts[0].number, i, &report));
         parts[i] = (tr_checkpoint_part_t){
-            reports[i].number, reports[i].status, {reports[i].value[0], reports[i].value[1]}};
-    tr_free(&reports);
-    return status;
+            report.number, report.status, {report.value[0], report.value[1]}};
+    }
+    return TR_OK;
 }
 
 /* Where ranks share: rank 0 tells all where they write, and numbers the attempts. *takes: whether a
