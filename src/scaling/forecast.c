@@ -80,6 +80,7 @@ static tr_status_t forecast_step(const tr_forecast_setup_t *s, double factor,
     const double median = forecast_quantile(p->compute_sec.data, p->compute_sec.count, 0.5),
                  resized = (double)row->micro_batch / (double)p->micro_batch,
                  micro_sec = fmax(0, median - p->update_sec) / (double)p->slots * resized * factor;
+    const bool scatters_each = s->shards_gradients && row->ranks > 1 && row->slots > 1;
     double op_sum = 0, *bucket_sec = NULL;
     bool all_measured = true;
     TR_TRY(tr_alloc(p->buckets.count * sizeof *bucket_sec, "buckets", &bucket_sec));
@@ -90,15 +91,21 @@ static tr_status_t forecast_step(const tr_forecast_setup_t *s, double factor,
         all_measured &= measured;
     }
     for (size_t i = 0; i < p->op_sec.count; i++) op_sum += p->op_sec.data[i];
-    const tr_timeline_t last = tr_timeline(
-        p->op_sec.data, (int)p->op_sec.count, op_sum > 0 ? micro_sec / op_sum : 0, p->buckets.data,
-        bucket_sec, (int)p->buckets.count, forecast_is_polled(s, row->nodes));
+    tr_timeline_t last, other = {micro_sec, micro_sec, 0}; /* micro-batches */
+    for (int is_last = scatters_each ? 0 : 1; is_last < 2; is_last++) {
+        for (size_t b = 0; scatters_each && b < p->buckets.count; b++)
+            bucket_sec[b] *= is_last ? 2 : 0.5;
+        *(is_last ? &last : &other) = tr_timeline(
+            p->op_sec.data, (int)p->op_sec.count, op_sum > 0 ? micro_sec / op_sum : 0,
+            p->buckets.data, bucket_sec, (int)p->buckets.count, forecast_is_polled(s, row->nodes));
+    }
     tr_free(&bucket_sec);
     row->network = row->ranks == 1 ? TR_ORIGIN_NONE
                    : all_measured  ? TR_ORIGIN_MEASURED
                                    : TR_ORIGIN_FITTED;
-    *out_exposed_sec = last.exposed_sec;
-    *out_sec = (double)(row->slots - 1) * micro_sec + last.end_sec + p->update_sec * factor;
+    const double others = (double)(row->slots - 1);
+    *out_exposed_sec = others * other.exposed_sec + last.exposed_sec;
+    *out_sec = others * other.end_sec + last.end_sec + p->update_sec * factor;
     return TR_OK;
 }
 
@@ -168,8 +175,9 @@ void tr_forecast_assumptions(const tr_forecast_setup_t *s, tr_str_t *out) {
                   sec[n - 1] * 1e3);
     tr_str_printf(out,
                   "overlap: %zu bucket%s, reduced in order by one stream of communication, "
-                  "each as soon as its last op is done\n",
-                  p->buckets.count, p->buckets.count == 1 ? "" : "s");
+                  "each as soon as its last op is done%s\n",
+                  p->buckets.count, p->buckets.count == 1 ? "" : "s",
+                  s->shards_gradients ? ", in every micro-batch" : "");
     forecast_describe_network("between nodes", s->between, out);
     if (s->ranks_per_node > 1) forecast_describe_network("inside a node", s->inside, out);
     tr_str_printf(out, "not included: data loading, checkpoints, validation, congestion of the "

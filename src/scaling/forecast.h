@@ -111,6 +111,9 @@ typedef struct {
     int ranks_per_node;
     tr_scaling_t mode;
     int64_t batch_size; /* of one node (weak), of all nodes (strong) */
+    /* parallel.zero = 2: the gradients of every micro-batch are reduce-scattered, which takes half as
+     * long as the all-reduce that the last one has with the gather of the parameters */
+    bool shards_gradients;
 } tr_forecast_setup_t;
 
 /* low: all ranks vary together, so no rank waits for a slower one; network at its median. expected:

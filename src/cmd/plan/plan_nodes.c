@@ -1,6 +1,7 @@
 /* trainer plan CONFIG --nodes: predicted step times on more nodes. */
 #include "plan.h"
 #include "base/mem.h"
+#include "comm/comm.h"
 #include "scaling/forecast.h"
 #include "trainer/session.h"
 
@@ -101,6 +102,7 @@ done:
 static tr_status_t plan_nodes_predict(const tr_config_t *config, const plan_options_t *o,
                                       nodes_prediction_t *p) {
     tr_data_settings_t data;
+    tr_parallel_settings_t parallel;
     if (!o->network || !o->profile)
         return TR_FAIL(TR_ERR_USAGE,
                        "plan --nodes requires --network FILE (of `trainer bench allreduce --json "
@@ -111,6 +113,7 @@ static tr_status_t plan_nodes_predict(const tr_config_t *config, const plan_opti
                        "bench allreduce` on the ranks of one node",
                        (long long)o->ranks_per_node);
     tr_config_read(config, &tr_data_config, &data);
+    tr_config_read(config, &tr_parallel_config, &parallel);
     TR_TRY(tr_profile_read(o->profile, &p->profile));
     TR_TRY(plan_nodes_check_profile(config, &p->profile, o->profile));
     TR_TRY(tr_network_read(o->network, &p->between));
@@ -120,7 +123,8 @@ static tr_status_t plan_nodes_predict(const tr_config_t *config, const plan_opti
                                      .inside = o->network_inside ? &p->inside : NULL,
                                      .ranks_per_node = (int)o->ranks_per_node,
                                      .mode = (tr_scaling_t)o->mode,
-                                     .batch_size = data.batch_size};
+                                     .batch_size = data.batch_size,
+                                     .shards_gradients = parallel.zero == 2};
     TR_TRY(tr_alloc((size_t)o->nodes.count * sizeof *p->row, "forecasts", &p->row));
     for (int i = 0; i < o->nodes.count; i++) {
         nodes_row_t *row = &p->row[i];

@@ -169,6 +169,12 @@ static void test_prediction(void **state) {
     assert_float_equal(row.efficiency.expected, 10 / 11.414213562, 1e-8);
     /* high: 10.949358868; the second bucket waits for the first: 0.25 of 4.379743547 + 5 + 3 */
     assert_float_equal(row.step_sec.high, 4.379743547 * 1.25 + 8 + 2.189871774, 1e-7);
+    /* zero = 2: the first micro-batch takes 4.5: its buckets 1-2, 4-4.5 */
+    s.shards_gradients = true;
+    OK(tr_forecast(&s, 2, &row));
+    assert_float_equal(row.step_sec.low, 11.5, NEAR);
+    assert_float_equal(row.exposed_sec.low, 1.5, NEAR);
+    s.shards_gradients = false;
     s.mode = TR_SCALING_STRONG;
     OK(tr_forecast(&s, 2, &row));
     assert_int_equal(row.slots, 1);
