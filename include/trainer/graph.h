@@ -186,7 +186,8 @@ typedef struct {
     int64_t reduced_elems; /* gradients and other sums */
 } tr_layout_t;
 tr_layout_t tr_graph_layout(const tr_graph_t *g);
-/* Views of ranges of the blocks, for optimizers and buckets. */
+/* Views of ranges of the blocks, for optimizers and buckets. With parallel.zero = 2 there is no range of
+ * the sharded gradients: TR_ERR_CONFIG. */
 tr_status_t tr_param_range(tr_graph_t *g, int64_t first, int64_t count, tr_tensor_t *out);
 tr_status_t tr_reduced_range(tr_graph_t *g, int64_t first, int64_t count, tr_tensor_t *out);
 /* -- running ----------------------------------------------------------------------------------- */

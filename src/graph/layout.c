@@ -166,6 +166,11 @@ tr_status_t tr_param_range(tr_graph_t *g, int64_t first, int64_t count, tr_tenso
 
 tr_status_t tr_reduced_range(tr_graph_t *g, int64_t first, int64_t count, tr_tensor_t *out) {
     TR_TRY(tr_layout_fix(g));
+    if (tr_gradients_are_sharded(g) && count > 0 && first < g->layout.sharded_elems)
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "the gradients of the elements from %lld on are asked for as a whole, but "
+                       "with parallel.zero = 2 each rank has its part: set parallel.zero = 1",
+                       (long long)first);
     return tr_slice(g, g->reduced_block, tr_reduced_place(g, first), count, out);
 }
 

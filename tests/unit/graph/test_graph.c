@@ -520,8 +520,11 @@ static void check_parts(const net_t *whole, int ranks, int rank, bool overlap, i
         parts++;
         part[parts] = part[parts - 1];
     }
-    ready(&n);
     const tr_layout_t layout = tr_graph_layout(n.g);
+    assert_int_equal(tr_reduced_range(n.g, layout.sharded_elems - 1, 1, &gradient[parts]),
+                     ranks > 1 ? TR_ERR_CONFIG : TR_OK);
+    OK(tr_reduced_range(n.g, layout.sharded_elems, 1, &gradient[parts]));
+    ready(&n);
     const size_t unsharded = (size_t)(layout.reduced_elems - layout.sharded_elems),
                  bucket = (size_t)ranks * TR_SQUARES_BLOCK;
     assert_in_range(tr_graph_memory(n.g).reduced / sizeof(float) - windows * bucket,
