@@ -176,14 +176,22 @@ typedef struct {
 /* Opens and verifies one checkpoint directory: MANIFEST, lengths, checksums. TR_ERR_DATA names the
  * file that fails. */
 tr_status_t tr_checkpoint_open(const char *path, tr_checkpoint_t **out);
-/* The same, of one that another rank has verified: the data of tensors are not read. */
-tr_status_t tr_checkpoint_open_checked(const char *path, tr_checkpoint_t **out);
+/* The same, of one that several ranks verify together: of the data of tensors, this one reads part
+ * `part` of `parts`, of nearly equal sizes; none if part = parts. The metadata in the headers of files of
+ * tensors are not verified then. */
+tr_status_t tr_checkpoint_open_part(const char *path, int part, int parts, tr_checkpoint_t **out);
+/* What opens a checkpoint instead of tr_checkpoint_open. */
+typedef struct {
+    tr_status_t (*open)(void *self, const char *path, tr_checkpoint_t **out);
+    void *self;
+} tr_checkpoint_opener_t;
 /*
  * Opens the newest complete checkpoint under `dir`; *out is NULL if dir is missing or empty.
  * Skipped checkpoints are appended to `skipped`, one per line. TR_ERR_DATA if there are checkpoints
- * but none verifies: training never silently restarts from scratch.
+ * but none verifies: training never silently restarts from scratch. opener: NULL: tr_checkpoint_open.
  */
-tr_status_t tr_checkpoint_open_newest(const char *dir, tr_checkpoint_t **out, tr_str_t *skipped);
+tr_status_t tr_checkpoint_open_newest(const char *dir, const tr_checkpoint_opener_t *opener,
+                                      tr_checkpoint_t **out, tr_str_t *skipped);
 void tr_checkpoint_close(tr_checkpoint_t **checkpoint);
 
 /* -- the folder "checkpoints" ------------------------------------------------------------------ */

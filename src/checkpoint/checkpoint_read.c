@@ -28,10 +28,15 @@ static tr_status_t checkpoint_open_text(const tr_manifest_file_t *row, const cha
     return checkpoint_check_sum(path, tr_checksum_bytes(*out, (size_t)bytes), row->checksum);
 }
 
-/* Header and MANIFEST describe the same tensors, and the bytes on disk have their checksums, which
- * are not looked at with is_checked. */
-static tr_status_t checkpoint_open_tensors(const tr_manifest_t *m, size_t file, bool is_checked,
-                                           const char *path, tr_safetensors_t **out) {
+/* Of the data of tensors, what is verified: those tensors that begin in this part. */
+typedef struct {
+    int part, parts;
+} checkpoint_share_t;
+
+/* Header and MANIFEST describe the same tensors, and the bytes on disk have their checksums. */
+static tr_status_t checkpoint_open_tensors(const tr_manifest_t *m, size_t file,
+                                           const checkpoint_share_t *share, const char *path,
+                                           tr_safetensors_t **out) {
     const tr_manifest_tensor_t *rows = m->tensors.data;
     size_t first = 0, count = 0;
     int64_t offset = 0, bytes = 0;
@@ -43,7 +48,7 @@ static tr_status_t checkpoint_open_tensors(const tr_manifest_t *m, size_t file, 
     TR_TRY(tr_safetensors_open(path, out));
     TR_TRY(tr_checksum_create(&whole));
     const tr_safetensors_t *f = *out;
-    const int64_t start = tr_safetensors_data_start(f);
+    const int64_t start = tr_safetensors_data_start(f), data = st.st_size - start;
     while (first < m->tensors.count && rows[first].file != file) first++;
     while (first + count < m->tensors.count && rows[first + count].file == file) count++;
     if (count != tr_safetensors_count(f)) {
@@ -63,7 +68,7 @@ static tr_status_t checkpoint_open_tensors(const tr_manifest_t *m, size_t file, 
             goto done;
         }
         tr_tensor_bytes(row->dtype, &row->shape, &bytes);
-        if (is_checked) continue;
+        if (bytes == 0 || offset * share->parts / data != share->part) continue;
         tr_checksum_begin_part(whole);
         TR_TRY_GOTO(
             tr_checksum_read(whole, NULL, tr_safetensors_fd(f), path, start + offset, bytes), done);
@@ -74,7 +79,7 @@ static tr_status_t checkpoint_open_tensors(const tr_manifest_t *m, size_t file, 
             goto done;
         }
     }
-    if (!is_checked)
+    if (share->parts == 1 && share->part == 0)
         status = checkpoint_check_sum(path, tr_checksum_value(whole), m->files.data[file].checksum);
 done:
     tr_checksum_destroy(&whole);
@@ -83,7 +88,7 @@ done:
 
 /* Opens the files that the MANIFEST of the folder c->path lists. */
 static tr_status_t checkpoint_open_files(tr_checkpoint_t *c, const tr_manifest_t *m,
-                                         bool is_checked) {
+                                         const checkpoint_share_t *share) {
     c->step = m->step;
     int64_t named = c->step;
     if (tr_checkpoint_parse_name(tr_file_name(c->path), &named) && named != c->step)
@@ -97,9 +102,9 @@ static tr_status_t checkpoint_open_files(tr_checkpoint_t *c, const tr_manifest_t
             TR_TRY(checkpoint_open_text(&m->files.data[i], path, &c->state_json));
             c->state = json_loads(c->state_json, 0, NULL);
         } else if (strcmp(name, TR_CHECKPOINT_MODEL) == 0 && !c->model) {
-            TR_TRY(checkpoint_open_tensors(m, i, is_checked, path, &c->model));
+            TR_TRY(checkpoint_open_tensors(m, i, share, path, &c->model));
         } else if (strcmp(name, TR_CHECKPOINT_OPTIMIZER) == 0 && !c->optimizer) {
-            TR_TRY(checkpoint_open_tensors(m, i, is_checked, path, &c->optimizer));
+            TR_TRY(checkpoint_open_tensors(m, i, share, path, &c->optimizer));
         } else { /* for other programs */
             const tr_status_t status = checkpoint_open_text(&m->files.data[i], path, &unused);
             tr_free(&unused);
@@ -112,7 +117,7 @@ static tr_status_t checkpoint_open_files(tr_checkpoint_t *c, const tr_manifest_t
     return TR_OK;
 }
 
-static tr_status_t checkpoint_open(const char *path, bool is_checked, tr_checkpoint_t **out) {
+tr_status_t tr_checkpoint_open_part(const char *path, int part, int parts, tr_checkpoint_t **out) {
     tr_checkpoint_t *c = NULL;
     tr_manifest_t m = {0};
     char manifest_path[4096], *real = NULL, *text = NULL;
@@ -135,7 +140,7 @@ static tr_status_t checkpoint_open(const char *path, bool is_checked, tr_checkpo
     TR_TRY_GOTO(tr_read_text(manifest_path, TR_TEXT_MAX_BYTES, &text, &bytes), done);
     TR_TRY_GOTO(tr_manifest_parse(text, (size_t)bytes, manifest_path, &m), done);
     c->checksum = tr_checksum_bytes(text, (size_t)bytes);
-    TR_TRY_GOTO(checkpoint_open_files(c, &m, is_checked), done);
+    TR_TRY_GOTO(checkpoint_open_files(c, &m, &(checkpoint_share_t){part, parts}), done);
 done:
     free(real);
     tr_free(&text);
@@ -148,11 +153,7 @@ done:
 }
 
 tr_status_t tr_checkpoint_open(const char *path, tr_checkpoint_t **out) {
-    return checkpoint_open(path, false, out);
-}
-
-tr_status_t tr_checkpoint_open_checked(const char *path, tr_checkpoint_t **out) {
-    return checkpoint_open(path, true, out);
+    return tr_checkpoint_open_part(path, 0, 1, out);
 }
 
 void tr_checkpoint_close(tr_checkpoint_t **checkpoint) {
@@ -166,7 +167,8 @@ void tr_checkpoint_close(tr_checkpoint_t **checkpoint) {
     tr_free(checkpoint);
 }
 
-tr_status_t tr_checkpoint_open_newest(const char *dir, tr_checkpoint_t **out, tr_str_t *skipped) {
+tr_status_t tr_checkpoint_open_newest(const char *dir, const tr_checkpoint_opener_t *opener,
+                                      tr_checkpoint_t **out, tr_str_t *skipped) {
     tr_steps_t steps = {0};
     tr_status_t status = tr_checkpoint_list(dir, &steps);
     *out = NULL;
@@ -174,7 +176,8 @@ tr_status_t tr_checkpoint_open_newest(const char *dir, tr_checkpoint_t **out, tr
         char name[32], path[4096];
         tr_checkpoint_name(steps.data[i], name);
         status = tr_path_join(dir, name, path);
-        if (status == TR_OK) status = tr_checkpoint_open(path, out);
+        if (status == TR_OK)
+            status = opener ? opener->open(opener->self, path, out) : tr_checkpoint_open(path, out);
         if (status == TR_OK || status == TR_ERR_MEMORY) break;
         if (skipped)
             tr_str_printf(skipped, "step %lld: %s\n", (long long)steps.data[i],

@@ -107,7 +107,8 @@ static inline bool tr_loop_is_root(const loop_t *l) {
 bool tr_loop_ends_epoch(const loop_t *l);
 
 /* loop_origin.c */
-/* Opens the run folder and what the run starts from. Rank 0. */
+/* Opens, on rank 0, the run folder and what the run starts from; with parallel.zero, all ranks verify a
+ * checkpoint. Collective. */
 tr_status_t tr_loop_open_origin(loop_t *l);
 /* Gives the run folder and the facts about the resumed checkpoint to every rank. Collective. */
 tr_status_t tr_loop_share_origin(loop_t *l);

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* -- opening: rank 0, before there is a session ------------------------------------------------ */
+/* -- opening: before there is a session -------------------------------------------------------- */
 
 /* Removes the verdict of an earlier start as early as possible. In the run folder, it belongs to
  * the run that holds the lock. */
@@ -27,13 +27,53 @@ static tr_status_t loop_open_run(loop_t *l) {
     return tr_strdup(tr_run_dir(l->run), &l->run_dir);
 }
 
-static tr_status_t loop_open_resume(loop_t *l) {
+/* With parallel.zero all ranks read the files of a checkpoint, so each verifies a part of it: rank 0
+ * names the folder, "" when it needs no more. *out_is_sound: on all ranks. Collective. */
+static tr_status_t loop_verify_part(loop_t *l, char **path, tr_checkpoint_t **out,
+                                    bool *out_is_sound) {
+    *out_is_sound = true;
+    TR_TRY(tr_world_broadcast_text(l->world, path, 0));
+    if (!(*path)[0]) return TR_OK;
+    const tr_status_t status = tr_checkpoint_open_part(*path, l->info->rank, l->info->size, out);
+    int64_t is_sound = status == TR_OK;
+    TR_TRY(tr_world_allreduce_int(l->world, &is_sound, 1, TR_REDUCE_MIN));
+    *out_is_sound = is_sound == 1;
+    return status;
+}
+
+/* Rank 0's tr_checkpoint_opener_t. What another rank has found, rank 0 looks for itself: its error says
+ * what is damaged, and that rank may see other files. */
+static tr_status_t loop_open_verified(void *self, const char *path, tr_checkpoint_t **out) {
+    char *copy = NULL;
+    bool is_sound = false;
+    TR_TRY(tr_strdup(path, &copy));
+    const tr_status_t status = loop_verify_part(self, &copy, out, &is_sound);
+    tr_free(&copy);
+    if (status != TR_OK || is_sound) return status;
+    tr_checkpoint_close(out);
+    return tr_checkpoint_open(path, out);
+}
+
+/* The other ranks, until rank 0 has opened what the run starts from. */
+static void loop_verify_parts(loop_t *l) {
+    for (bool goes_on = true; goes_on;) {
+        tr_checkpoint_t *part = NULL;
+        char *path = NULL;
+        bool is_sound;
+        if (loop_verify_part(l, &path, &part, &is_sound) != TR_OK) tr_error_clear();
+        goes_on = path && path[0];
+        tr_checkpoint_close(&part);
+        tr_free(&path);
+    }
+}
+
+static tr_status_t loop_open_resume(loop_t *l, const tr_checkpoint_opener_t *opener) {
     loop_origin_t *origin = &l->origin;
     tr_main_settings_t main;
     tr_config_read(l->config, &tr_main_config, &main);
     if (strcmp(main.resume, "auto") == 0 || strcmp(main.resume, "no") == 0) {
         origin->is_own = true;
-        TR_TRY(tr_state_open_newest(tr_run_checkpoint_dir(l->run), &origin->checkpoint));
+        TR_TRY(tr_state_open_newest(tr_run_checkpoint_dir(l->run), opener, &origin->checkpoint));
         if (origin->checkpoint && strcmp(main.resume, "no") == 0)
             return TR_FAIL(TR_ERR_CONFIG,
                            "resume = no, but %s holds checkpoints (newest: step %lld); choose "
@@ -44,7 +84,7 @@ static tr_status_t loop_open_resume(loop_t *l) {
     /* Checkpoints of later steps would be kept longer than those of this run, and resume = auto
      * would use them. */
     tr_steps_t steps = {0};
-    TR_TRY(tr_state_open_resume(main.resume, &origin->checkpoint));
+    TR_TRY(tr_state_open_resume(main.resume, opener, &origin->checkpoint));
     tr_status_t status = tr_checkpoint_list(tr_run_checkpoint_dir(l->run), &steps);
     if (status == TR_OK && steps.count > 0 && steps.data[0] > origin->checkpoint->step)
         status = TR_FAIL(TR_ERR_CONFIG,
@@ -57,7 +97,7 @@ static tr_status_t loop_open_resume(loop_t *l) {
     return status;
 }
 
-tr_status_t tr_loop_open_origin(loop_t *l) {
+static tr_status_t loop_open_origin(loop_t *l, const tr_checkpoint_opener_t *opener) {
     tr_train_settings_t train;
     tr_model_settings_t model;
     tr_interval_t unused;
@@ -67,13 +107,29 @@ tr_status_t tr_loop_open_origin(loop_t *l) {
         tr_interval_parse("checkpoint.every", l->saving.settings.every, true, 100, 100, &unused));
     TR_TRY(tr_interval_parse("train.valid_every", train.valid_every, false, 100, 100, &unused));
     TR_TRY(loop_open_run(l));
-    TR_TRY(loop_open_resume(l));
+    TR_TRY(loop_open_resume(l, opener));
     if (l->origin.checkpoint) TR_TRY(tr_state_check_keys(l->config, l->origin.checkpoint));
     tr_config_read(l->config, &tr_model_config, &model);
     if (l->origin.checkpoint || !model.init[0]) return TR_OK;
     TR_TRY(tr_weights_open(model.init, &l->origin.init));
     return tr_state_preprocess(l->origin.init->state, l->origin.init->path,
                                &l->origin.init_preprocess);
+}
+
+tr_status_t tr_loop_open_origin(loop_t *l) {
+    const tr_checkpoint_opener_t opener = {loop_open_verified, l};
+    tr_parallel_settings_t parallel;
+    tr_status_t status = TR_OK;
+    tr_config_read(l->config, &tr_parallel_config, &parallel);
+    const bool verifies = parallel.zero > 0 && l->info->size > 1;
+    if (tr_loop_is_root(l)) {
+        char *end = (char[]){""};
+        status = loop_open_origin(l, verifies ? &opener : NULL);
+        if (verifies) TR_TRY(tr_world_broadcast_text(l->world, &end, 0));
+    } else if (verifies) {
+        loop_verify_parts(l);
+    }
+    return tr_world_agree(l->world, status);
 }
 
 /* -- what every rank knows --------------------------------------------------------------------- */
@@ -178,7 +234,7 @@ static tr_status_t loop_open_on_all(loop_t *l) {
     TR_TRY(tr_world_broadcast_text(l->world, &path, 0));
     TR_TRY(tr_world_broadcast(l->world, &what, sizeof what, 0));
     if (!tr_loop_is_root(l) && what.resumes)
-        status = tr_checkpoint_open_checked(path, &origin->checkpoint);
+        status = tr_checkpoint_open_part(path, 1, 1, &origin->checkpoint);
     else if (!tr_loop_is_root(l) && path[0])
         status = tr_weights_open_checked(path, &origin->init);
     const bool is_other =
@@ -209,7 +265,8 @@ static tr_status_t loop_restore(loop_t *l) {
         if (i == 1) first = *tr_error_last();
         tr_error_clear();
         tr_checkpoint_close(checkpoint);
-        const tr_status_t opened = tr_state_open_newest(tr_run_checkpoint_dir(l->run), checkpoint);
+        const tr_status_t opened =
+            tr_state_open_newest(tr_run_checkpoint_dir(l->run), NULL, checkpoint);
         if (opened != TR_OK && opened != TR_ERR_DATA) return opened;
         if (!*checkpoint)
             return TR_FAIL(first.code,

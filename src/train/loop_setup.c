@@ -299,7 +299,7 @@ tr_status_t tr_loop_set_up(loop_t *l) {
     tr_watchdog_phase(l->world, TR_PHASE_START, 0);
     TR_TRY(tr_watchdog_start(l->world, parallel.timeout, tr_signals_pending));
     tr_watchdog_on_end(l->world, loop_has_ended);
-    TR_TRY(tr_world_agree(l->world, is_root ? tr_loop_open_origin(l) : TR_OK));
+    TR_TRY(tr_loop_open_origin(l));
     TR_TRY(tr_loop_share_origin(l));
 
     const loop_origin_t *origin = &l->origin;

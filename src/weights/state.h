@@ -69,11 +69,13 @@ tr_status_t tr_weights_open_checked(const char *path, tr_weights_t **out);
 /* The same, but of a run folder or its checkpoints/ the newest complete checkpoint. */
 tr_status_t tr_weights_open_last(const char *path, tr_weights_t **out);
 /* Opens the newest checkpoint of the folder `dir` that is complete, and warns of damaged ones. *out
- * is NULL if there is none. Not collective. */
-tr_status_t tr_state_open_newest(const char *dir, tr_checkpoint_t **out);
+ * is NULL if there is none. opener: NULL: tr_checkpoint_open. Not collective. */
+tr_status_t tr_state_open_newest(const char *dir, const tr_checkpoint_opener_t *opener,
+                                 tr_checkpoint_t **out);
 /* Opens the checkpoint of `resume` = `path`: a checkpoint folder, or the newest complete checkpoint
  * of a run folder or its checkpoints/. Not collective. */
-tr_status_t tr_state_open_resume(const char *path, tr_checkpoint_t **out);
+tr_status_t tr_state_open_resume(const char *path, const tr_checkpoint_opener_t *opener,
+                                 tr_checkpoint_t **out);
 void tr_weights_close(tr_weights_t **weights);
 /* Sets all parameters and model state. TR_ERR_CONFIG names tensors that are missing, unexpected or
  * of another shape. With optimizer.ema these are the averages, as used in evaluations. Not

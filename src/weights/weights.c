@@ -10,20 +10,29 @@
 #include <string.h>
 #include <sys/stat.h>
 
-tr_status_t tr_state_open_newest(const char *dir, tr_checkpoint_t **out) {
+tr_status_t tr_state_open_newest(const char *dir, const tr_checkpoint_opener_t *opener,
+                                 tr_checkpoint_t **out) {
     tr_str_t skipped = {0};
-    const tr_status_t status = tr_checkpoint_open_newest(dir, out, &skipped);
+    const tr_status_t status = tr_checkpoint_open_newest(dir, opener, out, &skipped);
     if (skipped.length > 0) TR_WARN("skipped damaged checkpoints:\n%s", skipped.text);
     tr_str_free(&skipped);
     return status;
 }
 
+/* How weights are opened. */
+typedef struct {
+    bool wants_best;
+    bool is_checked; /* by another rank: the data of tensors are not read again */
+    const tr_checkpoint_opener_t *opener;
+} weights_way_t;
+
 /* A folder with checkpoints: the best one if requested, else the newest complete one. A damaged
  * best checkpoint is an error, because another one would give another result. */
-static tr_status_t open_chosen(const char *dir, bool wants_best, tr_checkpoint_t **out) {
+static tr_status_t open_chosen(const char *dir, const weights_way_t *way, tr_checkpoint_t **out) {
+    const bool wants_best = way->wants_best;
     char best[4096];
     if (wants_best && tr_exists_in(dir, "best", best)) return tr_checkpoint_open(best, out);
-    TR_TRY(tr_state_open_newest(dir, out));
+    TR_TRY(tr_state_open_newest(dir, way->opener, out));
     if (*out) return TR_OK;
     return TR_FAIL(
         TR_ERR_NOINPUT,
@@ -33,27 +42,23 @@ static tr_status_t open_chosen(const char *dir, bool wants_best, tr_checkpoint_t
         wants_best ? ", a .safetensors file, or a Hugging Face model folder with config.json" : "");
 }
 
-/* How weights are opened. */
-typedef struct {
-    bool wants_best;
-    bool is_checked; /* by another rank: the data of tensors are not read again */
-} weights_way_t;
-
 static tr_status_t open_checkpoint(const char *path, const weights_way_t *way,
                                    tr_checkpoint_t **out) {
     char inside[4096];
     if (tr_exists_in(path, TR_CHECKPOINT_MANIFEST, inside))
-        return way->is_checked ? tr_checkpoint_open_checked(path, out)
+        return way->is_checked ? tr_checkpoint_open_part(path, 1, 1, out)
+               : way->opener   ? way->opener->open(way->opener->self, path, out)
                                : tr_checkpoint_open(path, out);
-    return open_chosen(tr_exists_in(path, "checkpoints", inside) ? inside : path, way->wants_best,
-                       out);
+    return open_chosen(tr_exists_in(path, "checkpoints", inside) ? inside : path, way, out);
 }
 
-tr_status_t tr_state_open_resume(const char *path, tr_checkpoint_t **out) {
+tr_status_t tr_state_open_resume(const char *path, const tr_checkpoint_opener_t *opener,
+                                 tr_checkpoint_t **out) {
     struct stat info;
     const bool is_there = stat(path, &info) == 0;
     if (!is_there && errno != ENOENT && errno != ENOTDIR) return tr_io_fail("open", path, errno);
-    if (is_there && S_ISDIR(info.st_mode)) return open_checkpoint(path, &(weights_way_t){0}, out);
+    if (is_there && S_ISDIR(info.st_mode))
+        return open_checkpoint(path, &(weights_way_t){.opener = opener}, out);
     return TR_FAIL(
         is_there ? TR_ERR_DATA : TR_ERR_NOINPUT,
         "resume = %s: expected auto, no, a checkpoint folder (checkpoints/step-NNNNNNNN) or a run "

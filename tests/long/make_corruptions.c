@@ -222,7 +222,7 @@ static int judge_one(void) {
 static bool falls_back(const char *checkpoints) {
     tr_checkpoint_t *c = NULL;
     tr_str_t skipped = {0};
-    const bool good = tr_checkpoint_open_newest(checkpoints, &c, &skipped) == TR_OK && c &&
+    const bool good = tr_checkpoint_open_newest(checkpoints, NULL, &c, &skipped) == TR_OK && c &&
                       same(c, kept[1]) && skipped.length > 0;
     tr_checkpoint_close(&c);
     tr_str_free(&skipped);
@@ -268,7 +268,7 @@ int main(int argc, char **argv) {
     if (argc != 4) return 2;
     random_state = strtoull(argv[3], NULL, 10);
     snprintf(checkpoints, sizeof checkpoints, "%s/checkpoints", argv[1]);
-    if (tr_checkpoint_open_newest(checkpoints, &c, NULL) != TR_OK || !c) die(checkpoints);
+    if (tr_checkpoint_open_newest(checkpoints, NULL, &c, NULL) != TR_OK || !c) die(checkpoints);
     const int64_t step = c->step;
     snprintf(newest, sizeof newest, "%s/step-%08lld", checkpoints, (long long)step);
     tr_checkpoint_close(&c);

@@ -51,6 +51,17 @@ gone=transformer.wte.weight.adam.v
     [ "$(cat moved/config.ini moved/checkpoints/*/* | sha256sum)" = "$before" ]
 ok $? "moved: without the second moment of one tensor it is refused, and stays as it was"
 
+# Each rank verifies a part of a checkpoint: what rank 1 finds, rank 0 says, and the one before it serves.
+damage() { printf 'damaged!' | dd of="$1" bs=1 seek=$(($(stat -c %s "$1") - 8)) conv=notrunc 2>/dev/null; }
+cp -r moved parts && damage parts/checkpoints/step-00000012/optimizer.safetensors &&
+    run 2 gpt.ini run.dir=parts $exact $zero train.steps=16 && resumed step-00000008 &&
+    names out 'parts/checkpoints/step-00000012/optimizer.safetensors & checksum'
+ok $? "a damaged part of the newest checkpoint: the one before it serves"
+for f in parts/checkpoints/step-*/optimizer.safetensors; do damage "$f"; done
+run 2 gpt.ini run.dir=parts $exact $zero train.steps=20
+[ $? = 65 ] && [ "$(grep -c 'trainer: error' out)" = 1 ]
+ok $? "none is whole: code 65, one error"
+
 # What each rank sends in a step: the parts of 4-byte gradients are scattered, and parts of 4-byte weights or 2-byte
 # copies gathered, each (n - 1) / n of them; that is half of an all-reduce. The rest is small.
 if command -v python3 >/dev/null; then

@@ -143,10 +143,10 @@ static void test_same_step_again(void **state) {
 
 static void test_none(void **state) {
     tr_checkpoint_t *c = (void *)1;
-    OK(tr_checkpoint_open_newest(DIR_NAME, &c, NULL));
+    OK(tr_checkpoint_open_newest(DIR_NAME, NULL, &c, NULL));
     assert_null(c);
     assert_int_equal(mkdir(DIR_NAME, 0700), 0);
-    OK(tr_checkpoint_open_newest(DIR_NAME, &c, NULL));
+    OK(tr_checkpoint_open_newest(DIR_NAME, NULL, &c, NULL));
     assert_null(c);
     OK(tr_checkpoint_retain(DIR_NAME, 1, NULL, 0));
     assert_int_equal(tr_checkpoint_open(DIR_NAME "/step-00000001", &c), TR_ERR_NOINPUT);
@@ -164,7 +164,7 @@ static void test_fall_back(void **state) {
     for (int step = 10; step <= 40; step += 10) write_step(step);
     cut(DIR_NAME "/step-00000040/model.safetensors", 100);
     assert_int_equal(unlink(DIR_NAME "/step-00000030/MANIFEST"), 0);
-    OK(tr_checkpoint_open_newest(DIR_NAME, &c, &skipped));
+    OK(tr_checkpoint_open_newest(DIR_NAME, NULL, &c, &skipped));
     check_content(c, 20);
     tr_checkpoint_close(&c);
     const char *second = strchr(skipped.text, '\n');
@@ -173,7 +173,7 @@ static void test_fall_back(void **state) {
     tr_str_free(&skipped);
     cut(DIR_NAME "/step-00000020/state.json", 0);
     cut(DIR_NAME "/step-00000010/MANIFEST", 0);
-    assert_int_equal(tr_checkpoint_open_newest(DIR_NAME, &c, &skipped), TR_ERR_DATA);
+    assert_int_equal(tr_checkpoint_open_newest(DIR_NAME, NULL, &c, &skipped), TR_ERR_DATA);
     assert_null(c);
     assert_names(skipped.text, "10 & 20 & 30 & 40");
     assert_error_names("4");
@@ -253,6 +253,30 @@ static void test_every_byte_of_manifest_and_header(void **state) {
     tr_free(&text);
     OK(tr_checkpoint_open(DIR_NAME "/step-00000003", &c)); /* all was put back */
     tr_checkpoint_close(&c);
+}
+
+/* Of three parts of model.safetensors, the first has the first tensor, and the last the others. */
+static void test_parts(void **state) {
+    const char *path = DIR_NAME "/step-00000003/model.safetensors";
+    static const struct {
+        int64_t before_end;
+        int part;
+    } damages[] = {{7 * 4 + 3 + 300 * 4, 0}, {7 * 4 + 3 + 1, 0}, {7 * 4 + 3, 2}, {1, 2}};
+    int64_t bytes = 0;
+    write_step(3);
+    char *text = load(path, &bytes);
+    for (size_t i = 0; i < TR_COUNT(damages); i++) {
+        const int64_t at = bytes - damages[i].before_end;
+        put_byte(path, at, ~text[at] & 0xff);
+        for (int part = 0; part <= 3; part++) {
+            tr_checkpoint_t *c = NULL;
+            assert_int_equal(tr_checkpoint_open_part(DIR_NAME "/step-00000003", part, 3, &c),
+                             part == damages[i].part ? TR_ERR_DATA : TR_OK);
+            tr_checkpoint_close(&c);
+        }
+        put_byte(path, at, text[at]);
+    }
+    tr_free(&text);
 }
 
 static void test_random_flips_and_cuts(void **state) {
@@ -458,7 +482,7 @@ static void test_kill_at_any_time(void **state) {
     for (; round < 100 && (advanced == 0 || advanced == round || tr_clock_sec() - begin < 20);
          round++) {
         kill_a_writer(last, part_usec);
-        tr_status_t status = tr_checkpoint_open_newest(DIR_NAME, &c, NULL);
+        tr_status_t status = tr_checkpoint_open_newest(DIR_NAME, NULL, &c, NULL);
         if (status != TR_OK || !c || c->step < last)
             fail_msg("seed %u, round %d: %s", start, round, tr_error_last()->message);
         check_content(c, c->step);
@@ -494,7 +518,7 @@ static void test_writes_that_fail(void **state) {
             fail_msg("limit %lld: status %d", (long long)bytes, status);
         assert_int_equal(count_entries(""), 1); /* nothing committed, nothing left */
     }
-    OK(tr_checkpoint_open_newest(DIR_NAME, &c, NULL));
+    OK(tr_checkpoint_open_newest(DIR_NAME, NULL, &c, NULL));
     check_content(c, 1);
     tr_checkpoint_close(&c);
 }
@@ -547,6 +571,7 @@ int main(int argc, char **argv) {
         TEST(test_fall_back),
         TEST(test_renamed_and_mixed),
         TEST(test_every_byte_of_manifest_and_header),
+        TEST(test_parts),
         TEST(test_random_flips_and_cuts),
         TEST(test_manifest_parser),
         TEST(test_retention),
