@@ -68,7 +68,7 @@ static int advice_late_bucket(const tr_step_profile_t *p) {
 
 /* The time that an op moves bytes beyond that of its FLOPs. In a cache it may be below its floor. */
 static double advice_memory_sec(const tr_step_profile_t *p, const tr_op_profile_t *op) {
-    return fmax(0, fmin(op->sec, op->floor_sec) - op->flops / p->peak_flops);
+    return fmax(0, fmin(op->sec, op->floor_sec) - op->least_flops / p->peak_flops);
 }
 
 /* Of a step of this rank: the share of the time of its threads that waited for cores. */

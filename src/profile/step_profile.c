@@ -120,10 +120,8 @@ tr_status_t tr_step_profile_take_buckets(tr_step_profile_t *p, const tr_spans_t 
     tr_status_t status = TR_OK;
     for (int i = 0; i < tr_program_op_count(g, programs->last); i++) {
         const tr_op_t *op = tr_program_op(g, programs->last, i);
-        const tr_collective_op_t *c = &op->collective;
         tr_bucket_profile_t bucket = {0};
         if (op->kind != TR_OP_COLLECTIVE) continue;
-        bucket.bytes = (double)c->count * (double)tr_dtype_bytes(c->type);
         int64_t first, end;
         bucket_find_range(g, op, &first, &end);
         bucket_name_layers(g, first, end, bucket.layers);
@@ -141,6 +139,7 @@ tr_status_t tr_step_profile_take_buckets(tr_step_profile_t *p, const tr_spans_t 
             span->number >= (int64_t)p->buckets.count)
             continue;
         tr_bucket_profile_t *bucket = &p->buckets.data[span->number];
+        bucket->bytes += (double)span->bytes / n;
         bucket->sec += span_sec(span) / n;
         bucket->exposed_sec += bucket_exposed_sec(&waits, span, &first_wait) / n;
     }
@@ -176,6 +175,7 @@ static tr_status_t step_profile_add_op(tr_step_profile_t *p, const tr_op_profile
         to->calls += op->calls;
         to->sec += op->sec;
         to->flops += op->flops;
+        to->least_flops += op->least_flops;
         to->bytes += op->bytes;
         return TR_OK;
     }
@@ -203,11 +203,13 @@ tr_status_t tr_step_profile_take_ops(tr_step_profile_t *p, const tr_spans_t *spa
                                   .calls = calls,
                                   .sec = sec / n,
                                   .flops = calls * tr_op_flops(programs->g, op),
+                                  .least_flops = calls * tr_op_least_flops(programs->g, op),
                                   .bytes = calls * tr_op_bytes(programs->g, op)});
     }
     for (size_t i = 0; i < p->ops.count; i++) {
         tr_op_profile_t *op = &p->ops.data[i];
-        const double flops_sec = op->flops / p->peak_flops, bytes_sec = op->bytes / p->peak_bytes;
+        const double flops_sec = op->least_flops / p->peak_flops,
+                     bytes_sec = op->bytes / p->peak_bytes;
         op->is_memory_bound = bytes_sec > flops_sec;
         op->floor_sec = isnan(p->peak_flops) ? NAN : fmax(flops_sec, bytes_sec);
     }

@@ -36,13 +36,14 @@ typedef struct {
     const char *name, *layer, *phase; /* forward, backward, update; borrowed from the graph */
     double calls, sec, flops, bytes;  /* per step */
     double floor_sec;                 /* by the peaks of the device; NaN: unknown */
-    bool is_memory_bound;             /* its bytes take longer than its FLOPs */
+    bool is_memory_bound;             /* its bytes take longer than its least FLOPs */
+    double least_flops;               /* per step: tr_op_least_flops */
 } tr_op_profile_t;
 
 /* A bucket of gradients. */
 typedef struct {
     char layers[96];
-    double bytes, sec;  /* on rank 0 */
+    double bytes, sec;  /* on rank 0, of all micro-batches that reduce it */
     double exposed_sec; /* that the device waited for it, on the rank where that is least */
 } tr_bucket_profile_t;
 
