@@ -11,10 +11,6 @@ bool dnn_is_operation(int kind) {
     case CONV_DATA:
     case CONV_FILTER:
     case CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR:
-    case CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR:
-    case CUDNN_BACKEND_OPERATION_BN_FINALIZE_STATISTICS_DESCRIPTOR:
-    case CUDNN_BACKEND_OPERATION_NORM_FORWARD_DESCRIPTOR:
-    case CUDNN_BACKEND_OPERATION_NORM_BACKWARD_DESCRIPTOR:
     case CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR:
     case CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR:
     case CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR: return true;
@@ -75,16 +71,6 @@ static cudnnStatus_t check_matmul(const tensor_t *a, const tensor_t *b, const te
     return CUDNN_STATUS_SUCCESS;
 }
 
-static cudnnStatus_t check_all_broadcast(const program_t *p, const op_t *op, const tensor_t *x) {
-    for (int i = 0; i < MAX_SLOTS; i++) {
-        const bool in_fits =
-            op->in[i] < 0 || p->tensor[op->in[i]].by_value || broadcasts(&p->tensor[op->in[i]], x);
-        if (!in_fits || (op->out[i] >= 0 && !broadcasts(&p->tensor[op->out[i]], x)))
-            return mismatch("statistics or normalization");
-    }
-    return CUDNN_STATUS_SUCCESS;
-}
-
 static int64_t elements(const tensor_t *t) {
     int64_t n = 1;
     for (int i = 0; i < t->nd; i++) n *= t->dim[i];
@@ -112,9 +98,6 @@ cudnnStatus_t dnn_check_op(const program_t *p, const op_t *op) {
     case CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR:
         return elements(in0) == elements(out0) && extent(in0) == extent(out0) ? CUDNN_STATUS_SUCCESS
                                                                               : mismatch("reshape");
-    case CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR:
-    case CUDNN_BACKEND_OPERATION_NORM_FORWARD_DESCRIPTOR:
-    case CUDNN_BACKEND_OPERATION_NORM_BACKWARD_DESCRIPTOR: return check_all_broadcast(p, op, in0);
     default: return CUDNN_STATUS_SUCCESS;
     }
 }

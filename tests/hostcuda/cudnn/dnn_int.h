@@ -35,7 +35,7 @@ typedef struct {
 typedef struct {
     int32_t kind;                                /* cudnnBackendDescriptorType_t of the operation */
     int32_t in[MAX_SLOTS], out[MAX_SLOTS];       /* tensors of the program; -1: absent */
-    int32_t mode, phase, axis, spatial, compute; /* mode: of pointwise, reduction, norm, finalize */
+    int32_t mode, axis, spatial, compute;        /* mode: of pointwise, reduction */
     int64_t pre[3], post[3], step[3], dilation[3];
     double alpha, beta; /* of a convolution; alpha1 and alpha2 of pointwise */
     double lower_clip, upper_clip, lower_slope, elu_alpha, softplus_beta, swish_beta;
@@ -136,7 +136,6 @@ bool walk_next(walk_t *walk);
 
 /* in[k], out[k]: operands by slot, NULL where absent; outputs are zero. */
 typedef void op_run_t(const op_t *op, const dense_t *const in[], dense_t *const out[]);
-op_run_t run_convolution, run_pointwise, run_genstats, run_bn_finalize, run_norm_forward,
-    run_norm_backward, run_reduction, run_matmul;
+op_run_t run_convolution, run_pointwise, run_reduction, run_matmul;
 
 #endif

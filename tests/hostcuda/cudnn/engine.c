@@ -11,8 +11,6 @@
 #define CONV_DATA   CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR
 #define CONV_FILTER CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR
 #define POINTWISE   CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR
-#define GENSTATS    CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR
-#define NORM_BWD    CUDNN_BACKEND_OPERATION_NORM_BACKWARD_DESCRIPTOR
 
 static int count_kind(const program_t *p, int kind) {
     int n = 0;
@@ -23,11 +21,6 @@ static const op_t *find_kind(const program_t *p, int kind) {
     for (int i = 0; i < p->ops; i++)
         if (p->op[i].kind == kind) return &p->op[i];
     return NULL;
-}
-static bool has_relu_gradient(const program_t *p) {
-    for (int i = 0; i < p->ops; i++)
-        if (p->op[i].kind == POINTWISE && p->op[i].mode == CUDNN_POINTWISE_RELU_BWD) return true;
-    return false;
 }
 /* The first convolution, of whatever direction. */
 static const op_t *convolution(const program_t *p) {
@@ -52,7 +45,6 @@ static cudnnStatus_t check_filter_gradient(const program_t *p, const op_t *op) {
 static cudnnStatus_t check_convolution(const program_t *p, const op_t *op) {
     const int type = p->tensor[op->in[0]].type;
     const tensor_t *out = &p->tensor[op->out[0]];
-    const int maker_ops = p->ops;
     if (type != CUDNN_DATA_FLOAT && type != CUDNN_DATA_BFLOAT16 && type != CUDNN_DATA_HALF)
         return dnn_refuse(CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE, "convolution of type %d", type);
     if (p->tensor[op->in[1]].type != type)
@@ -72,11 +64,6 @@ static cudnnStatus_t check_convolution(const program_t *p, const op_t *op) {
     if (!out->is_virtual && out->type != type)
         return dnn_refuse(CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE,
                           "a convolution writes type %d from type %d", out->type, type);
-    if (op->kind == CONV_DATA && maker_ops > 1 && type == CUDNN_DATA_BFLOAT16 &&
-        has_relu_gradient(p) &&
-        (find_kind(p, GENSTATS) || find_kind(p, CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR)))
-        return dnn_refuse(CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN,
-                          "bf16: input gradient, relu gradient and sums");
     return CUDNN_STATUS_SUCCESS;
 }
 
@@ -86,9 +73,6 @@ static cudnnStatus_t check(const program_t *p) {
     if (convolutions > 1)
         return dnn_refuse(CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN, "%d convolutions in one graph",
                           convolutions);
-    if (find_kind(p, NORM_BWD) && has_relu_gradient(p))
-        return dnn_refuse(CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN,
-                          "relu gradient and normalization backward");
     return convolutions ? check_convolution(p, convolution(p)) : CUDNN_STATUS_SUCCESS;
 }
 

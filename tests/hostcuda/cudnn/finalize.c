@@ -120,16 +120,6 @@ static void add_settings(op_t *op, const desc_t *d) {
         op->mode = (int32_t)dnn_int(dnn_child(d, CUDNN_ATTR_OPERATION_REDUCTION_DESC, 0),
                                     CUDNN_ATTR_REDUCTION_OPERATOR, 0, 0);
         break;
-    case CUDNN_BACKEND_OPERATION_BN_FINALIZE_STATISTICS_DESCRIPTOR:
-        op->mode = (int32_t)dnn_int(d, CUDNN_ATTR_OPERATION_BN_FINALIZE_STATS_MODE, 0, 0);
-        break;
-    case CUDNN_BACKEND_OPERATION_NORM_FORWARD_DESCRIPTOR:
-        op->mode = (int32_t)dnn_int(d, CUDNN_ATTR_OPERATION_NORM_FWD_MODE, 0, 0);
-        op->phase = (int32_t)dnn_int(d, CUDNN_ATTR_OPERATION_NORM_FWD_PHASE, 0, 0);
-        break;
-    case CUDNN_BACKEND_OPERATION_NORM_BACKWARD_DESCRIPTOR:
-        op->mode = (int32_t)dnn_int(d, CUDNN_ATTR_OPERATION_NORM_BWD_MODE, 0, 0);
-        break;
     default: break;
     }
 }
@@ -148,12 +138,6 @@ static cudnnStatus_t add_op(program_t *p, const desc_t *desc) {
         if (status) return status;
     }
     add_settings(op, desc);
-    /* In inference, mean and inverse deviation are given. */
-    if (op->kind == CUDNN_BACKEND_OPERATION_NORM_FORWARD_DESCRIPTOR &&
-        op->phase == CUDNN_NORM_FWD_INFERENCE) {
-        op->in[7] = op->out[1], op->in[8] = op->out[2];
-        op->out[1] = op->out[2] = -1;
-    }
     p->ops++;
     return dnn_check_op(p, op);
 }

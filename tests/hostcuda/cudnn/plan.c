@@ -106,10 +106,6 @@ static op_run_t *runner(int kind) {
     case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR:
     case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR: return run_convolution;
     case CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR: return run_pointwise;
-    case CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR: return run_genstats;
-    case CUDNN_BACKEND_OPERATION_BN_FINALIZE_STATISTICS_DESCRIPTOR: return run_bn_finalize;
-    case CUDNN_BACKEND_OPERATION_NORM_FORWARD_DESCRIPTOR: return run_norm_forward;
-    case CUDNN_BACKEND_OPERATION_NORM_BACKWARD_DESCRIPTOR: return run_norm_backward;
     case CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR: return run_reduction;
     default: return run_matmul;
     }
