@@ -22,6 +22,10 @@ TEST_ONLY=test_first_layers HOSTCUDA_CONTEXT=0 HOSTCUDA_MEMORY=64M HOSTCUDA_TRAC
     fakes "$BUILD/tests/unit/device/test_cuda_kernels" >out 2>&1 && [ $code = 0 ] && [ "$whole" = 6 ] &&
     [ "$(grep -c '^launch.*unfold_kernel' trace)" -gt "$whole" ]
 ok $? "convolutions of few channels: the results of the CPU, in one slice and in several"
+TEST_ONLY=test_first_layers HOSTCUDA_FAIL=cublasLtMatmulAlgoGetHeuristic:1 \
+    fakes "$BUILD/tests/unit/device/test_cuda_kernels" >out 2>&1
+[ $? != 0 ] && grep -q 'cublasLtMatmulAlgoGetHeuristic' out
+ok $? "and an error of cuBLASLt is no missing algorithm"
 TEST_ONLY=test_sums fakes "$BUILD/tests/unit/device/test_cuda_repeat" >out 2>&1 && ! grep -q skipped out
 ok $? "the same bits in ten runs"
 

@@ -57,6 +57,10 @@ run 1 capture=no cuda.tune=yes cuda.plan_cache="$PWD/plans"
 ok $? "again"
 [ "$(algorithm 0) $(engine 0)" = "$tuned" ] && [ "$(calls)" = "$untimed" ]
 ok $? "the choice is kept, and nothing is timed"
+HOSTCUDA_FAIL=cudaEventElapsedTime:1+ run 1 capture=no cuda.tune=yes cuda.plan_cache="$PWD/untimed" &&
+    names out 'cuda.tune & timed' && [ "$(algorithm 0) $(engine 0)" = "$first" ] &&
+    [ "$(($(ls untimed | wc -l) + $(grep -c 'cuda.tune: ' out)))" = "$(ls plans | wc -l)" ]
+ok $? "where nothing can be timed, the first is used and not kept"
 run 1 capture=no cuda.plan_cache="$PWD/plans"
 [ "$(algorithm 0) $(engine 0)" = "$first" ]
 ok $? "cuda.tune = no does not use it"

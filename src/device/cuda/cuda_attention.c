@@ -3,6 +3,7 @@
  * sizes and the GPU, else by cuBLASLt's products where memory allows. All other by kernels of our
  * own, which are slow.
  */
+#include "cuda_place.h"
 #include "cuda_plain_attention.h"
 #include "trainer/log.h"
 #include "base/mem.h"
@@ -46,7 +47,7 @@ static const char *find_obstacle(const cuda_dnn_attention_t *a, bool kept) {
 static size_t mask_bytes(const cuda_dnn_attention_t *a) {
     const size_t bytes =
         (size_t)(a->samples * a->heads * a->steps * a->steps) * tr_dtype_bytes(a->dtype);
-    return a->drops ? (bytes + 255) / 256 * 256 : 0;
+    return a->drops ? cuda_place_bytes(bytes) : 0;
 }
 
 static tr_status_t attention_plan_dnn(tr_device_t *device, attention_t *a,

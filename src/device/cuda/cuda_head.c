@@ -8,12 +8,13 @@
  */
 #include "device/kernel_parts.h"
 #include "cuda_head.h"
+#include "cuda_place.h"
 #include "cuda_product.h"
 #include "base/mem.h"
 
 /* A slice's logits and their gradients take at most this part of the GPU's memory. Each slice reads dw
  * and writes it, so there should be few. */
-enum { MEMORY_PARTS = 32, SCRATCH_ALIGN = 256 };
+enum { MEMORY_PARTS = 32 };
 #define MAX_SLICE_ELEMS ((int64_t)1 << 29) /* more do not make it faster */
 enum { ROW_ELEMS = 16, TILE_ELEMS = 128 }; /* what rows of logits are padded to */
 
@@ -120,8 +121,7 @@ static tr_status_t head_slice_elems(tr_device_t *device, int64_t logit_bytes, in
 }
 
 static size_t head_copy_bytes(const tr_head_slices_t *s, tr_dtype_t dtype) {
-    const size_t bytes = (size_t)(s->stride * s->width) * tr_dtype_bytes(dtype);
-    return (bytes + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN;
+    return cuda_place_bytes((size_t)(s->stride * s->width) * tr_dtype_bytes(dtype));
 }
 
 static tr_status_t head_cut(tr_device_t *device, const tr_kernel_call_t *call, head_t *h) {
@@ -133,7 +133,7 @@ static tr_status_t head_cut(tr_device_t *device, const tr_kernel_call_t *call, h
     int64_t slice_elems = 0;
     TR_TRY(head_slice_elems(device, in_place ? 2 : 6, &slice_elems));
     h->slices = tr_head_slices(call, in_place ? dtype : TR_F32, slice_elems,
-                               in_place ? TILE_ELEMS : ROW_ELEMS, SCRATCH_ALIGN);
+                               in_place ? TILE_ELEMS : ROW_ELEMS, CUDA_PLACE_BYTES);
     h->is_padded = in_place && s->stride > s->tokens;
     if (h->is_padded) h->w_bytes = head_copy_bytes(s, dtype);
     if (h->is_padded && s->has_dw) h->dw_bytes = head_copy_bytes(s, TR_F32);

@@ -13,8 +13,6 @@ typedef struct {
     int64_t rows, columns;
 } matmul_t;
 
-#define SCRATCH_ALIGN 256
-
 static cuda_product_t product_of(const tr_kernel_call_t *call) {
     const tr_matmul_attr_t *attr = call->attr;
     const tr_shape_t *a = &call->in[0].shape, *b = &call->in[1].shape, *c = &call->out[0].shape;
@@ -52,8 +50,7 @@ CUDA_KERNEL_PREPARE(matmul) {
     }
     matmul->rows = product.m * product.batch, matmul->columns = product.n;
     if (product.bias && tr_dtype_is_half(product.out) && !cuda_bias_copy(call))
-        matmul->bias_bytes =
-            ((size_t)product.n * 2 + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN;
+        matmul->bias_bytes = cuda_place_bytes((size_t)product.n * 2);
     *out_state = matmul;
     *out_scratch_bytes = matmul->bias_bytes + workspace;
     return TR_OK;
@@ -163,8 +160,8 @@ static tr_status_t matmul_act_plan(tr_device_t *device, const tr_kernel_call_t *
     TR_TRY(tr_cuda_matmul_prepare(device, &product, &matmul, &m->scratch_bytes));
     m->matmul = matmul;
     p.gelu = m->is_backward ? CUDA_GELU_BACKWARD : CUDA_GELU_FORWARD;
-    if (tr_cuda_product_plan(device, &p, &m->epilogue, &workspace) != TR_OK)
-        return tr_error_clear(), TR_OK;
+    TR_TRY(tr_cuda_product_find(device, &p, &m->epilogue, &workspace));
+    if (!m->epilogue) return TR_OK;
     if (m->matmul->bias_bytes + workspace > m->scratch_bytes)
         m->scratch_bytes = m->matmul->bias_bytes + workspace;
     tr_snprintf(what, sizeof what, "gelu%s of a product, %s%s%s %lld x %lld x %lld%s",

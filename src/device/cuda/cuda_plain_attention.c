@@ -1,4 +1,5 @@
 /* Standard attention: products by cuBLASLt, and kernels between them. */
+#include "cuda_place.h"
 #include "cuda_plain_attention.h"
 #include "cuda_plain_rows.h"
 #include "cuda_product.h"
@@ -28,7 +29,7 @@ typedef struct {
 
 static void *take(char **at, size_t bytes) {
     char *here = *at;
-    *at += (bytes + 255) / 256 * 256;
+    *at += cuda_place_bytes(bytes);
     return here;
 }
 

@@ -135,7 +135,7 @@ static tr_status_t init_preference(cublasLtMatmulPreferenceOpaque_t *preference,
     return TR_OK;
 }
 
-/* The algorithms that the heuristics suggest, the best first; at least one. */
+/* The algorithms that the heuristics suggest, the best first. */
 static tr_status_t cuda_product_suggest(tr_device_t *device, cuda_product_plan_t *plan,
                                         uint32_t alignment, int wanted,
                                         cublasLtMatmulHeuristicResult_t *results, int *out_count) {
@@ -150,15 +150,13 @@ static tr_status_t cuda_product_suggest(tr_device_t *device, cuda_product_plan_t
     const cublasStatus_t status =
         cublasLtMatmulAlgoGetHeuristic(handle, &desc, &plan->a, &plan->b, &plan->c, &plan->c,
                                        &preference, wanted, results, out_count);
-    if (status != CUBLAS_STATUS_SUCCESS || *out_count == 0)
-        return TR_FAIL(TR_ERR_INTERNAL,
-                       "cuBLASLt has no algorithm for a product (%lld, %lld) x (%lld, %lld) of %s "
-                       "into %s with "
-                       "addresses aligned to %u bytes: %s",
-                       (long long)p->m, (long long)p->k, (long long)p->k, (long long)p->n,
-                       tr_dtype_name(p->in), tr_dtype_name(p->out), alignment,
-                       cublasLtGetStatusName(status));
-    return TR_OK;
+    const bool has_none = status == CUBLAS_STATUS_NOT_SUPPORTED ||
+                          status == CUBLAS_STATUS_INVALID_VALUE ||
+                          status == CUBLAS_STATUS_ARCH_MISMATCH;
+    if (has_none) *out_count = 0;
+    return has_none
+               ? TR_OK
+               : check_at(status, "cublasLtMatmulAlgoGetHeuristic", __FILE__, __LINE__, __func__);
 }
 
 static void product_take(cuda_product_plan_t *plan, const cublasLtMatmulHeuristicResult_t *result,
@@ -212,12 +210,12 @@ static double cuda_product_time_of(tr_device_t *device, const cuda_product_plan_
     trial_t t = {.device = device, .plan = *plan, .algo = &result->algo};
     size_t bytes = 0;
     t.plan.workspace_bytes = result->workspaceSize;
-    t.a = tr_cuda_trial_place(&bytes, (size_t)a_count * in);
-    t.b = tr_cuda_trial_place(&bytes, (size_t)b_count * in);
-    t.bias = tr_cuda_trial_place(&bytes, (size_t)p->n * out);
-    t.c = tr_cuda_trial_place(&bytes, (size_t)c_count * out);
-    t.x = tr_cuda_trial_place(&bytes, p->gelu ? (size_t)c_count * out : 0);
-    t.workspace = tr_cuda_trial_place(&bytes, result->workspaceSize);
+    t.a = cuda_place(&bytes, (size_t)a_count * in);
+    t.b = cuda_place(&bytes, (size_t)b_count * in);
+    t.bias = cuda_place(&bytes, (size_t)p->n * out);
+    t.c = cuda_place(&bytes, (size_t)c_count * out);
+    t.x = cuda_place(&bytes, p->gelu ? (size_t)c_count * out : 0);
+    t.workspace = cuda_place(&bytes, result->workspaceSize);
     return tr_cuda_time(device, &(cuda_trial_t){bytes, cuda_product_run_trial, &t});
 }
 
@@ -268,33 +266,37 @@ static bool cuda_product_find_stored(tr_device_t *device, cuda_product_plan_t *p
 }
 
 static tr_status_t product_store(tr_device_t *device, const char *key,
-                                 const cublasLtMatmulAlgo_t *algo) {
+                                 const cublasLtMatmulAlgo_t *algo, bool lasts) {
     char text[2 * sizeof *algo + 1];
     const unsigned char *byte = (const unsigned char *)algo;
     for (size_t i = 0; i < sizeof *algo; i++) snprintf(text + 2 * i, 3, "%02x", byte[i]);
-    return tr_cuda_plan_store_add(cuda_self(device)->plans, key, text, true);
+    return tr_cuda_plan_store_add(cuda_self(device)->plans, key, text, lasts);
 }
 
 /* The fastest of the suggested algorithms, and the first of equals. */
 static tr_status_t choose_timed(tr_device_t *device, cuda_product_plan_t *plan,
-                                cublasLtMatmulAlgo_t *out) {
+                                cublasLtMatmulAlgo_t *out, bool *out_has) {
     cublasLtMatmulHeuristicResult_t results[MAX_TIMED];
     tr_str_t key = {0};
     tr_status_t status = TR_OK;
     double best_sec = INFINITY;
     int count = 0, best = 0;
     TR_TRY_GOTO(cuda_product_key_of(device, &plan->product, &key), done);
-    if (cuda_product_find_stored(device, plan, key.text, out)) goto done;
+    *out_has = cuda_product_find_stored(device, plan, key.text, out);
+    if (*out_has) goto done;
     if (device->chooses_nothing)
         TR_TRY_GOTO(TR_FAIL(TR_ERR_NOINPUT, "cuda.plan_cache has no choice for %s", key.text),
                     done);
     TR_TRY_GOTO(cuda_product_suggest(device, plan, ALIGNMENT, MAX_TIMED, results, &count), done);
+    *out_has = count > 0;
+    if (!*out_has) goto done;
     for (int i = 0; i < count && count > 1; i++) {
         const double sec = cuda_product_time_of(device, plan, &results[i]);
         if (sec < best_sec) best_sec = sec, best = i;
     }
     product_take(plan, &results[best], out);
-    status = product_store(device, key.text, out);
+    status =
+        product_store(device, key.text, out, count == 1 || tr_cuda_was_timed(best_sec, key.text));
 done:
     tr_str_free(&key);
     return status;
@@ -303,34 +305,50 @@ done:
 /* -- plans and runs ---------------------------------------------------------------------------- */
 
 static tr_status_t cuda_product_choose(tr_device_t *device, cuda_product_plan_t *plan,
-                                       uint32_t alignment, cublasLtMatmulAlgo_t *out) {
+                                       uint32_t alignment, cublasLtMatmulAlgo_t *out,
+                                       bool *out_has) {
     cublasLtMatmulHeuristicResult_t result;
     int count = 0;
     TR_TRY(cuda_product_suggest(device, plan, alignment, 1, &result, &count));
-    product_take(plan, &result, out);
+    *out_has = count > 0;
+    if (*out_has) product_take(plan, &result, out);
     return TR_OK;
 }
 
-tr_status_t tr_cuda_product_plan(tr_device_t *device, const cuda_product_t *product,
+tr_status_t tr_cuda_product_find(tr_device_t *device, const cuda_product_t *product,
                                  cuda_product_plan_t **out, size_t *out_workspace_bytes) {
     cuda_product_plan_t *plan = NULL;
     tr_status_t status = TR_OK;
+    bool has_aligned = false;
+    *out = NULL;
     *out_workspace_bytes = WORKSPACE_BYTES; /* known without a GPU: `trainer plan --gpu` */
     TR_TRY(tr_alloc(sizeof *plan, "a product", &plan));
     plan->product = *product;
     if (cuda_self(device)->model) return *out = plan, TR_OK;
     TR_TRY_GOTO(init_layouts(plan), fail);
-    status = cuda_self(device)->tune ? choose_timed(device, plan, &plan->aligned)
-                                     : cuda_product_choose(device, plan, ALIGNMENT, &plan->aligned);
-    TR_TRY_GOTO(status, fail);
-    plan->has_any = cuda_product_choose(device, plan, (uint32_t)tr_dtype_bytes(product->in),
-                                        &plan->any) == TR_OK;
-    if (!plan->has_any) tr_error_clear();
+    status = cuda_self(device)->tune
+                 ? choose_timed(device, plan, &plan->aligned, &has_aligned)
+                 : cuda_product_choose(device, plan, ALIGNMENT, &plan->aligned, &has_aligned);
+    if (status != TR_OK || !has_aligned) goto fail;
+    TR_TRY_GOTO(cuda_product_choose(device, plan, (uint32_t)tr_dtype_bytes(product->in), &plan->any,
+                                    &plan->has_any),
+                fail);
     *out = plan;
     return TR_OK;
 fail:
     tr_free(&plan);
     return status;
+}
+
+tr_status_t tr_cuda_product_plan(tr_device_t *device, const cuda_product_t *p,
+                                 cuda_product_plan_t **out, size_t *out_workspace_bytes) {
+    TR_TRY(tr_cuda_product_find(device, p, out, out_workspace_bytes));
+    if (*out) return TR_OK;
+    return TR_FAIL(TR_ERR_INTERNAL,
+                   "cuBLASLt has no algorithm for a product (%lld, %lld) x (%lld, %lld) of %s into "
+                   "%s with addresses aligned to %d bytes",
+                   (long long)p->m, (long long)p->k, (long long)p->k, (long long)p->n,
+                   tr_dtype_name(p->in), tr_dtype_name(p->out), ALIGNMENT);
 }
 
 tr_status_t tr_cuda_product_run(tr_device_t *device, tr_stream_t *stream, cuda_product_plan_t *plan,

@@ -34,7 +34,11 @@ typedef struct {
 
 typedef struct cuda_product_plan cuda_product_plan_t;
 
-/* Chooses the algorithm by cuBLASLt's heuristics, or by time (`cuda.tune`); deterministic. */
+/* Chooses the algorithm by cuBLASLt's heuristics, or by time (`cuda.tune`); deterministic. *out is NULL
+ * if cuBLASLt has none. */
+tr_status_t tr_cuda_product_find(tr_device_t *device, const cuda_product_t *product,
+                                 cuda_product_plan_t **out, size_t *out_workspace_bytes);
+/* The same; TR_ERR_INTERNAL if cuBLASLt has none. */
 tr_status_t tr_cuda_product_plan(tr_device_t *device, const cuda_product_t *product,
                                  cuda_product_plan_t **out, size_t *out_workspace_bytes);
 /* bias NULL where the product has none. The plan stays as it is: many may run it. */

@@ -2,6 +2,7 @@
 #include "cuda_tune.h"
 #include "cuda_plan_store.h"
 #include "base/str.h"
+#include "trainer/log.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -96,10 +97,9 @@ static size_t call_place(const call_trial_t *t, char *memory, tr_kernel_call_t *
         tr_view_t *view = i < out->n_in ? &out->in[i] : &out->out[i - out->n_in];
         const bool is_scratch = i == out->n_in + out->n_out;
         if (!is_scratch && !cuda_present(view)) continue;
-        const size_t at =
-            tr_cuda_trial_place(&bytes, is_scratch ? t->scratch_bytes
-                                                   : (size_t)tr_shape_elems(&view->shape) *
-                                                         tr_dtype_bytes(view->dtype));
+        const size_t at = cuda_place(&bytes, is_scratch ? t->scratch_bytes
+                                                        : (size_t)tr_shape_elems(&view->shape) *
+                                                              tr_dtype_bytes(view->dtype));
         if (memory) *(is_scratch ? &out->scratch : &view->data) = memory + at;
     }
     return bytes;
@@ -124,6 +124,13 @@ double tr_cuda_time_call(tr_device_t *device, const tr_kernel_call_t *call,
 
 /* -- ways -------------------------------------------------------------------------------------- */
 
+bool tr_cuda_was_timed(double best_sec, const char *what) {
+    if (isfinite(best_sec)) return true;
+    TR_WARN("cuda.tune: no way to compute %s could be timed; the first is used, and is not kept",
+            what);
+    return false;
+}
+
 tr_status_t tr_cuda_choose_way(tr_device_t *device, const cuda_ways_t *ways, int *out_way) {
     cuda_plan_store_t *store = cuda_self(device)->plans;
     double best_sec = INFINITY;
@@ -141,5 +148,5 @@ tr_status_t tr_cuda_choose_way(tr_device_t *device, const cuda_ways_t *ways, int
         if (sec < best_sec) best_sec = sec, *out_way = way;
     }
     snprintf(text, sizeof text, "%d", *out_way);
-    return tr_cuda_plan_store_add(store, key, text, true);
+    return tr_cuda_plan_store_add(store, key, text, tr_cuda_was_timed(best_sec, ways->what));
 }

@@ -8,6 +8,7 @@
 #define TR_DEVICE_CUDA_CUDA_TUNE_H
 
 #include "cuda_int.h"
+#include "cuda_place.h"
 
 /* Measures work on a stream of its own by events. */
 typedef struct {
@@ -52,15 +53,12 @@ typedef struct {
     void *self;
 } cuda_ways_t;
 
-/* The way that the store has or, if it has none, the fastest, which is stored; the first of equals.
+/* The way that the store has or, if it has none, the fastest, which is stored; the first of equals. If
+ * none can be timed: the first, with a warning, for this process.
  * TR_ERR_NOINPUT: the device chooses nothing, and the store has none. */
 tr_status_t tr_cuda_choose_way(tr_device_t *device, const cuda_ways_t *ways, int *out_way);
 
-/* Divides the memory of a trial into operands: returns *offset, and moves it behind `bytes`. */
-static inline size_t tr_cuda_trial_place(size_t *offset, size_t bytes) {
-    const size_t here = *offset;
-    *offset += (bytes + 255) / 256 * 256;
-    return here;
-}
+/* Whether the fastest of several takes a finite time, so that it is kept; if not, a warning. */
+bool tr_cuda_was_timed(double best_sec, const char *what);
 
 #endif

@@ -107,16 +107,17 @@ static bool is_here(const char *where) {
 }
 
 /* HOSTCUDA_FAIL=N: the N-th call fails; NAME:N[:ERROR][@WHERE]: the N-th call of NAME, which gives
- * ERROR and breaks the GPU. */
+ * ERROR and breaks the GPU; NAME:N+: all calls of NAME from the N-th on. */
 static bool must_fail(const char *name) {
     static long all, named;
     static const char *wish;
-    static bool looked;
+    static bool looked, goes_on;
     static char call[64], fault[64], where[64];
     static long number;
     if (!looked) wish = getenv("HOSTCUDA_FAIL");
     if (!looked && wish && strchr(wish, ':')) {
         sscanf(wish, "%63[^:]:%ld", call, &number);
+        goes_on = strchr(wish, '+') != NULL;
         sscanf(strchr(wish, ':'), ":%*d:%63[^@]", fault);
         if (strchr(wish, '@')) snprintf(where, sizeof where, "%s", strchr(wish, '@') + 1);
     }
@@ -124,7 +125,9 @@ static bool must_fail(const char *name) {
     all++;
     if (!wish || !*wish) return false;
     if (!*call) return all == atol(wish);
-    if (strcmp(name, call) || !is_here(where) || ++named != number) return false;
+    if (strcmp(name, call) || !is_here(where)) return false;
+    named++;
+    if (goes_on ? named < number : named != number) return false;
     if (*fault) sticky = hc_error_of(fault);
     return true;
 }

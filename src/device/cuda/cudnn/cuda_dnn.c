@@ -302,8 +302,8 @@ static double cuda_dnn_time_of(tr_device_t *device, const cuda_dnn_plan_t *p) {
     trial_t t = {.device = device, .plan = p};
     size_t bytes = 0;
     for (int i = 0; i < p->operand_count; i++)
-        t.offset[i] = tr_cuda_trial_place(&bytes, p->operand_bytes[i]);
-    t.workspace = tr_cuda_trial_place(&bytes, p->workspace_bytes);
+        t.offset[i] = cuda_place(&bytes, p->operand_bytes[i]);
+    t.workspace = cuda_place(&bytes, p->workspace_bytes);
     return tr_cuda_time(device, &(cuda_trial_t){bytes, cuda_dnn_run_trial, &t});
 }
 
@@ -331,7 +331,7 @@ static bool choose_config(cuda_dnn_plan_t *p, desc_t *config, int64_t count, con
     }
     for (int64_t i = 0; i < count; i++)
         if (config[i] != best.config) cudnnBackendDestroyDescriptor(config[i]);
-    if (suited) *p = best;
+    if (suited) *p = best, p->timed_sec = best_sec;
     return suited > 0;
 }
 
@@ -541,7 +541,8 @@ static tr_status_t plan_make(tr_device_t *device, const cuda_dnn_graph_t *g, boo
     tr_cuda_plan_store_counts(cuda->plans)->made++;
     TR_TRY(new_plan(g, out));
     const bool chosen = plan_choose(*out, &target, g, timed ? device : NULL, &asked);
-    store_plan(cuda->plans, g->key, *out, chosen || asked);
+    const bool lasts = (chosen || asked) && tr_cuda_was_timed((*out)->timed_sec, g->key);
+    store_plan(cuda->plans, g->key, *out, lasts);
     if (!chosen) tr_cuda_dnn_release(out);
     return TR_OK;
 }

@@ -26,6 +26,7 @@ typedef cudnnBackendDescriptor_t desc_t;
 /* Descriptors refer to each other, so all of a graph live as long as its plan. A plan that was
  * restored has no graph. */
 struct cuda_dnn_plan {
+    double timed_sec; /* of the fastest that was timed: INFINITY: none could be; 0: none was */
     desc_t all[CUDA_DNN_MAX_DESCRIPTORS];
     int count, inside; /* tensors inside the graph so far */
     desc_t ops[CUDA_DNN_MAX_OPS];

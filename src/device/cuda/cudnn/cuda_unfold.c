@@ -1,9 +1,9 @@
 /* Filter gradients of convolutions of few channels as products. */
 #include "cuda_unfold.h"
 #include "base/mem.h"
+#include "device/cuda/cuda_place.h"
 #include "device/cuda/cuda_product.h"
 
-#define SCRATCH_ALIGN 256
 /* The unfolded images of a slice, at most; of the memory of the GPU, at most so small a part. */
 #define SLICE_BYTES ((size_t)256 << 20)
 
@@ -24,10 +24,6 @@ struct cuda_unfold_plan {
     size_t x_bytes, dy_bytes; /* of an image */
     size_t pieces_at, sum_at, workspace_at;
 };
-
-static size_t unfold_align(size_t bytes) {
-    return (bytes + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN;
-}
 
 static cuda_unfold_t unfold_of(const cuda_dnn_conv_t *c) {
     const tr_conv_attr_t *a = c->attr;
@@ -97,10 +93,10 @@ static tr_status_t unfold_prepare(tr_device_t *device, const cuda_dnn_conv_t *c,
     size_t join_bytes = 0;
     void *none = NULL;
     TR_TRY(tr_cuda_column_sum_prepare(device, &join, &none, &join_bytes));
-    TR_TRY(tr_cuda_product_plan(device, &product, &p->product, out_scratch_bytes));
-    p->pieces_at = unfold_align(u_bytes > join_bytes ? u_bytes : join_bytes);
-    p->sum_at = p->pieces_at + unfold_align((size_t)(p->images / p->piece * elems) * 4);
-    p->workspace_at = p->sum_at + unfold_align((size_t)elems * 4);
+    TR_TRY(tr_cuda_product_find(device, &product, &p->product, out_scratch_bytes));
+    p->pieces_at = cuda_place_bytes(u_bytes > join_bytes ? u_bytes : join_bytes);
+    p->sum_at = p->pieces_at + cuda_place_bytes((size_t)(p->images / p->piece * elems) * 4);
+    p->workspace_at = p->sum_at + cuda_place_bytes((size_t)elems * 4);
     *out_scratch_bytes += p->workspace_at;
     return TR_OK;
 }
@@ -120,8 +116,7 @@ tr_status_t tr_cuda_unfold_plan(tr_device_t *device, const cuda_dnn_conv_t *c,
     tr_status_t status = unfold_cut(device, positions, p);
     if (status == TR_OK && p->slice > 0)
         status = unfold_prepare(device, c, positions, p, out_scratch_bytes);
-    if (status == TR_ERR_INTERNAL) tr_error_clear(), status = TR_OK, p->slice = 0; /* no algorithm */
-    if (status != TR_OK || p->slice == 0) tr_cuda_unfold_release(&p);
+    if (status != TR_OK || !p->product) tr_cuda_unfold_release(&p);
     return *out = p, status;
 }
 
