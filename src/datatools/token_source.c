@@ -2,6 +2,7 @@
 #include "token_source.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/npy.h"
 #include "base/str.h"
 #include "base/file_format.h"
 #include <errno.h>
@@ -10,7 +11,6 @@
 #include <sys/stat.h>
 
 #define SAMPLE_BYTES (1 << 17) /* examined where no header says how ids are stored */
-#define NPY_BYTES    4096      /* of a header */
 
 /* The values of --ids. Wide forms come first: ids of 64 bits also look like pairs of 32 bits. */
 static const struct {
@@ -34,37 +34,23 @@ static tr_status_t form_of_name(const char *ids, tr_token_form_t *out) {
 
 /* -- headers ----------------------------------------------------------------------------------- */
 
-/* What follows 'NAME': in the header of a .npy file, a dictionary of Python; "" if it is missing. */
-static const char *token_npy_value(const char *header, const char *name) {
-    const char *at = strstr(header, name), *colon = at ? strchr(at, ':') : NULL;
-    return colon ? colon + 1 + strspn(colon + 1, " ") : "";
-}
-
-static tr_status_t form_of_npy(FILE *file, const char *path, tr_token_form_t *out) {
-    uint8_t begin[12] = {0};
-    char header[NPY_BYTES + 1] = "", order, kind, bytes;
-    long long count;
-    int end = 0;
-    size_t got = fread(begin, 1, 10, file), length = begin[8] + 256u * begin[9];
-    if (got == 10 && begin[6] > 1) { /* from version 2 on the length has four bytes */
-        got += fread(begin + 10, 1, 2, file);
-        length += begin[10] << 16 | (size_t)begin[11] << 24;
-    }
-    if (got < 10 || length > NPY_BYTES || fread(header, 1, length, file) != length)
+/* sample: the first `got` bytes of the file. */
+static tr_status_t form_of_npy(FILE *file, const char *path, const void *sample, size_t got,
+                               tr_token_form_t *out) {
+    tr_npy_t npy;
+    char order, kind, bytes;
+    if (!tr_npy_parse(sample, got, &npy) || fseek(file, (long)npy.first, SEEK_SET) != 0)
         return TR_FAIL(TR_ERR_DATA,
                        "'%s' has a damaged or very long header of a .npy file. Save it again with "
                        "numpy.save.",
                        path);
-    const char *type = token_npy_value(header, "'descr'"),
-               *shape = token_npy_value(header, "'shape'");
-    if (sscanf(type, "'%c%c%c'", &order, &kind, &bytes) != 3 || !strchr("<>|", order) ||
-        !strchr("iu", kind) || !strchr("1248", bytes) || type[4] != '\'' ||
-        sscanf(shape, "(%lld,)%n", &count, &end) != 1 || end == 0)
+    if (strlen(npy.type) != 3 || sscanf(npy.type, "%c%c%c", &order, &kind, &bytes) != 3 ||
+        !strchr("<>|", order) || !strchr("iu", kind) || !strchr("1248", bytes) || npy.ndim != 1)
         return TR_FAIL(TR_ERR_DATA,
-                       "'%s': expected whole numbers in one dimension, found %.*s of the shape "
-                       "%.*s. Save the ids with numpy.save('ids.npy', ids.ravel().astype('<u4')).",
-                       path, (int)strcspn(type, ",{}"), type, (int)strcspn(shape, ")}") + 1, shape);
-    *out = (tr_token_form_t){bytes - '0', order == '>', kind == 'i', count};
+                       "'%s': expected whole numbers in one dimension, found %s of the shape %s. "
+                       "Save the ids with numpy.save('ids.npy', ids.ravel().astype('<u4')).",
+                       path, npy.type, npy.shape_text);
+    *out = (tr_token_form_t){bytes - '0', order == '>', kind == 'i', npy.dim[0]};
     return TR_OK;
 }
 
@@ -212,7 +198,7 @@ static tr_status_t form_find(FILE *file, const char *path, const char *ids, uint
     rewind(file);
     *out = (tr_token_form_t){0};
     if (got >= 6 && memcmp(sample, "\x93NUMPY", 6) == 0)
-        TR_TRY(form_of_npy(file, path, out));
+        TR_TRY(form_of_npy(file, path, sample, got, out));
     else if (got >= LLMC_BYTES)
         TR_TRY(form_of_llmc(path, (const int32_t *)(const void *)sample, out));
     if (out->bytes && ftello(file) == 0) fseek(file, LLMC_BYTES, SEEK_SET);

@@ -2,6 +2,7 @@
 #include "predict.h"
 
 #include "base/mem.h"
+#include "base/npy.h"
 #include "base/str.h"
 #include "json_request.h"
 #include <float.h>
@@ -100,7 +101,7 @@ static const struct {
     const char *descr;
     tr_dtype_t dtype;
 } npy_types[] = {
-    {"'<f4'", TR_F32}, {"'<f8'", TR_F64}, {"'|u1'", TR_U8}, {"'<i4'", TR_I32}, {"'<i8'", TR_I64}};
+    {"<f4", TR_F32}, {"<f8", TR_F64}, {"|u1", TR_U8}, {"<i4", TR_I32}, {"<i8", TR_I64}};
 
 static double number_load(tr_dtype_t dtype, const char *at) {
     union {
@@ -118,58 +119,35 @@ static double number_load(tr_dtype_t dtype, const char *at) {
                              : (double)number.i8;
 }
 
-/* The value of a key in the header, which is a dictionary in Python's notation; NULL: none. */
-static const char *npy_value(const char *header, const char *key) {
-    const char *at = strstr(header, key);
-    if (!at) return NULL;
-    at += strlen(key);
-    return at + strspn(at, ": ");
-}
-
-static tr_status_t npy_read_shape(const char *header, tr_shape_t *out) {
-    const char *at = npy_value(header, "'shape'");
-    *out = (tr_shape_t){0};
-    if (!at || *at++ != '(') return TR_FAIL(TR_ERR_DATA, ".npy: expected a header with 'shape'");
-    while (*at != ')' && out->ndim < TR_MAX_DIMS) {
-        char *end;
-        const long long dim = strtoll(at, &end, 10);
-        if (end == at || dim < 0 || dim > INT32_MAX) break;
-        out->dim[out->ndim++] = dim;
-        at = end + strspn(end, ", ");
-    }
-    return *at == ')' ? TR_OK
-                      : TR_FAIL(TR_ERR_DATA, ".npy: expected at most %d dimensions", TR_MAX_DIMS);
-}
-
 /* *out_first: where the numbers begin. */
 static tr_status_t npy_read_header(const char *body, size_t bytes, tr_dtype_t *out_dtype,
                                    tr_shape_t *out_shape, size_t *out_first) {
-    const unsigned char *head = (const unsigned char *)body;
-    char header[1024];
-    if (bytes < 12 || memcmp(body, "\x93NUMPY", 6) != 0 || head[6] < 1 || head[6] > 3)
-        return TR_FAIL(TR_ERR_DATA, "expected a .npy file of version 1 to 3");
-    const size_t start = head[6] == 1 ? 10 : 12,
-                 length = head[8] | (size_t)head[9] << 8 |
-                          (head[6] == 1 ? 0 : (size_t)head[10] << 16 | (size_t)head[11] << 24);
-    if (length >= sizeof header || start + length > bytes)
-        return TR_FAIL(TR_ERR_DATA, ".npy: expected a header of at most %zu bytes, found %zu",
-                       sizeof header - 1, length);
-    memcpy(header, body + start, length);
-    header[length] = '\0';
-    *out_first = start + length;
-    const char *descr = npy_value(header, "'descr'"), *order = npy_value(header, "'fortran_order'");
-    if (!order || strncmp(order, "False", 5) != 0)
+    tr_npy_t npy;
+    if (!tr_npy_parse(body, bytes, &npy))
+        return TR_FAIL(TR_ERR_DATA,
+                       "expected a .npy file of version 1 to 3 with a header of at "
+                       "most %d bytes",
+                       TR_NPY_BYTES);
+    if (npy.is_fortran)
         return TR_FAIL(TR_ERR_DATA, ".npy: expected C order: send numpy.ascontiguousarray(x)");
     *out_dtype = TR_DTYPE_COUNT;
-    for (size_t i = 0; descr && i < TR_COUNT(npy_types); i++)
-        if (strncmp(descr, npy_types[i].descr, strlen(npy_types[i].descr)) == 0)
-            *out_dtype = npy_types[i].dtype;
+    for (size_t i = 0; i < TR_COUNT(npy_types); i++)
+        if (strcmp(npy.type, npy_types[i].descr) == 0) *out_dtype = npy_types[i].dtype;
     if (*out_dtype == TR_DTYPE_COUNT)
         return TR_FAIL(TR_ERR_DATA,
                        ".npy: expected the type float32, float64, uint8, int32 or int64 in the "
-                       "byte order of this machine, found %.*s",
-                       descr ? (int)strcspn(descr, ",}") : 7, descr ? descr : "nothing");
-    return npy_read_shape(header, out_shape);
+                       "byte order of this machine, found '%s'",
+                       npy.type);
+    *out_shape = (tr_shape_t){.ndim = npy.ndim};
+    *out_first = npy.first;
+    for (int d = 0; d < npy.ndim; d++) {
+        if (d == TR_MAX_DIMS || npy.dim[d] > INT32_MAX)
+            return TR_FAIL(TR_ERR_DATA,
+                           ".npy: expected at most %d dimensions of at most %d, found %s",
+                           TR_MAX_DIMS, INT32_MAX, npy.shape_text);
+        out_shape->dim[d] = npy.dim[d];
+    }
+    return TR_OK;
 }
 
 tr_status_t tr_samples_of_npy(const tr_predictor_info_t *info, const char *body, size_t bytes,

@@ -2,14 +2,14 @@
 #include "preprocess.h"
 #include "data/shared.h"
 #include "base/file.h"
+#include "base/npy.h"
 #include "h5/h5.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define NUMBERS_MAX  (1 << 20)
-#define HEADER_BYTES 4096 /* of a .npy file */
+#define NUMBERS_MAX (1 << 20)
 
 bool tr_preprocess_names_file(const char *text) {
     return strchr(text, ':') || tr_path_ends_in(text, ".npy");
@@ -61,34 +61,16 @@ static tr_status_t file_read_h5(const char *key, const char *text, tr_floats_t *
     return status;
 }
 
-/* A number of the dimensions "(1, 16, 1)" of a header, all of them multiplied; 0: none. */
-static int64_t file_npy_count(const char *shape) {
-    int64_t count = 1;
-    for (const char *at = shape; *at && *at != ')'; at += strcspn(at, "0123456789)")) {
-        const size_t digits = strspn(at, "0123456789");
-        if (digits > 0 && (digits > 7 || (count *= atoll(at)) > NUMBERS_MAX)) return 0;
-        at += digits;
-    }
-    return count;
-}
-
-/* The header is a dictionary of Python: {'descr': '<f4', 'fortran_order': False, 'shape': (16,)} */
 static tr_status_t file_read_npy(const char *key, const char *path, FILE *file, tr_floats_t *out) {
-    uint8_t begin[12] = {0};
-    char header[HEADER_BYTES + 1] = "";
-    size_t got = fread(begin, 1, 10, file), length = begin[8] + 256u * begin[9];
-    if (begin[6] > 1) { /* from version 2 on the length has four bytes */
-        got += fread(begin + 10, 1, 2, file);
-        length += (size_t)begin[10] << 16 | (size_t)begin[11] << 24;
-    }
-    const bool whole = got >= 10 && memcmp(begin, "\x93NUMPY", 6) == 0 && length <= HEADER_BYTES &&
-                       fread(header, 1, length, file) == length;
-    const char *type = strstr(header, "'<f4'")   ? "f4"
-                       : strstr(header, "'<f8'") ? "f8"
-                                                 : NULL,
-               *shape = strstr(header, "'shape': (");
-    const int64_t count = shape ? file_npy_count(shape + strlen("'shape': (")) : 0;
-    if (!whole || !type || count < 1)
+    char begin[TR_NPY_BYTES];
+    tr_npy_t npy;
+    const bool whole = tr_npy_parse(begin, fread(begin, 1, sizeof begin, file), &npy),
+               is_wide = strcmp(npy.type, "<f8") == 0;
+    int64_t count = 1;
+    for (int d = 0; d < npy.ndim && count <= NUMBERS_MAX; d++)
+        count = npy.dim[d] > NUMBERS_MAX ? NUMBERS_MAX + 1 : count * npy.dim[d];
+    if (!whole || !(is_wide || strcmp(npy.type, "<f4") == 0) || count < 1 || count > NUMBERS_MAX ||
+        fseek(file, (long)npy.first, SEEK_SET) != 0)
         return TR_FAIL(TR_ERR_DATA,
                        "%s: '%s' is not a .npy file of one number, or one per channel. Write it "
                        "with numpy.save(FILE, array.astype('<f4')).",
@@ -97,7 +79,6 @@ static tr_status_t file_read_npy(const char *key, const char *path, FILE *file, 
     for (int64_t i = 0; i < count; i++) {
         double wide = 0;
         float narrow = 0;
-        const bool is_wide = type[1] == '8';
         if (fread(is_wide ? (void *)&wide : &narrow, is_wide ? 8 : 4, 1, file) != 1)
             return TR_FAIL(TR_ERR_DATA, "%s: '%s' ends before its number %lld.", key, path,
                            (long long)i);
