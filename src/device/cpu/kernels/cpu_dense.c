@@ -47,14 +47,6 @@ CPU_KERNEL(term_weight) {
 
 /* -- Dice -------------------------------------------------------------------------------------- */
 
-static double cpu_dense_lse(const float *x, int64_t width) {
-    float max = x[0];
-    double sum = 0;
-    for (int64_t c = 1; c < width; c++) max = x[c] > max ? x[c] : max;
-    for (int64_t c = 0; c < width; c++) sum += cpu_exp_nonpositive(x[c] - max);
-    return max + log(sum);
-}
-
 static double cpu_dense_xent(const float *x, int64_t width, int64_t label, double lse,
                              double smoothing) {
     double mean = 0;
@@ -103,7 +95,7 @@ CPU_KERNEL(dice_fwd) {
     const float *slopes = call->out[2].data;
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t r = 0; r < d.rows; r++)
-        lse[r] = (float)cpu_dense_lse(d.x + r * d.classes, d.classes);
+        lse[r] = (float)cpu_log_sum_exp(d.x + r * d.classes, d.classes);
 #pragma omp parallel for num_threads(threads) schedule(dynamic)
     for (int64_t i = 0; i < samples * parts; i++)
         cpu_dice_class(&d, call, i / parts, rows, i % parts);

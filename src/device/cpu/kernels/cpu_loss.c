@@ -16,22 +16,6 @@ static rows_t cpu_loss_rows_of(const tr_view_t *view) {
     return r;
 }
 
-/* The largest element; ignores NaN. */
-static float row_max(const float *x, int64_t width) {
-    float best = x[0];
-#pragma omp simd reduction(max : best)
-    for (int64_t i = 1; i < width; i++) best = x[i] > best ? x[i] : best;
-    return best;
-}
-
-/* log(sum exp x). A NaN or +infinity gives NaN. */
-static double log_sum_exp(const float *x, int64_t width) {
-    float max = row_max(x, width);
-    double sum = 0;
-    CPU_LANE_SUM(sum, width, i, cpu_exp_nonpositive(x[i] - max));
-    return max + log(sum);
-}
-
 static double row_mean(const float *x, int64_t width) {
     double sum = 0;
     CPU_LANE_SUM_DOUBLE(sum, width, i, x[i]);
@@ -48,7 +32,7 @@ CPU_KERNEL(xent_fwd) {
     for (int64_t i = 0; i < r.rows; i++) {
         const float *x = (const float *)call->in[0].data + i * r.width;
         int64_t label = cpu_label(&call->in[1], i);
-        double exact = log_sum_exp(x, r.width);
+        double exact = cpu_log_sum_exp(x, r.width);
         lse[i] = (float)exact;
         if (label == -1 || weight[i] == 0.0f) {
             loss[i] = 0.0f;
