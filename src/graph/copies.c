@@ -123,16 +123,13 @@ tr_status_t tr_graph_gather(tr_graph_t *g, tr_collectives_t *collectives) {
 
 /* -- fusion ------------------------------------------------------------------------------------ */
 
-static bool copies_are_equal_ranges(const tr_graph_t *g, tr_tensor_t a, tr_tensor_t b) {
-    const tr_tensor_info_t *x = tr_tensor_info(g, a), *y = tr_tensor_info(g, b);
-    return tr_base(g, a).id == tr_base(g, b).id && x->view_elems == y->view_elems &&
-           tr_shape_elems(&x->shape) == tr_shape_elems(&y->shape);
-}
-
+/* Whether record `i` writes exactly the range of `params`. */
 static bool copies_writes(const tr_fuse_t *f, int i, tr_tensor_t params) {
     const tr_op_t *op = tr_fuse_op(f, i);
     const int k = op->row ? tr_fuse_output(f, op, params) : -1;
-    return k >= 0 && copies_are_equal_ranges(f->g, op->out[k], params);
+    if (k < 0 || tr_base(f->g, op->out[k]).id != tr_base(f->g, params).id) return false;
+    const tr_tensor_info_t *x = tr_tensor_info(f->g, op->out[k]), *y = tr_tensor_info(f->g, params);
+    return x->view_elems == y->view_elems && tr_shape_elems(&x->shape) == tr_shape_elems(&y->shape);
 }
 
 /*

@@ -8,10 +8,6 @@ static int64_t layout_round(int64_t n, int64_t unit) {
     return (n + unit - 1) / unit * unit;
 }
 
-static int64_t layout_align_elems(int64_t n) {
-    return layout_round(n, TR_BLOCK_ALIGN_ELEMS);
-}
-
 /* Matrices and kernels are first in the block, and may be sharded among ranks. Biases and the
  * parameters of norms follow them. */
 static bool layout_is_first(const tr_tensor_info_t *param) {
@@ -113,7 +109,7 @@ tr_status_t tr_layout_fix(tr_graph_t *g) {
                                                            : NULL;
         if (!end) continue;
         info->block_elems = *end;
-        *end += layout_align_elems(tr_shape_elems(&info->shape));
+        *end += layout_round(tr_shape_elems(&info->shape), TR_BLOCK_ALIGN_ELEMS);
     }
     g->layout.frozen_elems = params - g->layout.trainable_elems;
     g->layout.reduced_elems = reduced;

@@ -222,14 +222,6 @@ static tr_status_t plan_program(tr_graph_t *g, int program) {
 
 /* -- the whole --------------------------------------------------------------------------------- */
 
-/* Where the masters are sharded, those that are not lie behind the rank's parts. */
-static void plan_place_param(const tr_graph_t *g, tr_tensor_info_t *info) {
-    if (!tr_masters_are_sharded(g) || info == tr_tensor_info(g, g->param_block)) return;
-    info->offset_bytes = info->block_elems < g->layout.sharded_elems
-                             ? TR_NO_PLACE
-                             : (size_t)tr_sharded_elems(g, info->block_elems) * sizeof(float);
-}
-
 /* Sharded gradients lie in the windows, which follow the block; other sums behind the rank's parts. */
 static void plan_place_reduced(const tr_graph_t *g, tr_tensor_info_t *info, size_t windows) {
     const int64_t at = info->block_elems;
@@ -287,7 +279,13 @@ static void plan_regions(tr_graph_t *g) {
         }
         if (info->block_elems >= 0) {
             *place = info->offset_bytes = (size_t)info->block_elems * sizeof(float);
-            if (info->role == TR_ROLE_PARAM) plan_place_param(g, info);
+            /* where the masters are sharded, those that are not lie behind the rank's parts */
+            if (info->role == TR_ROLE_PARAM && tr_masters_are_sharded(g) &&
+                info != tr_tensor_info(g, g->param_block))
+                info->offset_bytes =
+                    info->block_elems < g->layout.sharded_elems
+                        ? TR_NO_PLACE
+                        : (size_t)tr_sharded_elems(g, info->block_elems) * sizeof(float);
             if (info->role == TR_ROLE_REDUCED) plan_place_reduced(g, info, windows);
             continue;
         }

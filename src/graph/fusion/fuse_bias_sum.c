@@ -1,11 +1,6 @@
 /* Gradients of biases, which are sums over rows, by the records that write what is summed. */
 #include "graph/graph_int.h"
 
-/* Which output of this kernel is the sum of output 0 over all but columns; -1: it has none. */
-static int fuse_bias_sum_output(tr_kernel_id_t kernel) {
-    return kernel == TR_K_RESIDUAL_LAYERNORM_BWD ? 3 : kernel == TR_K_ACT_BWD ? 1 : -1;
-}
-
 /*
  * residual_layernorm_bwd or act_bwd -> dx; column_sum(dx) -> db
  * becomes the first record with db as one more output: dx is read once less. The sums are of the
@@ -17,7 +12,9 @@ tr_status_t tr_fuse_bias_sum(tr_fuse_t *f, int i, bool *out_done) {
     const tr_fuse_use_t *use = tr_fuse_use(f, sum->in[0]);
     if (!use || use->writes != 1) return TR_OK;
     tr_op_t *op = tr_fuse_op(f, use->writer);
-    const int output = fuse_bias_sum_output(op->row->kernel);
+    /* which output is the sum of output 0 over all but columns; -1: none */
+    const tr_kernel_id_t kernel = op->row->kernel;
+    const int output = kernel == TR_K_RESIDUAL_LAYERNORM_BWD ? 3 : kernel == TR_K_ACT_BWD ? 1 : -1;
     if (output < 0 || op->n_out != output || tr_fuse_output(f, op, sum->in[0]) != 0) return TR_OK;
     const tr_shape_t *dx = tr_shape_of(f->g, op->out[0]), *summed = tr_shape_of(f->g, sum->in[0]);
     if (tr_shape_elems(dx) != tr_shape_elems(summed) ||

@@ -1,6 +1,7 @@
 /* The `update` program: global norm and clipping, the optimizers' steps, the average of the
  * weights. */
 #include "op_int.h"
+#include "base/int_math.h"
 #include "device/loss_scale.h"
 
 /* in1 the step block, in2 the result, in3 the ranges; outputs mirror the gradient. */
@@ -72,13 +73,10 @@ tr_status_t tr_adam(tr_graph_t *g, tr_tensor_t gradient, tr_tensor_t param, tr_t
     return tr_op_append_into(g, &adam_row, in, 4, attr, sizeof *attr, out, 3);
 }
 
-static int64_t update_squares_sums(const tr_graph_t *g, tr_tensor_t gradient) {
-    return (tr_shape_elems(tr_shape_of(g, gradient)) + TR_SQUARES_BLOCK - 1) / TR_SQUARES_BLOCK;
-}
-
 static tr_status_t update_squares_shape(tr_graph_t *g, tr_op_t *op) {
     TR_TRY(tr_op_check_type(g, op, 0, TR_F32, "the gradient"));
-    return tr_op_output(g, op, 0, TR_F64, &TR_SHAPE(update_squares_sums(g, op->in[0])));
+    const int64_t elems = tr_shape_elems(tr_shape_of(g, op->in[0]));
+    return tr_op_output(g, op, 0, TR_F64, &TR_SHAPE(ceil_div(elems, TR_SQUARES_BLOCK)));
 }
 
 static double update_squares_flops(const tr_graph_t *g, const tr_op_t *op) {
