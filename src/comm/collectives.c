@@ -41,16 +41,12 @@ static tr_status_t collectives_find_sharing(tr_world_t *w, const tr_device_t *de
     return TR_OK;
 }
 
-/* Why this rank cannot use the device's own engine; NULL if it can. */
-static const char *collectives_reason_against(tr_device_t *device) {
-    const tr_collectives_engine_t *own = device->collectives;
-    if (!own) return "this device has none";
-    return own->unavailable ? own->unavailable(device) : NULL;
-}
-
 static tr_status_t collectives_choose_own(tr_world_t *w, tr_device_t *device, int engine,
                                           bool *out) {
-    const char *reason = collectives_reason_against(device);
+    const tr_collectives_engine_t *own = device->collectives;
+    const char *reason = !own               ? "this device has none"
+                         : own->unavailable ? own->unavailable(device)
+                                            : NULL; /* this rank can use it */
     int64_t usable = reason == NULL;
     bool shared = false;
     *out = false;

@@ -215,12 +215,6 @@ int tr_probe_link_count(int ranks) {
     return ranks == 2 ? 1 : ranks;
 }
 
-/* Links of one round have no common rank: those that start at even places, at odd places, and the
- * last one of an odd ring. */
-static int probe_round_of(int link, int count) {
-    return count % 2 == 1 && link == count - 1 ? 2 : link % 2;
-}
-
 tr_status_t tr_probe_ring(tr_probe_t *p, const int *ranks, int count, tr_probe_link_t *out) {
     const int links = tr_probe_link_count(count), rank = p->collectives->rank;
     double *sec = NULL; /* [2 * links]; 0 on ranks that do not start the link */
@@ -230,7 +224,10 @@ tr_status_t tr_probe_ring(tr_probe_t *p, const int *ranks, int count, tr_probe_l
         for (int i = 0; i < links; i++) {
             const int from = ranks[i], to = ranks[(i + 1) % count];
             double small, large;
-            if (probe_round_of(i, count) != round || (rank != from && rank != to)) continue;
+            /* links of one round have no common rank: those that start at even places, at odd
+             * places, and the last one of an odd ring */
+            const int of_link = count % 2 == 1 && i == count - 1 ? 2 : i % 2;
+            if (of_link != round || (rank != from && rank != to)) continue;
             const int peer = rank == from ? to : from;
             TR_TRY_GOTO(probe_time_peer(p, peer, TR_PROBE_SMALL_BYTES, &small), done);
             TR_TRY_GOTO(probe_time_peer(p, peer, TR_PROBE_LARGE_BYTES, &large), done);

@@ -11,6 +11,7 @@
  */
 #include "engine_int.h"
 #include "base/clock.h"
+#include "base/int_math.h"
 #include "base/mem.h"
 #include "base/trace.h"
 #include <limits.h>
@@ -137,10 +138,6 @@ static tr_status_t reduce_run_reduction(MPI_Comm comm, void *arg) {
 
 /* -- poll -------------------------------------------------------------------------------------- */
 
-static int64_t reduce_smaller(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
 static tr_status_t reduce_call_nonblocking(tr_reduction_t *r) {
     void *data = reduce_host_of(r);
     if (r->kind == TR_ALLGATHER)
@@ -193,9 +190,8 @@ static tr_status_t reduce_move_on(tr_engine_t *e) {
         e->tested++;
         TR_HEARTBEAT_ADD(e->world->heartbeat.completed, 1);
     }
-    return e->device->immediate
-               ? reduce_begin_until(e, reduce_smaller(e->started, e->tested + TR_WINDOW))
-               : TR_OK;
+    return e->device->immediate ? reduce_begin_until(e, min64(e->started, e->tested + TR_WINDOW))
+                                : TR_OK;
 }
 
 /* Between two turns of a loop that waits for r: for a rank of this node, or for MPI. */
@@ -217,7 +213,7 @@ static tr_status_t reduce_pause(tr_engine_t *e, const tr_reduction_t *r, int64_t
 static tr_status_t reduce_wait_polled(tr_engine_t *e, int64_t ticket, int64_t last) {
     double deadline = 0;
     for (int64_t turn = 0;; turn++) {
-        TR_TRY(reduce_begin_until(e, reduce_smaller(last, e->tested + TR_WINDOW)));
+        TR_TRY(reduce_begin_until(e, min64(last, e->tested + TR_WINDOW)));
         TR_TRY(reduce_move_on(e));
         if (e->tested >= ticket) return TR_OK;
         TR_TRY(reduce_pause(e, reduce_slot_of(e, e->tested + 1), turn, &deadline));
@@ -396,7 +392,7 @@ static tr_status_t reduce_start_run(tr_collectives_t *c, const tr_collective_t *
     }
     for (int64_t at = 0; at < what->count; at += most) {
         piece.data = (char *)what->data + at * elem;
-        piece.count = reduce_smaller(most, what->count - at);
+        piece.count = min64(most, what->count - at);
         TR_TRY(reduce_start_piece(e, group, &piece, stream));
     }
     reduce_slot_of(e, e->started)->whole_bytes = what->count * elem;

@@ -33,14 +33,6 @@ typedef struct {
 
 /* -- opening ----------------------------------------------------------------------------------- */
 
-/* Why the ranks of this engine should not use shared memory, as an error. */
-static tr_status_t shared_check(bool is_even) {
-    const char *wish = getenv("TRAINER_SHARED_MEMORY");
-    if (wish && strcmp(wish, "0") == 0) return TR_FAIL(TR_ERR_CONFIG, "TRAINER_SHARED_MEMORY=0");
-    if (!is_even) return TR_FAIL(TR_ERR_CONFIG, "the nodes have different numbers of ranks");
-    return TR_OK;
-}
-
 static tr_status_t shared_make_group(const int *place, int count, int mine, MPI_Comm across,
                                      int words, tr_shared_group_t **out) {
     tr_shared_group_t *g = NULL;
@@ -70,7 +62,13 @@ tr_status_t tr_shared_open(tr_engine_t *e) {
     if (info->size == 1 || !e->device->host_visible || !e->device->immediate) return TR_OK;
     TR_TRY(tr_world_allreduce_int(e->world, most, 2, TR_REDUCE_MAX));
     if (most[0] == 1) return TR_OK;
-    tr_status_t status = tr_world_agree(e->world, shared_check(most[0] == -most[1]));
+    const char *wish = getenv("TRAINER_SHARED_MEMORY");
+    tr_status_t status = TR_OK;
+    if (wish && strcmp(wish, "0") == 0)
+        status = TR_FAIL(TR_ERR_CONFIG, "TRAINER_SHARED_MEMORY=0");
+    else if (most[0] != -most[1])
+        status = TR_FAIL(TR_ERR_CONFIG, "the nodes have different numbers of ranks");
+    status = tr_world_agree(e->world, status);
     if (status == TR_OK)
         status = tr_world_agree(e->world, tr_alloc_shared(TR_GROUPS * sizeof(tr_shared_words_t),
                                                           "words of groups", &e->own_words));

@@ -384,12 +384,6 @@ static void watchdog_listen_to_peers(tr_watchdog_t *w) {
     pthread_mutex_unlock(&w->times_lock);
 }
 
-static void watchdog_advance_clock(tr_watchdog_t *w) {
-    const double clock = tr_clock_sec(), passed = clock - w->clock_sec;
-    w->now_sec += passed < SUSPENDED_SEC ? passed : w->tick_sec;
-    w->clock_sec = clock;
-}
-
 /* Waits for a tick. While reports are awaited, it only listens meanwhile. */
 static int watchdog_wait(tr_watchdog_t *w) {
     struct pollfd wait = {.fd = w->wake[0], .events = POLLIN};
@@ -408,7 +402,9 @@ static int watchdog_wait(tr_watchdog_t *w) {
 static void *watchdog_main(void *self) {
     tr_watchdog_t *w = self;
     do {
-        watchdog_advance_clock(w);
+        const double clock = tr_clock_sec(), passed = clock - w->clock_sec;
+        w->now_sec += passed < SUSPENDED_SEC ? passed : w->tick_sec;
+        w->clock_sec = clock;
         watchdog_look_at_self(w);
         watchdog_listen_to_peers(w);
         w->silent_sec = w->now_sec - w->changed_sec;
@@ -420,11 +416,6 @@ static void *watchdog_main(void *self) {
 }
 
 /* -- start and stop ---------------------------------------------------------------------------- */
-
-static double watchdog_tick_for(double timeout_sec) {
-    const double tick = timeout_sec / 10;
-    return tick < TICK_MIN_SEC ? TICK_MIN_SEC : tick > TICK_MAX_SEC ? TICK_MAX_SEC : tick;
-}
 
 static tr_status_t watchdog_start_thread(tr_watchdog_t *w) {
     if (pipe2(w->wake, O_CLOEXEC) != 0)
@@ -473,7 +464,7 @@ tr_status_t tr_watchdog_start(tr_world_t *world, double timeout_sec, int (*asked
     TR_TRY(tr_world_agree(world, tr_alloc(sizeof *w, "watchdog", &w)));
     *w = (tr_watchdog_t){.world = world,
                          .timeout_sec = timeout_sec,
-                         .tick_sec = watchdog_tick_for(timeout_sec),
+                         .tick_sec = fmin(fmax(timeout_sec / 10, TICK_MIN_SEC), TICK_MAX_SEC),
                          .asked_to_stop = asked_to_stop};
     tr_status_t status = world->info.size > 1 ? watchdog_open_peers(w) : TR_OK;
     if (status == TR_OK) status = watchdog_start_thread(w);

@@ -29,12 +29,6 @@ struct tr_worker {
     tr_error_t error;
 };
 
-static void worker_run_job(tr_worker_t *w, const job_t *job, int64_t number) {
-    if (w->failed || job->run(w->comm, job->arg) == TR_OK) return;
-    w->error = *tr_error_last();
-    w->failed = number;
-}
-
 static void *worker_main(void *self) {
     tr_worker_t *w = self;
     pthread_mutex_lock(&w->lock);
@@ -43,7 +37,10 @@ static void *worker_main(void *self) {
         if (w->done == w->submitted) break;
         job_t job = w->jobs[w->done % QUEUE_JOBS];
         pthread_mutex_unlock(&w->lock);
-        worker_run_job(w, &job, w->done + 1);
+        if (!w->failed && job.run(w->comm, job.arg) != TR_OK) {
+            w->error = *tr_error_last();
+            w->failed = w->done + 1;
+        }
         pthread_mutex_lock(&w->lock);
         w->done++;
         pthread_cond_broadcast(&w->done_more);
@@ -131,20 +128,16 @@ tr_status_t tr_worker_wait(tr_worker_t *w, int64_t number, double timeout_sec) {
     return w->failed && w->failed <= number ? tr_error_set(&w->error) : TR_OK;
 }
 
-/* Others may wait for rank 0, which waits for a disk. */
-static double worker_limit_sec(const tr_world_t *world) {
-    const bool is_checkpoint = TR_HEARTBEAT_GET(world->heartbeat.phase) == TR_PHASE_CHECKPOINT;
-    return world->timeout_sec > 0 && is_checkpoint ? world->timeout_sec + TR_CHECKPOINT_SEC
-                                                   : world->timeout_sec;
-}
-
 /* The one rank of a world without MPI already has what its jobs would give it. */
 static tr_status_t worker_run_where_due(tr_world_t *world, tr_mpi_job_fn job, void *arg) {
     if (world->comm == MPI_COMM_NULL) return TR_OK;
     if (!world->worker) return job(world->comm, arg);
+    /* others may wait for rank 0, which waits for a disk */
+    const bool is_checkpoint = TR_HEARTBEAT_GET(world->heartbeat.phase) == TR_PHASE_CHECKPOINT;
+    const double more_sec = world->timeout_sec > 0 && is_checkpoint ? TR_CHECKPOINT_SEC : 0;
     int64_t number = 0;
     TR_TRY(tr_worker_submit(world->worker, job, arg, &number));
-    return tr_worker_wait(world->worker, number, worker_limit_sec(world));
+    return tr_worker_wait(world->worker, number, world->timeout_sec + more_sec);
 }
 
 tr_status_t tr_world_run_point(tr_world_t *world, tr_mpi_job_fn job, void *arg) {
