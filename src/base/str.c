@@ -163,6 +163,11 @@ const char *tr_file_name(const char *path) {
     return slash ? slash + 1 : path;
 }
 
+bool tr_text_ends_in(const char *text, const char *end) {
+    const size_t length = strlen(text), least = strlen(end);
+    return length >= least && strcmp(text + length - least, end) == 0;
+}
+
 bool tr_has_word(const char *words, const char *name) {
     const size_t length = strlen(name);
     for (size_t word; *words; words += word + strspn(words + word, " ")) {

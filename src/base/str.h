@@ -62,6 +62,7 @@ size_t tr_utf8_bytes(const char *text, size_t most);
 
 /* Whether `name` is one of `words`, which blanks separate; upper and lower case are the same. */
 bool tr_has_word(const char *words, const char *name);
+bool tr_text_ends_in(const char *text, const char *end);
 /* The candidate nearest to `name` by edit distance; NULL if none is near enough for a typo. */
 const char *tr_nearest(const char *name, const char *const *candidates, size_t count);
 /* TR_ERR_CONFIG: "KEY: there is no KIND 'NAME'; did you mean 'NEAREST'? There are: ALL." */

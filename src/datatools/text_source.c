@@ -22,11 +22,6 @@ typedef struct {
     tr_str_t held; /* the start of a line whose end is not yet read */
 } source_t;
 
-static bool ends_in(const char *text, const char *end) {
-    const size_t length = strlen(text), least = strlen(end);
-    return length >= least && !strcmp(text + length - least, end);
-}
-
 /* Parses a line, given without its line feed. Reads only `bytes` bytes. */
 static tr_status_t source_take_line(source_t *s, const char *text, size_t bytes) {
     json_error_t error;
@@ -81,7 +76,8 @@ static tr_status_t source_check_begin(const source_t *s, size_t bytes, size_t *o
 }
 
 tr_status_t tr_text_read(const char *path, const char *field, const tr_text_sink_t *sink) {
-    const bool has_lines = field || ends_in(path, ".jsonl") || ends_in(path, ".jsonl.gz");
+    const bool has_lines =
+        field || tr_text_ends_in(path, ".jsonl") || tr_text_ends_in(path, ".jsonl.gz");
     source_t s = {.path = path, .field = has_lines ? field ? field : "text" : NULL, .sink = sink};
     tr_status_t status = TR_OK;
     const int fd = open(path, O_RDONLY | O_CLOEXEC);

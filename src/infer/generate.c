@@ -202,13 +202,6 @@ static bool generator_are_finite(const float *scores, int64_t count) {
     return !wrong;
 }
 
-/* The context is full: its first tokens leave, and the others are processed again, from position 0. */
-static void row_slide(row_t *row) {
-    row->start += row->text->slide;
-    row->prompt = row->length + 1 - row->text->slide;
-    row->length = 0;
-}
-
 /* thread: whose scratch memory is used. */
 static choice_t row_choose(const tr_generator_t *n, const row_t *row, const float *scores,
                            int thread) {
@@ -248,8 +241,11 @@ static tr_status_t row_take(tr_generator_t *n, row_t *row, const choice_t *c) {
         text->stop = TR_STOP_LENGTH;
     else if (row->length >= n->context && text->slide == 0)
         text->stop = TR_STOP_CONTEXT;
-    else if (row->length >= n->context)
-        row_slide(row);
+    if (text->stop != TR_STOP_NONE || row->length < n->context) return TR_OK;
+    /* the context is full: its first tokens leave, and the others are processed again, from 0 on */
+    row->start += text->slide;
+    row->prompt = row->length + 1 - text->slide;
+    row->length = 0;
     return TR_OK;
 }
 

@@ -222,12 +222,6 @@ static tr_status_t predictions_csv_append(tr_predictions_file_t *f, int64_t rows
     return status;
 }
 
-static tr_status_t predictions_csv_commit(tr_predictions_file_t *f) {
-    if (fflush(f->csv) != 0 || fsync(fileno(f->csv)) != 0)
-        return tr_io_fail("write", f->path, errno);
-    return tr_replace_by(f->part, f->path, true);
-}
-
 /* -- all --------------------------------------------------------------------------------------- */
 
 tr_status_t tr_predictions_create(const char *path, bool force, const tr_predictions_t *what,
@@ -257,7 +251,10 @@ tr_status_t tr_predictions_append(tr_predictions_file_t *f, int64_t rows, const 
 
 tr_status_t tr_predictions_commit(tr_predictions_file_t *f) {
     if (f->pictures) return tr_prediction_pictures_commit(f->pictures);
-    return f->csv ? predictions_csv_commit(f) : tr_writer_commit(f->writer);
+    if (!f->csv) return tr_writer_commit(f->writer);
+    if (fflush(f->csv) != 0 || fsync(fileno(f->csv)) != 0)
+        return tr_io_fail("write", f->path, errno);
+    return tr_replace_by(f->part, f->path, true);
 }
 
 void tr_predictions_destroy(tr_predictions_file_t **file) {

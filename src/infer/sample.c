@@ -25,13 +25,6 @@ static void sample_sift(ranking_t *r, int64_t at) {
     }
 }
 
-static ranking_t sample_rank_tokens(const float *scores, int64_t count, int32_t *order) {
-    ranking_t r = {scores, order, count, count};
-    for (int64_t i = 0; i < count; i++) order[i] = (int32_t)i;
-    for (int64_t i = count / 2; i-- > 0;) sample_sift(&r, i);
-    return r;
-}
-
 /* The n-th best token, counted from 0. */
 static int32_t sample_nth(ranking_t *r, int64_t n) {
     while (r->count - r->left <= n) {
@@ -75,7 +68,9 @@ int32_t tr_sample(const tr_sampling_t *s, uint64_t text, uint64_t position, cons
     if (s->temperature <= 0) return sample_best_of(scores, count);
     if (s->top_p >= 1 && (s->top_k <= 0 || s->top_k >= count))
         return sample_draw_of_all(s, text, position, scores, count);
-    ranking_t r = sample_rank_tokens(scores, count, order);
+    ranking_t r = {scores, order, count, count};
+    for (int64_t i = 0; i < count; i++) order[i] = (int32_t)i;
+    for (int64_t i = count / 2; i-- > 0;) sample_sift(&r, i);
     const double best = scores[sample_nth(&r, 0)];
     int64_t kept = s->top_k > 0 && s->top_k < count ? s->top_k : count;
     double mass = 0, sum = 0;

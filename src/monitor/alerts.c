@@ -2,6 +2,7 @@
 #include "alerts.h"
 
 #include "base/mem.h"
+#include "base/stats.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -134,17 +135,12 @@ void tr_alerts_destroy(tr_alerts_t **alerts) {
 
 /* -- lines ------------------------------------------------------------------------------------- */
 
-static int rule_compare(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Of the windows so far. */
 static double rule_median(const rule_t *r) {
     double sorted[HISTORY];
     const size_t count = r->windows < HISTORY ? (size_t)r->windows : HISTORY;
     memcpy(sorted, r->means, count * sizeof *sorted);
-    qsort(sorted, count, sizeof *sorted, rule_compare);
+    tr_sort(sorted, (int64_t)count);
     return count ? sorted[count / 2] : NAN;
 }
 

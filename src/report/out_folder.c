@@ -1,27 +1,16 @@
 /* Writes the files of --out. */
 #include "out_folder.h"
 #include "base/file.h"
+#include "base/folders.h"
 #include "base/mem.h"
 
 #include <errno.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 tr_status_t tr_out_folder_make(const char *dir) {
-    char path[4096];
-    struct stat found;
-    if (strlen(dir) >= sizeof path || !*dir)
-        return TR_FAIL(TR_ERR_USAGE, "--out requires the name of a folder");
-    strcpy(path, dir);
-    for (char *c = path + 1; *c; c++) {
-        if (*c != '/') continue;
-        *c = '\0';
-        if (mkdir(path, 0777) != 0 && errno != EEXIST) return tr_io_fail("create", path, errno);
-        *c = '/';
-    }
-    if (mkdir(dir, 0777) != 0 && errno != EEXIST) return tr_io_fail("create", dir, errno);
-    if (stat(dir, &found) == 0 && !S_ISDIR(found.st_mode))
+    if (!*dir) return TR_FAIL(TR_ERR_USAGE, "--out requires the name of a folder");
+    if (!tr_make_folders(dir)) return tr_io_fail("create", dir, errno);
+    if (!tr_is_folder(dir))
         return TR_FAIL(TR_ERR_USAGE, "--out %s: expected a folder, found a file", dir);
     return TR_OK;
 }

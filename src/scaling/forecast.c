@@ -1,13 +1,10 @@
 /* Predicts step times: computation of the ranks, reductions, and waiting for each other. */
 #include "forecast.h"
+#include "base/int_math.h"
 
 #include <math.h>
 
 /* -- the batch --------------------------------------------------------------------------------- */
-
-static int64_t forecast_divide_up(int64_t a, int64_t b) {
-    return (a + b - 1) / b;
-}
 
 /* Micro-batches of the profile's size if every rank gets at least one, else one smaller micro-batch
  * per rank. */
@@ -19,7 +16,7 @@ static tr_status_t forecast_share_batch(const tr_forecast_setup_t *s, int nodes,
     *out = (tr_forecast_t){.nodes = nodes, .ranks = (int)ranks, .batch_size = batch};
     if (batch % micro == 0 && batch / micro >= ranks) {
         out->micro_batch = micro;
-        out->slots = forecast_divide_up(batch / micro, ranks);
+        out->slots = ceil_div(batch / micro, ranks);
         return TR_OK;
     }
     if (batch % ranks != 0)
@@ -68,10 +65,6 @@ static double forecast_allreduce_sec(const tr_forecast_setup_t *s, int nodes, do
     return between + inside;
 }
 
-static bool forecast_is_polled(const tr_forecast_setup_t *s, int nodes) {
-    return nodes > 1 ? s->between->is_polled : s->inside && s->inside->is_polled;
-}
-
 /* Seconds of a step whose compute time is `factor` times its median. */
 static tr_status_t forecast_step(const tr_forecast_setup_t *s, double factor,
                                  tr_network_stat_t stat, tr_forecast_t *row, double *out_sec,
@@ -80,7 +73,9 @@ static tr_status_t forecast_step(const tr_forecast_setup_t *s, double factor,
     const double median = forecast_quantile(p->compute_sec.data, p->compute_sec.count, 0.5),
                  resized = (double)row->micro_batch / (double)p->micro_batch,
                  micro_sec = fmax(0, median - p->update_sec) / (double)p->slots * resized * factor;
-    const bool scatters_each = s->shards_gradients && row->ranks > 1 && row->slots > 1;
+    const bool scatters_each = s->shards_gradients && row->ranks > 1 && row->slots > 1,
+               is_polled =
+                   row->nodes > 1 ? s->between->is_polled : s->inside && s->inside->is_polled;
     double op_sum = 0, *bucket_sec = NULL;
     bool all_measured = true;
     TR_TRY(tr_alloc(p->buckets.count * sizeof *bucket_sec, "buckets", &bucket_sec));
@@ -95,9 +90,9 @@ static tr_status_t forecast_step(const tr_forecast_setup_t *s, double factor,
     for (int is_last = scatters_each ? 0 : 1; is_last < 2; is_last++) {
         for (size_t b = 0; scatters_each && b < p->buckets.count; b++)
             bucket_sec[b] *= is_last ? 2 : 0.5;
-        *(is_last ? &last : &other) = tr_timeline(
-            p->op_sec.data, (int)p->op_sec.count, op_sum > 0 ? micro_sec / op_sum : 0,
-            p->buckets.data, bucket_sec, (int)p->buckets.count, forecast_is_polled(s, row->nodes));
+        *(is_last ? &last : &other) =
+            tr_timeline(p->op_sec.data, (int)p->op_sec.count, op_sum > 0 ? micro_sec / op_sum : 0,
+                        p->buckets.data, bucket_sec, (int)p->buckets.count, is_polled);
     }
     tr_free(&bucket_sec);
     row->network = row->ranks == 1 ? TR_ORIGIN_NONE

@@ -183,10 +183,6 @@ static tr_status_t eval_prepare_scores(tr_session_t *s) {
     return TR_OK;
 }
 
-static bool eval_has_squares(const tr_session_t *s) {
-    return s->model.loss == TR_LOSS_MSE || s->model.loss == TR_LOSS_AUTO;
-}
-
 tr_status_t tr_session_evaluate(tr_session_t *s, tr_split_t split, const tr_eval_each_t *each,
                                 tr_asked_fn asked, tr_eval_outcome_t *out) {
     const bool is_validation = tr_session_trains(s) && split == TR_SPLIT_VALID;
@@ -219,7 +215,8 @@ tr_status_t tr_session_evaluate(tr_session_t *s, tr_split_t split, const tr_eval
     if (status == TR_OK && s->targets > 0) {
         status = tr_target_sums_reduce(s->target_sums, s->world);
         if (status == TR_OK) target = tr_target_mean(s->target_sums);
-        if (status == TR_OK && !is_validation && eval_has_squares(s))
+        if (status == TR_OK && !is_validation &&
+            (s->model.loss == TR_LOSS_MSE || s->model.loss == TR_LOSS_AUTO))
             mean_loss = tr_target_baseline(s->target_sums, s->preprocess->target.std.data,
                                            s->preprocess->target.std.count);
     }

@@ -251,11 +251,6 @@ tr_status_t tr_hf_check_head(const tr_safetensors_t *file, const char *path, boo
     return TR_OK;
 }
 
-static bool ends_with(const char *text, const char *end) {
-    const size_t length = strlen(text), wanted = strlen(end);
-    return length >= wanted && strcmp(text + length - wanted, end) == 0;
-}
-
 /* Who puts these before the names of tensors. */
 static const char *const hf_wrappers[][2] = {
     {"_orig_mod.", "as torch.compile does"},
@@ -269,14 +264,14 @@ tr_status_t tr_hf_check_names(const tr_safetensors_t *file, const char *path) {
     const tr_named_tensor_t *found = NULL;
     for (size_t i = 0; i < tr_safetensors_count(file) && !found; i++) {
         const tr_named_tensor_t *tensor = tr_safetensors_at(file, i);
-        if (ends_with(tensor->name, first)) found = tensor;
+        if (tr_text_ends_in(tensor->name, first)) found = tensor;
     }
     if (!found || found->shape.ndim != 2) return TR_OK;
     char before[256], biases[512];
     tr_str_t differs = {0};
     tr_snprintf(before, sizeof before, "%.*s", (int)(strlen(found->name) - strlen(first)),
                 found->name);
-    if (ends_with(before, PREFIX)) before[strlen(before) - strlen(PREFIX)] = '\0';
+    if (tr_text_ends_in(before, PREFIX)) before[strlen(before) - strlen(PREFIX)] = '\0';
     if (before[0]) {
         const char *who = "";
         for (size_t i = TR_COUNT(hf_wrappers); i-- > 0;)
@@ -308,18 +303,17 @@ tr_status_t tr_hf_check_names(const tr_safetensors_t *file, const char *path) {
     return status;
 }
 
-static tr_status_t hf_open_weights(const char *path, tr_safetensors_t **out) {
-    char file[4096];
-    if (tr_exists_in(path, INDEX, file)) return tr_safetensors_open_shards(path, file, out);
-    TR_TRY(tr_path_join(path, TR_CHECKPOINT_MODEL, file));
-    return tr_safetensors_open(file, out);
-}
-
 tr_status_t tr_hf_open(const char *path, bool is_checked, tr_safetensors_t **out_model,
                        char **out_state_json) {
     json_t *config = NULL;
+    char file[4096];
     TR_TRY(hf_describe(path, out_state_json));
-    TR_TRY(hf_open_weights(path, out_model));
+    if (tr_exists_in(path, INDEX, file)) {
+        TR_TRY(tr_safetensors_open_shards(path, file, out_model));
+    } else {
+        TR_TRY(tr_path_join(path, TR_CHECKPOINT_MODEL, file));
+        TR_TRY(tr_safetensors_open(file, out_model));
+    }
     TR_TRY(tr_hf_check_names(*out_model, path));
     if (is_checked) return TR_OK;
     TR_TRY(hf_read_config(path, &config));
@@ -336,6 +330,6 @@ const tr_named_tensor_t *tr_hf_find(const tr_safetensors_t *file, const char *na
 }
 
 bool tr_hf_is_extra(const char *name) {
-    return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias") ||
+    return tr_text_ends_in(name, ".attn.bias") || tr_text_ends_in(name, ".attn.masked_bias") ||
            strcmp(name, HEAD) == 0;
 }

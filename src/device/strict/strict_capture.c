@@ -7,12 +7,8 @@
 #include "strict_int.h"
 #include <string.h>
 
-static bool strict_capture_is_capturing(const strict_device_t *strict) {
-    return strict->capture && pthread_equal(strict->capture_thread, pthread_self());
-}
-
 tr_status_t tr_strict_not_capturing(const strict_device_t *strict, const char *what) {
-    if (!strict_capture_is_capturing(strict)) return TR_OK;
+    if (!strict->capture || !pthread_equal(strict->capture_thread, pthread_self())) return TR_OK;
     return TR_FAIL(TR_ERR_INTERNAL, "device strict: %s inside a capture", what);
 }
 

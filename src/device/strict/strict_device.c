@@ -167,18 +167,15 @@ static tr_status_t strict_event_wait(tr_device_t *device, tr_event_t *event, tr_
     return status;
 }
 
-static tr_status_t fail_captured(void) {
-    return TR_FAIL(TR_ERR_INTERNAL, "device strict: the host waits for an event that was recorded "
-                                    "in a capture: it never happens");
-}
-
 static tr_status_t strict_event_sync(tr_device_t *device, tr_event_t *event) {
     strict_device_t *strict = self(device);
     pthread_mutex_lock(&strict->mutex);
     strict->host_waits++;
     tr_strict_note(strict, NULL, "waits", 0);
     tr_status_t status = tr_strict_not_capturing(strict, "a wait of the host");
-    if (status == TR_OK && event->capture) status = fail_captured();
+    if (status == TR_OK && event->capture)
+        status = TR_FAIL(TR_ERR_INTERNAL, "device strict: the host waits for an event that was "
+                                          "recorded in a capture: it never happens");
     if (status == TR_OK) status = tr_strict_run_event(strict, event, event->recorded);
     if (status == TR_OK) tr_strict_host_waited(strict, &event->clock);
     pthread_mutex_unlock(&strict->mutex);

@@ -6,11 +6,6 @@
 
 /* -- figures ----------------------------------------------------------------------------------- */
 
-static bool text_ends(const char *text, const char *end) {
-    const size_t a = strlen(text), b = strlen(end);
-    return a >= b && strcmp(text + a - b, end) == 0;
-}
-
 /* False: nobody ranks by it. */
 static bool figure_direction(const char *key, bool *out_up) {
     static const struct {
@@ -21,7 +16,7 @@ static bool figure_direction(const char *key, bool *out_up) {
                 {"_ms", false},        {"_p95", false},    {"_bytes", false}, {"stall", false},
                 {"perplexity", false}, {"exposed", false}};
     for (size_t i = 0; i < TR_COUNT(ends); i++) {
-        if (!text_ends(key, ends[i].end)) continue;
+        if (!tr_text_ends_in(key, ends[i].end)) continue;
         *out_up = ends[i].is_up;
         return true;
     }
@@ -208,7 +203,7 @@ tr_status_t tr_comparison_choose(tr_comparison_t *c, const char *by, bool is_str
     if (!wanted) return TR_OK;
     if (!figure_direction(wanted, &is_up) || !tr_comparison_has(c, wanted))
         return fail_unknown_figure(c, wanted);
-    const bool is_loss = text_ends(wanted, "loss") || text_ends(wanted, "perplexity");
+    const bool is_loss = tr_text_ends_in(wanted, "loss") || tr_text_ends_in(wanted, "perplexity");
     const char *other = is_loss ? comparison_loss_differs(c, wanted, pair) : NULL;
     if (!is_loss) c->has_losses = !comparison_loss_differs(c, "valid_loss", pair);
     if (other) {

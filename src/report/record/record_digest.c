@@ -1,5 +1,6 @@
 /* What the lines of training say together. */
 #include "record_int.h"
+#include "base/stats.h"
 #include "base/str.h"
 
 #include <math.h>
@@ -126,17 +127,12 @@ tr_status_t tr_digest_add(tr_digest_t *t, const tr_rows_t *rows, const double *r
 
 /* -- what the record says ----------------------------------------------------------------------- */
 
-static int compare_doubles(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 double tr_median(double *values, size_t count) {
     size_t known = 0;
     for (size_t i = 0; i < count; i++)
         if (isfinite(values[i])) values[known++] = values[i];
     if (known == 0) return NAN;
-    qsort(values, known, sizeof *values, compare_doubles);
+    tr_sort(values, (int64_t)known);
     return known % 2 ? values[known / 2] : (values[known / 2 - 1] + values[known / 2]) / 2;
 }
 
