@@ -11,8 +11,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 static bool help_layer_at(size_t i, help_entry_t *out) {
     size_t count;
@@ -79,9 +77,8 @@ const help_list_t *cmd_help_list_at(size_t index) {
 }
 
 int cmd_help_width(void) {
-    struct winsize size;
-    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col < 40) return 100;
-    return size.ws_col > 120 ? 120 : size.ws_col;
+    const int columns = cmd_terminal_columns();
+    return columns < 40 ? 100 : columns > 120 ? 120 : columns;
 }
 
 void cmd_help_print_wrapped(const char *text, int at, int indent, int columns) {

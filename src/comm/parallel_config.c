@@ -14,12 +14,11 @@ static const tr_config_field_t fields[] = {
                   TR_RESUME_FREE),
     TR_FIELD_ENUM(
         tr_parallel_settings_t, zero, "none", "none|1|2",
-        "Stage of ZeRO: what ranks share instead of each having all of it. none: nothing. "
-        "1: the optimizer's state, the moving average of the weights and, in half "
-        "precision, the fp32 weights: each rank has a part of them and updates its part. "
-        "2: the gradients, too, with as many micro-batches on each rank, and not with "
-        "parallel.reproducible. Checkpoints are the same, and can be resumed with any value on any "
-        "number of ranks.",
+        "Stage of ZeRO: what ranks share instead of each having all of it. none: nothing. 1: the "
+        "optimizer's state, the moving average of the weights and, in half precision, the fp32 "
+        "weights: each rank has a part of them and updates its part. 2: the gradients, too, with "
+        "as many micro-batches on each rank, and not with parallel.reproducible. Checkpoints are "
+        "the same, and can be resumed with any value on any number of ranks.",
         TR_RESUME_FREE),
     TR_FIELD_DURATION(tr_parallel_settings_t, timeout, TR_PARALLEL_TIMEOUT, TR_PARALLEL_TIMEOUT_MIN,
                       TR_PARALLEL_TIMEOUT_MAX,
@@ -44,11 +43,10 @@ static const tr_config_field_t fields[] = {
                   TR_RESUME_FREE),
     TR_FIELD_INT(
         tr_parallel_settings_t, check, "1000", 0, INT64_MAX,
-        "Steps after which the ranks compare their weights, moments of batch "
-        "normalisation and optimizer states, which must be the same bits on all of them. "
-        "They also compare them before each checkpoint. A difference ends the run before a "
-        "checkpoint of it is written: with code 75, or with 70 if it comes back. "
-        "0: they are never compared.",
+        "Steps after which the ranks compare their weights, moments of batch normalisation and "
+        "optimizer states, which must be the same bits on all of them. They also compare them "
+        "before each checkpoint. A difference ends the run before a checkpoint of it is written: "
+        "with code 75, or with 70 if it comes back. 0: they are never compared.",
         TR_RESUME_FREE),
 };
 

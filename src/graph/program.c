@@ -87,11 +87,14 @@ void tr_node_destroy(tr_node_t **node) {
     tr_free(node);
 }
 
+/* Without outputs so far. */
 static tr_status_t program_make_node(const tr_graph_t *g, const tr_op_row_t *row,
                                      const tr_tensor_t *in, int n_in, const void *attr,
-                                     size_t attr_bytes, tr_node_t **out) {
+                                     size_t attr_bytes, const bool *want, int n_out,
+                                     tr_node_t **out) {
     tr_node_t *node = NULL;
     tr_status_t status = TR_OK;
+    TR_TRY(program_check_inputs(g, row->name, in, n_in));
     TR_TRY(g->scope.status);
     TR_TRY(tr_alloc(sizeof *node, "op record", &node));
     TR_TRY_GOTO(tr_strdup(g->label ? g->label : tr_scope(g), &node->label), fail);
@@ -107,6 +110,11 @@ static tr_status_t program_make_node(const tr_graph_t *g, const tr_op_row_t *row
     node->op.backward = g->in_backward;
     node->op.segment = g->in_backward ? 0 : g->segment;
     memcpy(node->op.in, in, (size_t)n_in * sizeof *in);
+    node->op.n_out = n_out;
+    for (int i = 0; i < n_out; i++) {
+        node->want[i] = !want || want[i];
+        node->op.out[i] = TR_NONE;
+    }
     *out = node;
     return TR_OK;
 fail:
@@ -120,14 +128,9 @@ static tr_status_t program_append(tr_graph_t *g, const tr_op_row_t *row, const t
                                   const tr_tensor_t *given, int n_out, tr_node_t **out) {
     tr_node_t *node = NULL;
     tr_status_t status = TR_OK;
-    TR_TRY(program_check_inputs(g, row->name, in, n_in));
     if (given) TR_TRY(program_check_inputs(g, row->name, given, n_out));
-    TR_TRY(program_make_node(g, row, in, n_in, attr, attr_bytes, &node));
-    node->op.n_out = n_out;
-    for (int i = 0; i < n_out; i++) {
-        node->want[i] = !want || want[i];
-        node->op.out[i] = given ? given[i] : TR_NONE;
-    }
+    TR_TRY(program_make_node(g, row, in, n_in, attr, attr_bytes, want, n_out, &node));
+    if (given) memcpy(node->op.out, given, (size_t)n_out * sizeof *given);
     TR_TRY_GOTO(row->shape(g, &node->op), fail);
     TR_TRY_GOTO(tr_vec_push(&tr_open_program(g)->nodes, node), fail);
     *out = node;
@@ -137,32 +140,21 @@ fail:
     return status;
 }
 
-/* The op's record is only what the row's `compose` reads; it appends records of its own. */
-static tr_status_t program_compose(tr_graph_t *g, const tr_op_row_t *row, const tr_tensor_t *in,
-                                   int n_in, const void *attr, size_t attr_bytes, const bool *want,
-                                   tr_tensor_t *out, int n_out) {
-    tr_node_t *node = NULL;
-    TR_TRY(program_check_inputs(g, row->name, in, n_in));
-    TR_TRY(program_make_node(g, row, in, n_in, attr, attr_bytes, &node));
-    node->op.n_out = n_out;
-    for (int i = 0; i < n_out; i++) {
-        node->want[i] = !want || want[i];
-        out[i] = TR_NONE;
-    }
-    const tr_status_t status = row->compose(g, &node->op, node->want, out);
-    tr_node_destroy(&node);
-    return status;
-}
-
 tr_status_t tr_op_append(tr_graph_t *g, const tr_op_row_t *row, const tr_tensor_t *in, int n_in,
                          const void *attr, size_t attr_bytes, const bool *want, tr_tensor_t *out,
                          int n_out) {
     tr_node_t *node = NULL;
-    if (row->compose && !tr_device_has(g->device, row->kernel))
-        return program_compose(g, row, in, n_in, attr, attr_bytes, want, out, n_out);
-    TR_TRY(program_append(g, row, in, n_in, attr, attr_bytes, want, NULL, n_out, &node));
+    if (!row->compose || tr_device_has(g->device, row->kernel)) {
+        TR_TRY(program_append(g, row, in, n_in, attr, attr_bytes, want, NULL, n_out, &node));
+        memcpy(out, node->op.out, (size_t)n_out * sizeof *out);
+        return TR_OK;
+    }
+    /* the record is only what `compose` reads; it appends records of its own */
+    TR_TRY(program_make_node(g, row, in, n_in, attr, attr_bytes, want, n_out, &node));
     memcpy(out, node->op.out, (size_t)n_out * sizeof *out);
-    return TR_OK;
+    const tr_status_t status = row->compose(g, &node->op, node->want, out);
+    tr_node_destroy(&node);
+    return status;
 }
 
 tr_status_t tr_op_append_into(tr_graph_t *g, const tr_op_row_t *row, const tr_tensor_t *in,

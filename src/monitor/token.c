@@ -46,9 +46,8 @@ tr_status_t tr_token_read(const char *key, const char *path, bool may_make, tr_s
     const size_t length = strcspn(text, "\r\n");
     if (is_known && (found.st_mode & (S_IRWXG | S_IRWXO)))
         return TR_FAIL(TR_ERR_PERMISSION,
-                       "%s: expected %s to be readable by its owner only, found "
-                       "mode %03o: run chmod 600 on it, and change the token, which others may "
-                       "have read",
+                       "%s: expected %s to be readable by its owner only, found mode %03o: run "
+                       "chmod 600 on it, and change the token, which others may have read",
                        key, path, (unsigned)found.st_mode & 0777);
     bool is_plain = bytes > 0 && length >= LEAST && length <= MOST;
     for (size_t i = 0; i < length; i++) is_plain = is_plain && text[i] > ' ' && text[i] < 127;

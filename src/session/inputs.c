@@ -49,10 +49,9 @@ static tr_status_t check_targets(const tr_session_t *s) {
         if (stats.of[c].min < 0 || stats.of[c].max > 1)
             status =
                 TR_FAIL(TR_ERR_DATA,
-                        "model.loss = binary_cross_entropy: expected targets from 0 to 1, "
-                        "found %g to %g in channel %lld of data.y. For masks of two values such "
-                        "as 0 and 255, set data.label_values = 0,255; otherwise set another "
-                        "model.loss.",
+                        "model.loss = binary_cross_entropy: expected targets from 0 to 1, found %g "
+                        "to %g in channel %lld of data.y. For masks of two values such as 0 and "
+                        "255, set data.label_values = 0,255; otherwise set another model.loss.",
                         stats.of[c].min, stats.of[c].max, (long long)c);
     tr_free(&stats.of);
     return status;

@@ -64,9 +64,8 @@ static const tr_config_field_t main_fields[] = {
         tr_main_settings_t, winograd, "yes",
         "Use Winograd's algorithm on CPUs for convolutions of images and volumes with stride 1 and "
         "filters that are 3x3 or 5x5 in their last two sizes, where it is faster. It needs a "
-        "quarter "
-        "to a third of the multiplications; its rounding errors are 1.5 to 4 times those of direct "
-        "sums. no: direct sums.",
+        "quarter to a third of the multiplications; its rounding errors are 1.5 to 4 times those "
+        "of direct sums. no: direct sums.",
         TR_RESUME_NOTE),
     TR_FIELD_BOOL(
         tr_main_settings_t, capture, "yes",
@@ -107,10 +106,9 @@ static const tr_config_field_t cuda_fields[] = {
         TR_RESUME_NOTE),
     TR_FIELD_STRING(
         tr_cuda_settings_t, plan_cache, "auto",
-        "Folder that keeps the execution plans that cuDNN compiled, the algorithms that "
-        "cuda.tune chose, and peak rates, by version and GPU. Several ranks and jobs "
-        "may share it. auto: trainer/cudnn in "
-        "$XDG_CACHE_HOME or ~/.cache. none: compile them in each run.",
+        "Folder that keeps the execution plans that cuDNN compiled, the algorithms that cuda.tune "
+        "chose, and peak rates, by version and GPU. Several ranks and jobs may share it. auto: "
+        "trainer/cudnn in $XDG_CACHE_HOME or ~/.cache. none: compile them in each run.",
         TR_RESUME_FREE),
     TR_FIELD_BOOL(tr_cuda_settings_t, deterministic, "yes",
                   "cuda.tune leaves out algorithms that give other last bits in each run. no: it "

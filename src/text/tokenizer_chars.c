@@ -90,8 +90,7 @@ static tr_status_t chars_fail_unknown(const char *text, int bytes, uint32_t code
     return TR_FAIL(
         TR_ERR_DATA,
         "the character '%.*s' (U+%04X) is not in the character vocabulary of this model, which "
-        "only has the "
-        "characters of its training data.",
+        "only has the characters of its training data.",
         bytes, text, (unsigned)code);
 }
 

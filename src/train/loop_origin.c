@@ -27,44 +27,28 @@ static tr_status_t loop_open_run(loop_t *l) {
     return tr_strdup(tr_run_dir(l->run), &l->run_dir);
 }
 
-/* With parallel.zero all ranks read the files of a checkpoint, so each verifies a part of it: rank 0
- * names the folder, "" when it needs no more. *out_is_sound: on all ranks. Collective. */
-static tr_status_t loop_verify_part(loop_t *l, char **path, tr_checkpoint_t **out,
-                                    bool *out_is_sound) {
-    *out_is_sound = true;
-    TR_TRY(tr_world_broadcast_text(l->world, path, 0));
-    if (!(*path)[0]) return TR_OK;
-    const tr_status_t status = tr_checkpoint_open_part(*path, l->info->rank, l->info->size, out);
+/* With parallel.zero all ranks read the files of a checkpoint, so each verifies a part of it. path: of
+ * rank 0; "" when it needs no more. What another rank has found, rank 0 looks for itself: its error says
+ * what is damaged, and that rank may see other files. Collective. */
+static tr_status_t loop_open_together(loop_t *l, const char *path, tr_checkpoint_t **out,
+                                      bool *out_goes_on) {
+    char named[4096] = "";
+    if (path) snprintf(named, sizeof named, "%s", path);
+    *out_goes_on = false;
+    TR_TRY(tr_world_broadcast(l->world, named, sizeof named, 0));
+    if (!named[0]) return TR_OK;
+    const tr_status_t status = tr_checkpoint_open_part(named, l->info->rank, l->info->size, out);
     int64_t is_sound = status == TR_OK;
     TR_TRY(tr_world_allreduce_int(l->world, &is_sound, 1, TR_REDUCE_MIN));
-    *out_is_sound = is_sound == 1;
-    return status;
-}
-
-/* Rank 0's tr_checkpoint_opener_t. What another rank has found, rank 0 looks for itself: its error says
- * what is damaged, and that rank may see other files. */
-static tr_status_t loop_open_verified(void *self, const char *path, tr_checkpoint_t **out) {
-    char *copy = NULL;
-    bool is_sound = false;
-    TR_TRY(tr_strdup(path, &copy));
-    const tr_status_t status = loop_verify_part(self, &copy, out, &is_sound);
-    tr_free(&copy);
-    if (status != TR_OK || is_sound) return status;
+    *out_goes_on = true;
+    if (status != TR_OK || is_sound || !path) return status;
     tr_checkpoint_close(out);
     return tr_checkpoint_open(path, out);
 }
 
-/* The other ranks, until rank 0 has opened what the run starts from. */
-static void loop_verify_parts(loop_t *l) {
-    for (bool goes_on = true; goes_on;) {
-        tr_checkpoint_t *part = NULL;
-        char *path = NULL;
-        bool is_sound;
-        if (loop_verify_part(l, &path, &part, &is_sound) != TR_OK) tr_error_clear();
-        goes_on = path && path[0];
-        tr_checkpoint_close(&part);
-        tr_free(&path);
-    }
+/* Rank 0's tr_checkpoint_opener_t. */
+static tr_status_t loop_open_verified(void *self, const char *path, tr_checkpoint_t **out) {
+    return loop_open_together(self, path, out, &(bool){false});
 }
 
 static tr_status_t loop_open_resume(loop_t *l, const tr_checkpoint_opener_t *opener) {
@@ -122,12 +106,14 @@ tr_status_t tr_loop_open_origin(loop_t *l) {
     tr_status_t status = TR_OK;
     tr_config_read(l->config, &tr_parallel_config, &parallel);
     const bool verifies = parallel.zero > 0 && l->info->size > 1;
-    if (tr_loop_is_root(l)) {
-        char *end = (char[]){""};
-        status = loop_open_origin(l, verifies ? &opener : NULL);
-        if (verifies) TR_TRY(tr_world_broadcast_text(l->world, &end, 0));
-    } else if (verifies) {
-        loop_verify_parts(l);
+    if (tr_loop_is_root(l)) status = loop_open_origin(l, verifies ? &opener : NULL);
+    for (bool goes_on = verifies;
+         goes_on;) { /* the other ranks follow, until rank 0 has opened it */
+        tr_checkpoint_t *part = NULL;
+        const bool is_root = tr_loop_is_root(l);
+        if (loop_open_together(l, is_root ? "" : NULL, &part, &goes_on) != TR_OK && !is_root)
+            tr_error_clear();
+        tr_checkpoint_close(&part);
     }
     return tr_world_agree(l->world, status);
 }

@@ -225,13 +225,12 @@ const cmd_command_t bench_step = {
         "It runs alone or under mpirun, on data that is already in memory. It prints the median "
         "and the best step time, samples/s, GFLOP/s, and the GFLOP/s of multiply-adds alone, "
         "measured in the same run. The floor of an op is the time of its FLOPs at the measured "
-        "rate of a large product, or of its bytes at that of a large copy, whichever is longer. "
-        "A convolution counts with the multiplications of Winograd's algorithm where the device "
-        "may "
+        "rate of a large product, or of its bytes at that of a large copy, whichever is longer. A "
+        "convolution counts with the multiplications of Winograd's algorithm where the device may "
         "use it, without its transforms. Ops whose data is in a cache may be faster. Steps follow "
         "each other as in training: nothing waits between them. On a GPU it also prints how long "
-        "the device is idle in a step, and the memory that "
-        "was taken beside the memory that was planned.",
+        "the device is idle in a step, and the memory that was taken beside the memory that was "
+        "planned.",
     CMD_ARGUMENTS(bench_step_options_t),
     CMD_OPTIONS,
     .run = bench_step_run,

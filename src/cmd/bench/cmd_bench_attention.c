@@ -262,8 +262,7 @@ const cmd_command_t bench_attention = {
         "Times standard and flash attention.\n"
         "It takes one sample with 256 to T tokens, forward and backward, and prints the time and "
         "the memory that each needs, and the largest difference between the outputs and between "
-        "the "
-        "gradients of the two. The heads are those of model.n_head and model.n_embd.",
+        "the gradients of the two. The heads are those of model.n_head and model.n_embd.",
     CMD_ARGUMENTS(bench_attention_options_t),
     CMD_OPTIONS,
     .run = bench_attention_run,

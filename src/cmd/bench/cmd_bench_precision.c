@@ -335,9 +335,8 @@ const cmd_command_t bench_precision = {
         "configuration says, without a run folder. It prints the training loss of the last step, "
         "the loss and accuracy on the test or validation data, the median step time, the planned "
         "memory, and the steps that were skipped because of an overflow. In comparison with fp32 "
-        "it "
-        "prints how many times as fast a type is, the share of the memory, the difference of the "
-        "accuracy (of a model without an accuracy: of the loss), whether each is what mixed "
+        "it prints how many times as fast a type is, the share of the memory, the difference of "
+        "the accuracy (of a model without an accuracy: of the loss), whether each is what mixed "
         "precision is expected to bring (about 2x, about 50 %, within 1 %), and why it is not.",
     CMD_ARGUMENTS(bench_precision_options_t),
     CMD_OPTIONS,

@@ -268,13 +268,11 @@ const cmd_command_t cmd_doctor = {
         "the ranks (node, cores, NUMA, threads, device, measured rates) and a verdict for each "
         "check: whether MPI connects the ranks; shared or idle cores; versions that differ among "
         "ranks; user namespaces that differ on a node; a folder for temporary files; the run "
-        "folder (run.dir): writing, fsync, rename, locks, free space; and the "
-        "network: a timed all-reduce and the links between nodes, with the name of a slow node. "
-        "With CONFIG.ini it also opens the data on every rank, plans the memory, and compares the "
-        "free space with the size of a checkpoint; and with device = cuda it compares each "
-        "kind of kernel call of the configuration with the CPU. Nothing is trained, and no files "
-        "are left "
-        "behind.\n"
+        "folder (run.dir): writing, fsync, rename, locks, free space; and the network: a timed "
+        "all-reduce and the links between nodes, with the name of a slow node. With CONFIG.ini it "
+        "also opens the data on every rank, plans the memory, and compares the free space with the "
+        "size of a checkpoint; and with device = cuda it compares each kind of kernel call of the "
+        "configuration with the CPU. Nothing is trained, and no files are left behind.\n"
         "The exit code is 0 without errors (warnings are allowed), else that of the first error: "
         "78 for the launch or the configuration, 74 for the disk, 77 where it may not be written.",
     CMD_ARGUMENTS(doctor_options_t),

@@ -168,8 +168,7 @@ static void plan_append_work(const tr_session_t *s, tr_str_t *out) {
                   tr_program_op_count(s->g, s->eval));
     tr_str_printf(
         out,
-        "data      %s; %lld samples, %.6g steps per epoch at batch size %lld; %lld steps in "
-        "total\n"
+        "data      %s; %lld samples, %.6g steps per epoch at batch size %lld; %lld steps in total\n"
         "\n",
         s->info.description, (long long)s->info.samples, s->steps_per_epoch,
         (long long)s->order.batch_size, (long long)s->total_steps);

@@ -27,8 +27,7 @@ static tr_status_t attention_forward_shape(tr_graph_t *g, tr_op_t *op) {
     if (x.ndim != 3 || attr->heads < 1 || x.dim[2] % (3 * attr->heads) != 0)
         return TR_FAIL(TR_ERR_CONFIG,
                        "%s: attention in %d heads expects queries, keys and values (samples, "
-                       "tokens, 3 x channels), "
-                       "the channels a multiple of the heads; found %s",
+                       "tokens, 3 x channels), the channels a multiple of the heads; found %s",
                        tr_op_where(op), attr->heads, tr_shape_format(&x, text));
     TR_TRY(attention_check_dropout(g, op, x.dim[0]));
     const int64_t b = x.dim[0], t = x.dim[1], h = attr->heads;

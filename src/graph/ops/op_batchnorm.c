@@ -132,28 +132,21 @@ static tr_status_t batchnorm_reduced_moments(tr_graph_t *g, tr_tensor_t running_
     return status;
 }
 
-static tr_status_t batchnorm_append_training(tr_graph_t *g, const tr_tensor_t *in,
-                                             const train_attr_t *attr, tr_tensor_t *out) {
-    tr_tensor_t made[4] = {{0}};
-    const int64_t channels = tr_shape_elems(tr_shape_of(g, attr->running_mean));
-    TR_TRY(batchnorm_reduced_moments(g, attr->running_mean, 2 * channels, &made[MOMENTS]));
-    TR_TRY(tr_op_append_given(g, &train_row, in, 3, attr, sizeof *attr, NULL, made, 4));
-    *out = made[0];
-    return TR_OK;
-}
-
 tr_status_t tr_batchnorm(tr_graph_t *g, tr_tensor_t x, tr_tensor_t gamma, tr_tensor_t beta,
                          tr_tensor_t running_mean, tr_tensor_t running_var, float eps,
                          float momentum, tr_act_t act, tr_tensor_t *out) {
     bool fused = act == TR_ACT_NONE || act == TR_ACT_RELU;
     tr_norm_attr_t attr = {.eps = eps, .act = fused ? act : TR_ACT_NONE};
-    tr_tensor_t in[] = {x, gamma, beta, running_mean, running_var}, y;
-    if (tr_graph_mode(g) == TR_TRAIN)
-        TR_TRY(batchnorm_append_training(
-            g, in, &(train_attr_t){attr, running_mean, running_var, momentum}, &y));
-    else
-        TR_TRY(tr_op_append(g, &eval_row, in, 5, &attr, sizeof attr, NULL, &y, 1));
-    return tr_activation(g, y, fused ? TR_ACT_NONE : act, out);
+    tr_tensor_t in[] = {x, gamma, beta, running_mean, running_var}, made[4] = {{0}};
+    if (tr_graph_mode(g) == TR_TRAIN) {
+        const train_attr_t train = {attr, running_mean, running_var, momentum};
+        const int64_t channels = tr_shape_elems(tr_shape_of(g, running_mean));
+        TR_TRY(batchnorm_reduced_moments(g, running_mean, 2 * channels, &made[MOMENTS]));
+        TR_TRY(tr_op_append_given(g, &train_row, in, 3, &train, sizeof train, NULL, made, 4));
+    } else {
+        TR_TRY(tr_op_append(g, &eval_row, in, 5, &attr, sizeof attr, NULL, made, 1));
+    }
+    return tr_activation(g, made[0], fused ? TR_ACT_NONE : act, out);
 }
 
 static tr_status_t update_shape(tr_graph_t *g, tr_op_t *op) {

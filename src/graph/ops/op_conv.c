@@ -28,8 +28,7 @@ static tr_status_t conv_check_attr(const tr_op_t *op, const tr_conv_attr_t *attr
             return TR_FAIL(
                 TR_ERR_CONFIG,
                 "%s: kernel, stride and dilation must be at least 1 and padding at least 0; "
-                "dimension %d has kernel %d, "
-                "stride %d, dilation %d, padding %d and %d",
+                "dimension %d has kernel %d, stride %d, dilation %d, padding %d and %d",
                 tr_op_where(op), d, attr->kernel[d], attr->stride[d], attr->dilation[d],
                 attr->pad_lo[d], attr->pad_hi[d]);
     return TR_OK;
@@ -66,8 +65,7 @@ static tr_status_t conv_check_weights(const tr_graph_t *g, const tr_op_t *op,
     return TR_FAIL(
         TR_ERR_CONFIG,
         "%s: weight %s does not fit a convolution of %lld channels in %d groups; expected "
-        "(outputs, kernel..., channels / "
-        "groups), and channels and outputs that groups divides",
+        "(outputs, kernel..., channels / groups), and channels and outputs that groups divides",
         tr_op_where(op), tr_shape_format(w, text), (long long)channels, attr->groups);
 }
 

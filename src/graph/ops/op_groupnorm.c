@@ -15,9 +15,8 @@ static tr_status_t groupnorm_shape(tr_graph_t *g, tr_op_t *op) {
     if (x.ndim < 2 || attr->groups < 1 || channels % attr->groups)
         return TR_FAIL(
             TR_ERR_CONFIG,
-            "%s: group normalisation expects (samples, ..., channels) with channels that "
-            "are a multiple of the groups, found %d dimensions, %lld channels and %d "
-            "groups",
+            "%s: group normalisation expects (samples, ..., channels) with channels that are a "
+            "multiple of the groups, found %d dimensions, %lld channels and %d groups",
             tr_op_where(op), x.ndim, (long long)channels, attr->groups);
     if (samples > MAX_SAMPLES)
         return TR_FAIL(

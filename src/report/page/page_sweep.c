@@ -238,9 +238,8 @@ static void sweep_append_losses(const tr_sweep_t *sweep, tr_str_t *out) {
                     "needs beyond that. Data: of the rank that waits most. Network: of the rank "
                     "that waits least, because the others also wait for it. Cores: threads were "
                     "ready, but other threads ran on the cores of the rank; the other causes are "
-                    "without it. In short runs that "
-                    "recorded no times of all ranks, those of rank 0 count, and a slow rank shows "
-                    "as network.");
+                    "without it. In short runs that recorded no times of all ranks, those of rank "
+                    "0 count, and a slow rank shows as network.");
 }
 
 void tr_page_sweep(const tr_sweep_t *sweep, tr_str_t *out) {

@@ -23,9 +23,8 @@ static const char parts[] =
     ".plot .band { fill: currentColor; fill-opacity: .22; stroke: currentColor; "
     "stroke-opacity: .22; stroke-width: 1; }\n";
 static const char dark_parts[] =
-    ".plot text { fill: #d6dade; } .plot .ground { fill: #14171a; } "
-    ".plot .grid { stroke: #33383e; } .plot .frame { stroke: #8a929b; } "
-    ".plot .area { stroke: #14171a; }\n";
+    ".plot text { fill: #d6dade; } .plot .ground { fill: #14171a; } .plot .grid { stroke: #33383e; "
+    "} .plot .frame { stroke: #8a929b; } .plot .area { stroke: #14171a; }\n";
 
 void tr_svg_style(tr_str_t *out) {
     tr_str_append(out, parts);
