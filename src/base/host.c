@@ -88,21 +88,23 @@ static double host_least_limit(const char *controller, double (*limit)(const cha
     return least;
 }
 
-static double host_total_memory(void) {
+double tr_host_meminfo_bytes(const char *name) {
     char line[256];
-    size_t kib = 0;
-    FILE *file = fopen("/proc/meminfo", "r");
-    if (!file) return 0;
-    while (fgets(line, sizeof line, file))
-        if (sscanf(line, "MemTotal: %zu kB", &kib) == 1) break;
-    fclose(file);
-    return (double)kib * 1024;
+    double bytes = NAN;
+    FILE *file = fopen("/proc/meminfo", "re");
+    while (file && isnan(bytes) && fgets(line, sizeof line, file))
+        if (strncmp(line, name, strlen(name)) == 0 && line[strlen(name)] == ':')
+            bytes = 1024 * (double)atoll(line + strlen(name) + 1);
+    if (file) fclose(file);
+    return bytes;
 }
 
 size_t tr_host_memory_bytes(void) {
     struct rlimit space; /* ulimit -v */
     const bool is_limited = getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY;
-    return (size_t)fmin(fmin(host_total_memory(), host_least_limit("memory", host_memory_limit)),
+    const double all = tr_host_meminfo_bytes("MemTotal");
+    if (isnan(all)) return 0;
+    return (size_t)fmin(fmin(all, host_least_limit("memory", host_memory_limit)),
                         is_limited ? (double)space.rlim_cur : INFINITY);
 }
 

@@ -9,6 +9,8 @@
 
 /* Bytes; 0 if unknown. */
 size_t tr_host_memory_bytes(void);
+/* Bytes of a row of /proc/meminfo, "MemTotal" or another; NAN if unknown. */
+double tr_host_meminfo_bytes(const char *name);
 /* CPU time limit in processors, rounded up; 0 if there is no limit. Ignores affinity. */
 int tr_host_cpu_limit(void);
 

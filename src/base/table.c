@@ -45,13 +45,15 @@ int tr_text_columns(const char *text) {
 void tr_text_wrap(const char *text, int columns, tr_str_t *out) {
     int at = 0;
     while (*text) {
-        const size_t bytes = strcspn(text, " ");
+        const size_t bytes = strcspn(text, " \n");
         const int width = text_columns(text, bytes);
         if (at > 0 && columns > 0 && at + 1 + width > columns) tr_str_append(out, "\n"), at = 0;
         if (at > 0) tr_str_append(out, " "), at++;
         tr_str_append_bytes(out, text, bytes);
         at += width;
-        text += bytes + (text[bytes] == ' ');
+        text += bytes;
+        if (*text == '\n' && text[1]) tr_str_append(out, "\n"), at = 0;
+        text += *text != '\0';
     }
     tr_str_append(out, "\n");
 }

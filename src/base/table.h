@@ -70,7 +70,7 @@ typedef struct {
 
 /* Columns of a terminal that a text takes: its code points; wide and combining ones count as one. */
 int tr_text_columns(const char *text);
-/* Appends `text` as lines of at most `columns` (0: one line), broken at blanks. */
+/* Appends `text` as lines of at most `columns` (0: of any length), broken at blanks. */
 void tr_text_wrap(const char *text, int columns, tr_str_t *out);
 
 /* Appends the headings and a line a row, each column as wide as its widest cell; at most `columns`

@@ -76,33 +76,21 @@ const help_list_t *cmd_help_list_at(size_t index) {
     return index < TR_COUNT(lists) ? &lists[index] : NULL;
 }
 
-int cmd_help_width(void) {
+/* Columns of the terminal within limits; 100 where there is none. */
+static int help_width(void) {
     const int columns = cmd_terminal_columns();
     return columns < 40 ? 100 : columns > 120 ? 120 : columns;
 }
 
-void cmd_help_print_wrapped(const char *text, int at, int indent, int columns) {
-    bool first = at >= indent;
-    printf("%*s", first ? 0 : indent - at, "");
-    at = first ? at : indent;
-    for (bool word_before = false; *text;) {
-        int length = (int)strcspn(text, " \n");
-        if (word_before && at + 1 + length > columns) {
-            printf("\n%*s", indent, "");
-            at = indent;
-            word_before = false;
-        }
-        at += printf("%s%.*s", word_before ? " " : "", length, text);
-        word_before = length > 0 || word_before;
-        text += length;
-        if (*text == '\n' && text[1]) {
-            printf("\n%*s", indent, "");
-            at = indent;
-            word_before = false;
-        }
-        if (*text) text++;
+void cmd_help_print_wrapped(const char *text, int at, int indent) {
+    tr_str_t lines = {0};
+    tr_text_wrap(text, help_width() - indent, &lines);
+    for (const char *line = lines.text; line && *line; at = 0) {
+        const int bytes = (int)strcspn(line, "\n");
+        printf("%*s%.*s\n", indent - at, "", bytes, line);
+        line += bytes + 1;
     }
-    printf("\n");
+    tr_str_free(&lines);
 }
 
 static void help_print_entry(const help_entry_t *entry) {
@@ -111,9 +99,9 @@ static void help_print_entry(const help_entry_t *entry) {
     if (entry->command) cmd_usage(entry->command, 0, &usage);
     if (entry->importer)
         tr_str_printf(&usage, "trainer import %s %s", entry->name, entry->importer->usage);
-    cmd_help_print_wrapped(usage.text ? usage.text : entry->name, 0, 2, cmd_help_width());
+    cmd_help_print_wrapped(usage.text ? usage.text : entry->name, 0, 2);
     tr_str_free(&usage);
-    cmd_help_print_wrapped(entry->help ? entry->help : "", 0, 6, cmd_help_width());
+    cmd_help_print_wrapped(entry->help ? entry->help : "", 0, 6);
 }
 
 static void help_print_fields(const char *title, const tr_config_field_t *fields, int count) {
@@ -123,7 +111,7 @@ static void help_print_fields(const char *title, const tr_config_field_t *fields
     if (count) printf("\n%s", title);
     for (int i = 0; i < count; i++) {
         int at = printf("      %-*s  ", longest, fields[i].name);
-        cmd_help_print_wrapped(fields[i].help, at, at, cmd_help_width());
+        cmd_help_print_wrapped(fields[i].help, at, at);
     }
 }
 
@@ -150,7 +138,7 @@ static void help_print_records(void) {
             tr_snprintf(text, sizeof text, "%s%s%s%s", field->help,
                         metric ? " Prometheus: trainer_" : "", metric ? metric : "",
                         metric ? "." : "");
-            cmd_help_print_wrapped(text, 0, 6, cmd_help_width());
+            cmd_help_print_wrapped(text, 0, 6);
         }
     }
 }
@@ -169,7 +157,7 @@ static tr_status_t help_print_overview(void) {
         if ((int)strlen(entry.name) > longest) longest = (int)strlen(entry.name);
     for (size_t i = 0; help_command_at(i, &entry); i++) {
         int at = printf("  %-*s  ", longest, entry.name);
-        cmd_help_print_wrapped(entry.help, at, at, cmd_help_width());
+        cmd_help_print_wrapped(entry.help, at, at);
     }
     printf("\n"
            "Help\n"
@@ -192,13 +180,12 @@ static tr_status_t help_print_overview(void) {
 
 void cmd_help_command(const cmd_command_t *command) {
     enum { MOST_NAME = 30 }; /* a longer option has a line of its own */
-    const int columns = cmd_help_width();
     int width = 0;
     tr_str_t text = {0};
-    cmd_usage(command, columns, &text);
+    cmd_usage(command, help_width(), &text);
     printf("%s\n\n", text.text ? text.text : command->name);
-    cmd_help_print_wrapped(command->summary, 0, 0, columns);
-    if (command->help) cmd_help_print_wrapped(command->help, 0, 0, columns);
+    cmd_help_print_wrapped(command->summary, 0, 0);
+    if (command->help) cmd_help_print_wrapped(command->help, 0, 0);
     for (size_t i = 0; i < command->option_count; i++) {
         const cmd_option_t *o = &command->options[i];
         const int length =
@@ -216,7 +203,7 @@ void cmd_help_command(const cmd_command_t *command) {
         tr_str_printf(&text, "%s", o->field.help);
         if (o->field.fallback && strcmp(o->field.fallback, "auto") != 0)
             tr_str_printf(&text, " Default: %s.", o->field.fallback);
-        cmd_help_print_wrapped(text.text ? text.text : "", at, width + 4, columns);
+        cmd_help_print_wrapped(text.text ? text.text : "", at, width + 4);
     }
     tr_str_free(&text);
     help_entry_t entry;
@@ -234,9 +221,9 @@ static void help_print_elsewhere(void) {
     const tr_elsewhere_t *row;
     printf("Names in other programs, and what they are here\n\n");
     for (size_t i = 0; (row = tr_elsewhere_at(i)) != NULL; i++) {
-        cmd_help_print_wrapped(row->names, 0, 2, cmd_help_width());
+        cmd_help_print_wrapped(row->names, 0, 2);
         if (row->key) printf("      here: %s\n", row->key);
-        if (*row->text) cmd_help_print_wrapped(row->text, 0, 6, cmd_help_width());
+        if (*row->text) cmd_help_print_wrapped(row->text, 0, 6);
     }
 }
 
@@ -250,11 +237,11 @@ static tr_status_t help_print_other(const char *name) {
     int count;
     if (layer || (other && other->key)) {
         printf("%s is %s here.\n", name, layer ? layer : other->key);
-        if (!layer && *other->text) cmd_help_print_wrapped(other->text, 0, 0, cmd_help_width());
+        if (!layer && *other->text) cmd_help_print_wrapped(other->text, 0, 0);
         printf("\n");
         return cmd_help_print(layer ? layer : other->key);
     }
-    if (other) cmd_help_print_wrapped(other->text, 0, 0, cmd_help_width());
+    if (other) cmd_help_print_wrapped(other->text, 0, 0);
     TR_TRY(cmd_help_search(name, &count));
     if (count > 0 || other) return TR_OK;
     for (size_t l = 0; l < TR_COUNT(lists); l++) {
@@ -282,7 +269,7 @@ static tr_status_t help_print_keys(const char *name) {
         if (indent < 4)
             puts(line);
         else
-            cmd_help_print_wrapped(line + indent, 0, indent, cmd_help_width());
+            cmd_help_print_wrapped(line + indent, 0, indent);
     }
     tr_str_free(&text);
     return status == TR_ERR_USAGE ? help_print_other(name) : status;

@@ -13,11 +13,11 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-/* The value of `key` in a file of "key : value" lines; "" if there is none. */
-static void info_read_line(const char *path, const char *key, char *text, size_t bytes) {
+/* The value of `key` in /proc/cpuinfo; "" if there is none. */
+static void info_read_line(const char *key, char *text, size_t bytes) {
     static char line[16384]; /* the flags of a processor have some thousand characters */
     *text = '\0';
-    FILE *file = fopen(path, "r");
+    FILE *file = fopen("/proc/cpuinfo", "r");
     if (!file) return;
     while (!*text && fgets(line, sizeof line, file)) {
         const char *value = strchr(line, ':');
@@ -35,8 +35,8 @@ static void info_read_isa(char *text, size_t bytes) {
                                          "sve",         "sve2",     "bf16"};
     static char flags[16384];
     size_t used = 0;
-    info_read_line("/proc/cpuinfo", "flags", flags + 1, sizeof flags - 2);
-    if (!flags[1]) info_read_line("/proc/cpuinfo", "Features", flags + 1, sizeof flags - 2);
+    info_read_line("flags", flags + 1, sizeof flags - 2);
+    if (!flags[1]) info_read_line("Features", flags + 1, sizeof flags - 2);
     flags[0] = ' ';
     strcat(flags, " ");
     *text = '\0';
@@ -63,12 +63,12 @@ static void info_print_machine(void) {
     uname(&os);
     tr_host_cpu_model("/proc/cpuinfo", model, sizeof model);
     info_read_isa(isa, sizeof isa);
-    info_read_line("/proc/meminfo", "MemAvailable", memory, sizeof memory);
     printf("\nmachine\n  %-9s %s, %s %s %s\n", "host", os.nodename, os.sysname, os.release,
            os.machine);
     printf("  %-9s %s\n  %-9s %s\n", "CPU", model, "ISA", *isa ? isa : "unknown");
     info_print_set();
-    printf("  %-9s %s free\n", "memory", tr_format_bytes(1024.0 * strtod(memory, NULL), memory));
+    printf("  %-9s %s free\n", "memory",
+           tr_format_bytes(tr_host_meminfo_bytes("MemAvailable"), memory));
 }
 
 static void info_print_row(void *self, const char *name, const char *value) {

@@ -1,6 +1,7 @@
 /* trainer monitor: prints the GPUs of this node, or without one its cores and memory, again and
  * again. It opens no GPU, and asks the driver by NVML. */
 #include "base/clock.h"
+#include "base/host.h"
 #include "base/mem.h"
 #include "cmd.h"
 #include "device/device.h"
@@ -52,17 +53,9 @@ static tr_gpu_sample_t monitor_sample_machine(cpu_ticks_t *before) {
                            .util = NAN};
     const cpu_ticks_t now = read_cpu_ticks();
     const long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    char line[256];
-    double total = NAN, available = NAN;
-    FILE *file = fopen("/proc/meminfo", "re");
-    while (file && fgets(line, sizeof line, file)) {
-        (void)sscanf(line, "MemTotal: %lf", &total);
-        (void)sscanf(line, "MemAvailable: %lf", &available);
-    }
-    if (file) fclose(file);
     tr_snprintf(row.name, sizeof row.name, "%ld core%s", cores, cores == 1 ? "" : "s");
-    row.total_bytes = 1024 * total;
-    row.used_bytes = 1024 * (total - available);
+    row.total_bytes = tr_host_meminfo_bytes("MemTotal");
+    row.used_bytes = row.total_bytes - tr_host_meminfo_bytes("MemAvailable");
     if (now.all > before->all) row.util = (now.busy - before->busy) / (now.all - before->all);
     *before = now;
     return row;

@@ -21,11 +21,9 @@ typedef struct {
 
 /* The list at `index`, commands first; NULL after the last. */
 const help_list_t *cmd_help_list_at(size_t index);
-/* Columns of the terminal within limits; 100 where there is none. */
-int cmd_help_width(void);
-/* Prints `text` wrapped to `columns`, with each line indented by `indent`; the first line starts at
- * column `at`. */
-void cmd_help_print_wrapped(const char *text, int at, int indent, int columns);
+/* Prints `text` wrapped to the terminal, with each line indented by `indent`; the first line starts at
+ * column `at`, at most `indent`. */
+void cmd_help_print_wrapped(const char *text, int at, int indent);
 
 /* Prints the keys, entries of lists, options, fields of records, pages (by their headings and by the
  * rows of docs/index.md) and configurations that mention `words`, in this order; if none does, those

@@ -93,7 +93,7 @@ static void search_row(search_t *s, const char *name, const char *text) {
     tr_snprintf(first, sizeof first, "%.*s", (int)(end - text), text);
     int at = printf("  %-*s  ", NAME_COLUMNS, name);
     if (at > NAME_COLUMNS + 4) printf("\n"), at = 0;
-    cmd_help_print_wrapped(first, at, NAME_COLUMNS + 4, cmd_help_width());
+    cmd_help_print_wrapped(first, at, NAME_COLUMNS + 4);
 }
 
 static void search_begin(search_t *s, const char *title) {

@@ -511,13 +511,11 @@ tr_status_t tr_engine_open(tr_world_t *world, tr_device_t *device,
     e->timeout_sec = tr_watchdog_is_linked(world) ? 0 : settings->timeout;
     tr_collectives_t *opened = &e->base;
     tr_status_t status = reduce_open_engine(e, settings);
-    if (status != TR_OK) {
-        (void)reduce_close_engine(&opened, 0);
-        return status;
+    if (status == TR_OK) {
+        e->group[TR_GROUP_ALL] = (tr_group_t){e->comm, e->base.rank, e->base.size, NULL};
+        e->group_count = 1;
+        status = tr_shared_open(e);
     }
-    e->group[TR_GROUP_ALL] = (tr_group_t){e->comm, e->base.rank, e->base.size, NULL};
-    e->group_count = 1;
-    status = tr_shared_open(e);
     if (status != TR_OK) {
         (void)reduce_close_engine(&opened, 0);
         return status;
