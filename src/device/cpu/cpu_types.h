@@ -53,6 +53,18 @@ CPU_INLINE cpu_vec_t cpu_vec_get(const void *x, int64_t i, int type) {
                              : cpu_vec_load_f16((const uint16_t *)x + i);
 }
 
+/* Rounds a vector to the elements from i on. */
+CPU_INLINE void cpu_vec_put(void *y, int64_t i, cpu_vec_t value, int type) {
+    float lane[CPU_VEC_LANES];
+    if (type == TR_F32) {
+        cpu_vec_store((float *)y + i, value);
+        return;
+    }
+    cpu_vec_store(lane, value);
+#pragma omp simd
+    for (int l = 0; l < CPU_VEC_LANES; l++) cpu_put(y, i + l, lane[l], type);
+}
+
 /* Runs the statement with the constant `type` = `dtype`, TR_BF16, TR_F16 or TR_F32. */
 #define CPU_BY_TYPE(dtype, type, ...)                                                              \
     do {                                                                                           \

@@ -41,7 +41,8 @@ bool tr_cpu_winograd_suits(const tr_conv_attr_t *attr, bool alone, const tr_view
                             .size = size,
                             .pad_d = h > 0 ? attr->pad_lo[0] : 0,
                             .pad_h = attr->pad_lo[h],
-                            .pad_w = attr->pad_lo[h + 1]};
+                            .pad_w = attr->pad_lo[h + 1],
+                            .type = x->dtype};
     if (out->x.c % LANES || out->y.c % LANES || out->x.c > MAX_CHANNELS || out->y.c > MAX_CHANNELS)
         return false;
     const double direct = (double)(out->y.n * out->y.d * out->y.h * out->y.w) *
@@ -53,7 +54,8 @@ bool tr_cpu_winograd_suits(const tr_conv_attr_t *attr, bool alone, const tr_view
 
 typedef struct {
     cpu_wino_tiles_t tiles;
-    const float *x, *packed, *zeros;
+    const void *x, *zeros;
+    const float *packed;
     cpu_wino_output_t out;
     int64_t block; /* tiles at a time */
     int64_t step_v, step_m, step_packed;
@@ -83,7 +85,7 @@ static pass_t cpu_winograd_pass_of(const tr_device_t *device, const cpu_winograd
 static size_t pass_bytes(const tr_device_t *device, const cpu_winograd_t *conv) {
     const pass_t p = cpu_winograd_pass_of(device, conv);
     int64_t own = PLACES * (p.step_v + p.step_m);
-    return (size_t)(PLACES * p.step_packed + cpu_wino_apart(conv->x.c) + device->threads * own) *
+    return (size_t)(PLACES * p.step_packed + cpu_wino_zeros(conv->x.c) + device->threads * own) *
            sizeof(float);
 }
 
@@ -93,26 +95,36 @@ static void pass_block(const pass_t *p, int64_t first, int64_t count, int64_t pl
     const cpu_wino_tiles_t *tiles = &p->tiles;
     const cpu_winograd_t *conv = &tiles->conv;
     const int64_t in = conv->x.c, out = conv->y.c, depth = conv->depth;
-    for (int64_t i = 0; i < cpu_wino_planes_of_x(tiles, planes) * count; i++)
-        tr_cpu_wino_input(tiles, first + i % count, plane + i / count - conv->pad_d, p->x, p->zeros,
-                          v + i * in, p->step_v);
+    for (int64_t i = 0; i < cpu_wino_planes_of_x(tiles, planes); i++)
+        for (int64_t t = 0; t < count; t++)
+            tr_cpu_wino_input(tiles, first + t, plane + i - conv->pad_d, p->x, p->zeros,
+                              v + (i * count + t) * in, p->step_v);
     for (int64_t column = 0; column < out; column += COLUMNS) {
         int64_t columns = out - column < COLUMNS ? out - column : COLUMNS;
-        for (int place = 0; place < PLACES; place++)
-            tr_cpu_wino_multiply(
-                (cpu_wino_product_t){.a = v + place * p->step_v,
-                                     .row_a = in,
-                                     .part_a = count * in,
-                                     .step_a = 1,
-                                     .b = p->packed + place * p->step_packed + column * depth * in,
-                                     .parts = depth,
-                                     .terms = in,
-                                     .c = m + place * p->step_m,
-                                     .row_c = columns},
-                planes * count, columns);
-        for (int64_t i = 0; i < planes * count; i++)
-            tr_cpu_wino_output(tiles, first + i % count, plane + i / count, m + i * columns,
-                               p->step_m, column, columns, &p->out);
+        for (int place = 0; place < PLACES; place++) {
+            const cpu_range_t need = cpu_wino_needing(tiles, place, first, first + count);
+            const int64_t rows = need.last - need.first;
+            const bool all = rows == count; /* then planes follow each other without a gap */
+            for (int64_t i = 0; i < (all ? 1 : planes); i++) {
+                const int64_t row = i * count + need.first - first;
+                tr_cpu_wino_multiply(
+                    (cpu_wino_product_t){.a = v + place * p->step_v + row * in,
+                                         .row_a = in,
+                                         .part_a = count * in,
+                                         .step_a = 1,
+                                         .b = p->packed + place * p->step_packed +
+                                              column * depth * in,
+                                         .parts = depth,
+                                         .terms = in,
+                                         .c = m + place * p->step_m + row * columns,
+                                         .row_c = columns},
+                    all ? planes * count : rows, columns);
+            }
+        }
+        for (int64_t i = 0; i < planes; i++)
+            for (int64_t t = 0; t < count; t++)
+                tr_cpu_wino_output(tiles, first + t, plane + i, m + (i * count + t) * columns,
+                                   p->step_m, column, columns, &p->out);
     }
 }
 
@@ -125,19 +137,20 @@ static void pack_filters(const cpu_wino_filters_t *f, float *packed) {
 }
 
 static void pass_run(const tr_device_t *device, const cpu_winograd_t *conv,
-                     const cpu_wino_filters_t *filters, const float *x, cpu_wino_output_t out,
+                     const cpu_wino_filters_t *filters, const void *x, cpu_wino_output_t out,
                      float *scratch) {
     pass_t p = cpu_winograd_pass_of(device, conv);
     float *packed = scratch, *zeros = packed + PLACES * p.step_packed,
-          *own = zeros + cpu_wino_apart(conv->x.c);
+          *own = zeros + cpu_wino_zeros(conv->x.c);
     p.x = x, p.out = out, p.packed = packed, p.zeros = zeros;
-    memset(zeros, 0, (size_t)conv->x.c * sizeof *zeros);
+    memset(zeros, 0, (size_t)cpu_wino_zeros(conv->x.c) * sizeof *zeros);
 #pragma omp parallel num_threads(device->threads)
     {
         float *v = own + omp_get_thread_num() * PLACES * (p.step_v + p.step_m),
               *m = v + PLACES * p.step_v;
         pack_filters(filters, packed);
-#pragma omp for schedule(static) collapse(2)
+/* Block by block, because whole tiles take longer than those that are cut. */
+#pragma omp for schedule(static, 1) collapse(2)
         for (int64_t first = 0; first < p.tiles.count; first += p.block)
             for (int64_t plane = 0; plane < conv->y.d; plane += p.tiles.planes) {
                 const int64_t tiles = p.tiles.count - first, planes = conv->y.d - plane;
@@ -151,8 +164,8 @@ size_t tr_cpu_winograd_fwd_scratch_bytes(const tr_device_t *device, const cpu_wi
     return pass_bytes(device, conv);
 }
 
-void tr_cpu_winograd_fwd(const tr_device_t *device, const cpu_winograd_t *conv, const float *x,
-                         const float *w, const float *bias, bool relu, float *y, void *scratch) {
+void tr_cpu_winograd_fwd(const tr_device_t *device, const cpu_winograd_t *conv, const void *x,
+                         const void *w, const float *bias, bool relu, void *y, void *scratch) {
     const int64_t in = conv->x.c, plane = conv->size * conv->size * in;
     const cpu_wino_filters_t filters = {.size = conv->size,
                                         .inputs = in,
@@ -162,6 +175,7 @@ void tr_cpu_winograd_fwd(const tr_device_t *device, const cpu_winograd_t *conv, 
                                         .depth = conv->depth,
                                         .place_stride = in,
                                         .plane_stride = plane,
+                                        .type = conv->type,
                                         .w = w};
     pass_run(device, conv, &filters, x, (cpu_wino_output_t){bias, relu, y}, scratch);
 }
@@ -177,7 +191,8 @@ static cpu_winograd_t turned(const cpu_winograd_t *conv) {
                             .size = conv->size,
                             .pad_d = conv->depth - 1 - conv->pad_d,
                             .pad_h = conv->size - 1 - conv->pad_h,
-                            .pad_w = conv->size - 1 - conv->pad_w};
+                            .pad_w = conv->size - 1 - conv->pad_w,
+                            .type = conv->type};
 }
 
 size_t tr_cpu_winograd_bwd_data_scratch_bytes(const tr_device_t *device,
@@ -186,8 +201,8 @@ size_t tr_cpu_winograd_bwd_data_scratch_bytes(const tr_device_t *device,
     return pass_bytes(device, &back);
 }
 
-void tr_cpu_winograd_bwd_data(const tr_device_t *device, const cpu_winograd_t *conv,
-                              const float *dy, const float *w, float *dx, void *scratch) {
+void tr_cpu_winograd_bwd_data(const tr_device_t *device, const cpu_winograd_t *conv, const void *dy,
+                              const void *w, void *dx, void *scratch) {
     const int64_t in = conv->x.c, plane = conv->size * conv->size * in;
     const cpu_winograd_t back = turned(conv);
     const cpu_wino_filters_t filters = {.size = conv->size,
@@ -198,6 +213,8 @@ void tr_cpu_winograd_bwd_data(const tr_device_t *device, const cpu_winograd_t *c
                                         .depth = conv->depth,
                                         .place_stride = -in,
                                         .plane_stride = -plane,
-                                        .w = w + conv->depth * plane - in};
+                                        .first = conv->depth * plane - in,
+                                        .type = conv->type,
+                                        .w = w};
     pass_run(device, &back, &filters, dy, (cpu_wino_output_t){.y = dx}, scratch);
 }

@@ -4,8 +4,8 @@
  * of a 5 x 5 filter; direct sums need 144 and 100. A volume is a stack of planes: each output plane
  * is the sum of `depth` convolutions of planes, and each plane is transformed once for all of them.
  *
- * Images are f32 (N, [D,] H, W, C), filters (K, [depth,] r, r, C). Results are bitwise equal for any
- * number of threads.
+ * Images are (N, [D,] H, W, C), filters (K, [depth,] r, r, C), all of one type. It is computed in f32
+ * and rounded once. Results are bitwise equal for any number of threads.
  */
 #ifndef TR_DEVICE_CPU_WINOGRAD_CPU_WINOGRAD_H
 #define TR_DEVICE_CPU_WINOGRAD_CPU_WINOGRAD_H
@@ -22,6 +22,7 @@ typedef struct {
     cpu_images_t x, y;
     int depth, size; /* of the filters; size: r */
     int pad_d, pad_h, pad_w;
+    tr_dtype_t type; /* of images and filters; gradients of filters are f32 */
 } cpu_winograd_t;
 
 /* Whether the convolution is supported and faster this way: of x, or, where it is to be the same for
@@ -36,11 +37,11 @@ size_t tr_cpu_winograd_bwd_weights_scratch_bytes(const tr_device_t *device,
                                                  const cpu_winograd_t *conv);
 
 /* y = act(x * w + bias); bias (K) may be NULL. */
-void tr_cpu_winograd_fwd(const tr_device_t *device, const cpu_winograd_t *conv, const float *x,
-                         const float *w, const float *bias, bool relu, float *y, void *scratch);
-void tr_cpu_winograd_bwd_data(const tr_device_t *device, const cpu_winograd_t *conv,
-                              const float *dy, const float *w, float *dx, void *scratch);
+void tr_cpu_winograd_fwd(const tr_device_t *device, const cpu_winograd_t *conv, const void *x,
+                         const void *w, const float *bias, bool relu, void *y, void *scratch);
+void tr_cpu_winograd_bwd_data(const tr_device_t *device, const cpu_winograd_t *conv, const void *dy,
+                              const void *w, void *dx, void *scratch);
 void tr_cpu_winograd_bwd_weights(const tr_device_t *device, const cpu_winograd_t *conv,
-                                 const float *x, const float *dy, float *dw, void *scratch);
+                                 const void *x, const void *dy, float *dw, void *scratch);
 
 #endif

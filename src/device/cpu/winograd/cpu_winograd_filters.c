@@ -16,7 +16,7 @@ enum { PLACES = CPU_WINO_PLACES, MAX_GROUPS = 16, BLOCK = 2 * CPU_WINO_TILES };
 
 typedef struct {
     cpu_wino_tiles_t tiles;
-    const float *x, *dy, *zeros;
+    const void *x, *dy, *zeros;
     int groups;
     int64_t block; /* tiles at a time */
     int64_t step_v, step_z, step_sums;
@@ -30,7 +30,7 @@ static int64_t sums_floats(const cpu_winograd_t *conv) {
 
 static int groups_of(const cpu_wino_tiles_t *tiles) {
     int64_t fit = GROUP_FLOATS / (PLACES * sums_floats(&tiles->conv));
-    int64_t full = tiles->count * tiles->planes / CPU_WINO_TILES, groups = fit < full ? fit : full;
+    int64_t full = tiles->count * tiles->planes / BLOCK, groups = fit < full ? fit : full;
     if (groups > MAX_GROUPS) groups = MAX_GROUPS;
     /* a power of two, for equal work per thread */
     while (groups & (groups - 1)) groups &= groups - 1;
@@ -55,7 +55,7 @@ static int64_t staged_floats(const pass_t *q) {
     return PLACES * (q->step_v + q->step_z);
 }
 static int64_t zeros_floats(const cpu_winograd_t *conv) {
-    return cpu_wino_apart(conv->x.c > conv->y.c ? conv->x.c : conv->y.c);
+    return cpu_wino_zeros(conv->x.c > conv->y.c ? conv->x.c : conv->y.c);
 }
 
 size_t tr_cpu_winograd_bwd_weights_scratch_bytes(const tr_device_t *device,
@@ -113,18 +113,22 @@ static void add_products(const pass_t *q, const block_t *b, const share_t *s) {
         const int64_t group = at / all, place = at % all / of_place, plane = at % of_place / out,
                       row = at % out;
         const cpu_range_t tiles = tiles_of(q, s->first + group);
-        const int64_t left = tiles.last - tiles.first - b->done,
-                      count = left < b->tiles ? left : b->tiles;
+        const int64_t first = tiles.first + b->done, last = first + b->tiles;
+        const cpu_range_t need =
+            cpu_wino_needing(&q->tiles, (int)place, first, last < tiles.last ? last : tiles.last);
+        const int64_t count = need.last - need.first, skip = need.first - first,
+                      part_a = b->planes * out,
+                      part_b = cpu_wino_planes_of_x(&q->tiles, b->planes) * in;
         const float *v = s->staged + group * staged_floats(q), *z = v + PLACES * q->step_v;
         float *sums = q->sums + ((s->first + group) * PLACES + place) * q->step_sums;
         rows = out - row < own.last - at ? out - row : own.last - at;
-        cpu_wino_product_t product = {.a = z + place * q->step_z + row,
+        cpu_wino_product_t product = {.a = z + place * q->step_z + skip * part_a + row,
                                       .row_a = 1,
-                                      .part_a = b->planes * out,
+                                      .part_a = part_a,
                                       .step_a = out,
-                                      .b = v + place * q->step_v + plane * in,
+                                      .b = v + place * q->step_v + skip * part_b + plane * in,
                                       .row_b = in,
-                                      .part_b = cpu_wino_planes_of_x(&q->tiles, b->planes) * in,
+                                      .part_b = part_b,
                                       .parts = count,
                                       .terms = b->planes,
                                       .c = sums + (plane * out + row) * in,
@@ -166,7 +170,7 @@ static void unpack_filters(const pass_t *q, float *dw) {
 }
 
 void tr_cpu_winograd_bwd_weights(const tr_device_t *device, const cpu_winograd_t *conv,
-                                 const float *x, const float *dy, float *dw, void *scratch) {
+                                 const void *x, const void *dy, float *dw, void *scratch) {
     pass_t q = cpu_winograd_filters_pass_of(conv, device->threads);
     q.x = x, q.dy = dy, q.zeros = scratch;
     q.sums = (float *)scratch + zeros_floats(conv),
@@ -181,7 +185,7 @@ void tr_cpu_winograd_bwd_weights(const tr_device_t *device, const cpu_winograd_t
         if (q.groups < threads)
             add_groups(&q, (share_t){0, q.groups, thread, threads, q.staged});
         else
-#pragma omp for schedule(static)
+#pragma omp for schedule(static, 1)
             for (int group = 0; group < q.groups; group++)
                 add_groups(
                     &q, (share_t){group, group + 1, 0, 1, q.staged + thread * staged_floats(&q)});

@@ -9,7 +9,7 @@
 #ifndef TR_DEVICE_CPU_WINOGRAD_CPU_WINOGRAD_INT_H
 #define TR_DEVICE_CPU_WINOGRAD_CPU_WINOGRAD_INT_H
 
-#include "device/cpu/cpu_vector.h"
+#include "device/cpu/cpu_types.h"
 #include "device/winograd.h"
 #include "cpu_winograd.h"
 
@@ -17,7 +17,7 @@ enum {
     CPU_WINO_SIDE = TR_WINOGRAD_SIDE,
     CPU_WINO_PLACES = TR_WINOGRAD_PLACES,
     CPU_WINO_PANEL = 2 * CPU_VEC_LANES, /* columns of a product summed in registers */
-    CPU_WINO_TILES = 48,                /* tiles of y that a thread processes at a time */
+    CPU_WINO_TILES = 24,                /* tiles of y that a thread processes at a time */
     CPU_WINO_PLANES = 12                /* most planes of y at a time; x needs depth - 1 more */
 };
 
@@ -28,21 +28,60 @@ static inline int64_t cpu_wino_apart(int64_t floats) {
     return ((floats + LINE - 1) / LINE | 1) * LINE;
 }
 
-/* Tiles of a plane are numbered across rows, columns and images; each has one in every plane. */
+/* Of a row of a window of zeros, of any type. */
+static inline int64_t cpu_wino_zeros(int64_t channels) {
+    return cpu_wino_apart(CPU_WINO_SIDE * channels);
+}
+
+/*
+ * Tiles of a plane; each has one in every plane. The edge of y cuts tiles if its size is no multiple
+ * of theirs. The last row of outputs alone needs the last row of places, so a tile whose rows are cut
+ * does without, and likewise with columns. Tiles are therefore numbered by parts: first those of which
+ * only the columns are cut, then whole ones, those of which only the rows are cut, and those of which
+ * both are; in each part across columns, rows and images. The tiles that need a place are neighbours.
+ */
+typedef struct {
+    int64_t first;         /* tile */
+    int64_t row, column;   /* of its first tile in an image, in tiles */
+    int64_t rows, columns; /* of an image, in tiles */
+} cpu_wino_part_t;
+enum { CPU_WINO_PARTS = 4 };
 typedef struct {
     cpu_winograd_t conv;
-    int64_t rows, columns, count; /* of a plane of one image; of all images */
-    int64_t planes;               /* of y, processed at a time */
+    cpu_wino_part_t part[CPU_WINO_PARTS];
+    int64_t count;
+    int64_t planes; /* of y, processed at a time */
 } cpu_wino_tiles_t;
 
 static inline cpu_wino_tiles_t cpu_wino_tiles(const cpu_winograd_t *conv) {
-    const int64_t outputs = CPU_WINO_SIDE + 1 - conv->size;
-    cpu_wino_tiles_t t = {.conv = *conv};
-    t.rows = (conv->y.h + outputs - 1) / outputs, t.columns = (conv->y.w + outputs - 1) / outputs;
-    t.count = conv->y.n * t.rows * t.columns;
+    const int64_t outputs = CPU_WINO_SIDE + 1 - conv->size, rows = conv->y.h / outputs,
+                  columns = conv->y.w / outputs, cut_rows = conv->y.h % outputs > 0,
+                  cut_columns = conv->y.w % outputs > 0;
+    cpu_wino_tiles_t t = {.conv = *conv,
+                          .part = {{0, 0, columns, rows, cut_columns},
+                                   {0, 0, 0, rows, columns},
+                                   {0, rows, 0, cut_rows, columns},
+                                   {0, rows, columns, cut_rows, cut_columns}}};
+    for (int i = 0; i < CPU_WINO_PARTS; i++) {
+        t.part[i].first = t.count;
+        t.count += conv->y.n * t.part[i].rows * t.part[i].columns;
+    }
     const int64_t blocks = (conv->y.d + CPU_WINO_PLANES - 1) / CPU_WINO_PLANES;
     t.planes = (conv->y.d + blocks - 1) / blocks;
     return t;
+}
+
+/* The tiles of [first, last) that need a place, which may be none. */
+static inline cpu_range_t cpu_wino_needing(const cpu_wino_tiles_t *t, int place, int64_t first,
+                                           int64_t last) {
+    const bool last_row = place / CPU_WINO_SIDE == CPU_WINO_SIDE - 1,
+               last_column = place % CPU_WINO_SIDE == CPU_WINO_SIDE - 1;
+    const int64_t from = last_column ? t->part[1].first : 0, to = last_row      ? t->part[2].first
+                                                                  : last_column ? t->part[3].first
+                                                                                : t->count;
+    cpu_range_t r = {first > from ? first : from, last < to ? last : to};
+    if (r.last < r.first) r.last = r.first;
+    return r;
 }
 
 /* Planes of x that so many planes of y need. */
@@ -53,18 +92,18 @@ static inline int64_t cpu_wino_planes_of_x(const cpu_wino_tiles_t *t, int64_t pl
 /* -- cpu_winograd_math.c ----------------------------------------------------------------------- */
 
 /* Transforms the window of a tile of a plane of x, which may be in the padding, to v + place * step.
- * zeros: one per channel of x. */
-void tr_cpu_wino_input(const cpu_wino_tiles_t *tiles, int64_t tile, int64_t plane, const float *x,
-                       const float *zeros, float *v, int64_t step);
-/* Transforms a tile of dy for the gradient of the filters. zeros: one per channel of dy. */
+ * zeros: a row of a window of them. */
+void tr_cpu_wino_input(const cpu_wino_tiles_t *tiles, int64_t tile, int64_t plane, const void *x,
+                       const void *zeros, float *v, int64_t step);
+/* Transforms a tile of dy for the gradient of the filters. */
 void tr_cpu_wino_gradient(const cpu_wino_tiles_t *tiles, int64_t tile, int64_t plane,
-                          const float *dy, const float *zeros, float *z, int64_t step);
+                          const void *dy, const void *zeros, float *z, int64_t step);
 
 /* Transforms products m to a tile of y = act(m + bias), channels [column, column + columns). */
 typedef struct {
     const float *bias; /* may be NULL */
     bool relu;
-    float *y;
+    void *y;
 } cpu_wino_output_t;
 void tr_cpu_wino_output(const cpu_wino_tiles_t *tiles, int64_t tile, int64_t plane, const float *m,
                         int64_t step, int64_t column, int64_t columns,
@@ -77,7 +116,9 @@ typedef struct {
     int64_t input_stride, output_stride; /* in w */
     int64_t depth;                       /* planes */
     int64_t place_stride, plane_stride;  /* in w; negative: rotated by 180 degrees */
-    const float *w;
+    int64_t first;                       /* element of w */
+    tr_dtype_t type;
+    const void *w;
 } cpu_wino_filters_t;
 /* Distance between places in floats. */
 static inline int64_t cpu_wino_packed_step(const cpu_wino_filters_t *f) {

@@ -76,7 +76,164 @@ CPU_VECTOR void input(const cpu_vec_t d[SIDE], cpu_vec_t out[SIDE]) {
     out[5] = cpu_vec_fma(sum, d[3], d[1] + d[5]);
 }
 
-/* -- transforms in two dimensions -------------------------------------------------------------- */
+/* -- tiles, all their channels ----------------------------------------------------------------- */
+
+typedef struct {
+    int64_t image, row, column; /* of its first output */
+} tile_t;
+
+static tile_t tile_at(const cpu_wino_tiles_t *tiles, int64_t tile) {
+    const int m = SIDE + 1 - tiles->conv.size;
+    const cpu_wino_part_t *part = &tiles->part[CPU_WINO_PARTS - 1];
+    while (tile < part->first) part--;
+    const int64_t size = part->rows * part->columns, at = (tile - part->first) % size;
+    return (tile_t){(tile - part->first) / size, (part->row + at / part->columns) * m,
+                    (part->column + at % part->columns) * m};
+}
+
+/* A window of an image from (row, column) on, which may be outside. */
+typedef struct {
+    const void *row[SIDE]; /* from its first column on; zeros where the row is outside */
+    int64_t first, last;   /* the columns [first, last) are inside */
+} window_t;
+
+CPU_VECTOR window_t window_at(const cpu_images_t *images, const void *data, tile_t from,
+                              int64_t plane, const int side, const void *zeros, int type) {
+    const int64_t left = images->w - from.column;
+    const int64_t first =
+        ((from.image * images->d + plane) * images->h + from.row) * images->w + from.column;
+    window_t w = {.first = from.column < 0 ? -from.column : 0, .last = left < side ? left : side};
+    for (int i = 0; i < side; i++) {
+        const bool inside =
+            plane >= 0 && plane < images->d && from.row + i >= 0 && from.row + i < images->h;
+        w.row[i] = inside ? cpu_at(data, (first + i * images->w) * images->c, type) : zeros;
+    }
+    return w;
+}
+
+/* The loops over columns and rows of a tile stay loops: its 36 vectors are more than there are
+ * registers, and addresses of their own would be more still. */
+
+/* B' d B of a window of 6 x 6; place p goes to v + p * step. */
+CPU_VECTOR void input_tile(const window_t *w, int64_t channels, float *v, int64_t step, int type) {
+    for (int64_t c = 0; c < channels; c += LANES) {
+        cpu_vec_t half[SIDE][SIDE], line[SIDE], out[SIDE];
+#pragma GCC unroll 1
+        for (int64_t j = 0; j < SIDE; j++) {
+            const bool inside = j >= w->first && j < w->last;
+            for (int i = 0; i < SIDE; i++)
+                line[i] = inside ? cpu_vec_get(w->row[i], j * channels + c, type) : cpu_vec_all(0);
+            input(line, out);
+            for (int i = 0; i < SIDE; i++) half[i][j] = out[i];
+        }
+#pragma GCC unroll 1
+        for (int i = 0; i < SIDE; i++) {
+            input(half[i], out);
+            for (int j = 0; j < SIDE; j++) cpu_vec_store(v + (i * SIDE + j) * step + c, out[j]);
+        }
+    }
+}
+
+void tr_cpu_wino_input(const cpu_wino_tiles_t *tiles, int64_t tile, int64_t plane, const void *x,
+                       const void *zeros, float *v, int64_t step) {
+    const cpu_winograd_t *conv = &tiles->conv;
+    tile_t from = tile_at(tiles, tile);
+    from.row -= conv->pad_h, from.column -= conv->pad_w;
+    CPU_BY_TYPE(conv->type, t, {
+        const window_t w = window_at(&conv->x, x, from, plane, SIDE, zeros, t);
+        input_tile(&w, conv->x.c, v, step, t);
+    });
+}
+
+/* A dy A' of a window of count x count. */
+CPU_VECTOR void gradient_tile(const window_t *w, const int count, int64_t channels, float *z,
+                              int64_t step, int type) {
+    for (int64_t c = 0; c < channels; c += LANES) {
+        cpu_vec_t half[SIDE][SIDE], line[SIDE], out[SIDE];
+#pragma GCC unroll 1
+        for (int64_t j = 0; j < count; j++) {
+            for (int i = 0; i < count; i++)
+                line[i] =
+                    j < w->last ? cpu_vec_get(w->row[i], j * channels + c, type) : cpu_vec_all(0);
+            spread(line, count, out);
+            for (int i = 0; i < SIDE; i++) half[i][j] = out[i];
+        }
+#pragma GCC unroll 1
+        for (int i = 0; i < SIDE; i++) {
+            spread(half[i], count, out);
+            for (int j = 0; j < SIDE; j++) cpu_vec_store(z + (i * SIDE + j) * step + c, out[j]);
+        }
+    }
+}
+
+void tr_cpu_wino_gradient(const cpu_wino_tiles_t *tiles, int64_t tile, int64_t plane,
+                          const void *dy, const void *zeros, float *z, int64_t step) {
+    const cpu_winograd_t *conv = &tiles->conv;
+    const tile_t from = tile_at(tiles, tile);
+    CPU_BY_TYPE(conv->type, t, {
+        const int count = conv->size == 3 ? 4 : 2;
+        const window_t w = window_at(&conv->y, dy, from, plane, count, zeros, t);
+        if (count == 4)
+            gradient_tile(&w, 4, conv->y.c, z, step, t);
+        else
+            gradient_tile(&w, 2, conv->y.c, z, step, t);
+    });
+}
+
+/* What a tile of count x count outputs writes: (rows, columns) of it, as many as are inside. */
+typedef struct {
+    int64_t rows, columns;
+    int64_t row_step, column_step; /* in elements */
+    void *y;                       /* of type `type` */
+} area_t;
+
+/* act(A' m A + bias) to an area. */
+CPU_VECTOR void output_tile(const float *m, int64_t step, const int count, int64_t channels,
+                            const float *bias, bool relu, const area_t *to, int type) {
+    for (int64_t c = 0; c < channels; c += LANES) {
+        cpu_vec_t half[SIDE][SIDE], line[SIDE], out[SIDE],
+            shift = bias ? cpu_vec_load(bias + c) : cpu_vec_all(0);
+#pragma GCC unroll 1
+        for (int j = 0; j < SIDE; j++) {
+            for (int i = 0; i < SIDE; i++) line[i] = cpu_vec_load(m + (i * SIDE + j) * step + c);
+            collect(line, count, out);
+            for (int i = 0; i < count; i++) half[i][j] = out[i];
+        }
+#pragma GCC unroll 1
+        for (int64_t i = 0; i < to->rows; i++) {
+            collect(half[i], count, out);
+            for (int j = 0; j < count && j < to->columns; j++) {
+                cpu_vec_t y = out[j] + shift;
+                if (relu) y = cpu_vec_relu(y);
+                cpu_vec_put(to->y, i * to->row_step + j * to->column_step + c, y, type);
+            }
+        }
+    }
+}
+
+void tr_cpu_wino_output(const cpu_wino_tiles_t *tiles, int64_t tile, int64_t plane, const float *m,
+                        int64_t step, int64_t column, int64_t columns,
+                        const cpu_wino_output_t *out) {
+    const cpu_images_t *y = &tiles->conv.y;
+    const int count = SIDE + 1 - tiles->conv.size;
+    const float *bias = out->bias ? out->bias + column : NULL;
+    const tile_t from = tile_at(tiles, tile);
+    const int64_t rows = y->h - from.row, pixels = y->w - from.column,
+                  first = ((from.image * y->d + plane) * y->h + from.row) * y->w + from.column;
+    area_t to = {.rows = rows < count ? rows : count,
+                 .columns = pixels < count ? pixels : count,
+                 .row_step = y->w * y->c,
+                 .column_step = y->c};
+    CPU_BY_TYPE(tiles->conv.type, t, {
+        to.y = cpu_at_out(out->y, first * y->c + column, t);
+        if (count == 4)
+            output_tile(m, step, 4, columns, bias, out->relu, &to, t);
+        else
+            output_tile(m, step, 2, columns, bias, out->relu, &to, t);
+    });
+}
+
+/* -- filters ----------------------------------------------------------------------------------- */
 
 /* A d A' of count x count vectors. */
 CPU_VECTOR void spread_square(const cpu_vec_t *d, int count, cpu_vec_t out[PLACES]) {
@@ -101,135 +258,24 @@ CPU_VECTOR void collect_square(const cpu_vec_t m[PLACES], int count, cpu_vec_t *
     for (int i = 0; i < count; i++) collect(half[i], count, out + i * count);
 }
 
-/* -- tiles, all their channels ----------------------------------------------------------------- */
-
-/* The addresses of a window of `side` x `side` pixels; `outside` for pixels outside the image. */
-CPU_VECTOR void window(const cpu_images_t *images, const float *data, int64_t image, int64_t plane,
-                       int64_t row, int64_t column, const int side, const float *outside,
-                       const float *at[PLACES]) {
-    int64_t offset[SIDE];
-    const float *first = data + (image * images->d + plane) * images->h * images->w * images->c;
-    for (int j = 0; j < side; j++)
-        offset[j] = column + j >= 0 && column + j < images->w ? (column + j) * images->c : -1;
-    for (int i = 0; i < side; i++) {
-        bool inside = plane >= 0 && plane < images->d && row + i >= 0 && row + i < images->h;
-        const float *line = first + (row + i) * images->w * images->c;
-        for (int j = 0; j < side; j++)
-            at[i * side + j] = inside && offset[j] >= 0 ? line + offset[j] : outside;
-    }
-}
-
-typedef struct {
-    int64_t image, row, column; /* row and column in tiles */
-} tile_t;
-static tile_t tile_at(const cpu_wino_tiles_t *tiles, int64_t tile) {
-    int64_t in_image = tile % (tiles->rows * tiles->columns);
-    return (tile_t){tile / (tiles->rows * tiles->columns), in_image / tiles->columns,
-                    in_image % tiles->columns};
-}
-
-/* B' d B of a window of 6 x 6; place p goes to v + p * step. */
-static void input_tile(const float *const at[PLACES], int64_t channels, float *v, int64_t step) {
-    for (int64_t c = 0; c < channels; c += LANES) {
-        cpu_vec_t half[SIDE][SIDE], line[SIDE], out[SIDE];
-        for (int j = 0; j < SIDE; j++) {
-            for (int i = 0; i < SIDE; i++) line[i] = cpu_vec_load(at[i * SIDE + j] + c);
-            input(line, out);
-            for (int i = 0; i < SIDE; i++) half[i][j] = out[i];
-        }
-        for (int i = 0; i < SIDE; i++) {
-            input(half[i], out);
-            for (int j = 0; j < SIDE; j++) cpu_vec_store(v + (i * SIDE + j) * step + c, out[j]);
-        }
-    }
-}
-
-void tr_cpu_wino_input(const cpu_wino_tiles_t *tiles, int64_t tile, int64_t plane, const float *x,
-                       const float *zeros, float *v, int64_t step) {
-    const cpu_winograd_t *conv = &tiles->conv;
-    const float *at[PLACES];
-    const tile_t t = tile_at(tiles, tile);
-    const int m = SIDE + 1 - conv->size;
-    window(&conv->x, x, t.image, plane, t.row * m - conv->pad_h, t.column * m - conv->pad_w, SIDE,
-           zeros, at);
-    input_tile(at, conv->x.c, v, step);
-}
-
-/* A dy A' of a window of count x count. */
-CPU_VECTOR void gradient_tile(const float *const at[PLACES], int count, int64_t channels, float *z,
-                              int64_t step) {
-    for (int64_t c = 0; c < channels; c += LANES) {
-        cpu_vec_t d[PLACES], out[PLACES];
-        for (int i = 0; i < count * count; i++) d[i] = cpu_vec_load(at[i] + c);
-        spread_square(d, count, out);
-        for (int p = 0; p < PLACES; p++) cpu_vec_store(z + p * step + c, out[p]);
-    }
-}
-
-void tr_cpu_wino_gradient(const cpu_wino_tiles_t *tiles, int64_t tile, int64_t plane,
-                          const float *dy, const float *zeros, float *z, int64_t step) {
-    const cpu_images_t *y = &tiles->conv.y;
-    const float *at[PLACES];
-    const tile_t t = tile_at(tiles, tile);
-    if (tiles->conv.size == 3) {
-        window(y, dy, t.image, plane, t.row * 4, t.column * 4, 4, zeros, at);
-        gradient_tile(at, 4, y->c, z, step);
-    } else {
-        window(y, dy, t.image, plane, t.row * 2, t.column * 2, 2, zeros, at);
-        gradient_tile(at, 2, y->c, z, step);
-    }
-}
-
-/* act(A' m A + bias) to a window of count x count; `at` is NULL beyond the image. */
-CPU_VECTOR void output_tile(const float *m, int64_t step, int count, int64_t channels,
-                            const float *bias, bool relu, const float *const at[PLACES],
-                            int64_t column) {
-    for (int64_t c = 0; c < channels; c += LANES) {
-        cpu_vec_t in[PLACES], out[PLACES], shift = bias ? cpu_vec_load(bias + c) : cpu_vec_all(0);
-        for (int p = 0; p < PLACES; p++) in[p] = cpu_vec_load(m + p * step + c);
-        collect_square(in, count, out);
-        for (int i = 0; i < count * count; i++) {
-            cpu_vec_t y = out[i] + shift;
-            if (relu) y = cpu_vec_relu(y);
-            if (at[i]) cpu_vec_store((float *)at[i] + column + c, y);
-        }
-    }
-}
-
-void tr_cpu_wino_output(const cpu_wino_tiles_t *tiles, int64_t tile, int64_t plane, const float *m,
-                        int64_t step, int64_t column, int64_t columns,
-                        const cpu_wino_output_t *out) {
-    const cpu_images_t *y = &tiles->conv.y;
-    const float *at[PLACES], *bias = out->bias ? out->bias + column : NULL;
-    const tile_t t = tile_at(tiles, tile);
-    if (tiles->conv.size == 3) {
-        window(y, out->y, t.image, plane, t.row * 4, t.column * 4, 4, NULL, at);
-        output_tile(m, step, 4, columns, bias, out->relu, at, column);
-    } else {
-        window(y, out->y, t.image, plane, t.row * 2, t.column * 2, 2, NULL, at);
-        output_tile(m, step, 2, columns, bias, out->relu, at, column);
-    }
-}
-
-/* -- filters ----------------------------------------------------------------------------------- */
-
-CPU_VECTOR cpu_vec_t lanes_apart(const float *w, int64_t stride) {
-    if (stride == 1) return cpu_vec_load(w);
+CPU_VECTOR cpu_vec_t lanes_apart(const void *w, int64_t at, int64_t stride, int type) {
+    if (stride == 1) return cpu_vec_get(w, at, type);
     cpu_vec_t value;
-    for (int i = 0; i < LANES; i++) value[i] = w[i * stride];
+    for (int i = 0; i < LANES; i++) value[i] = cpu_get(w, at + i * stride, type);
     return value;
 }
 
 /* G g G' */
 CPU_VECTOR void pack_filter(const cpu_wino_filters_t *f, int size, int64_t plane, int64_t in,
-                            int64_t out, float *packed) {
-    const float *w = f->w + plane * f->plane_stride + in * f->input_stride + out * f->output_stride;
+                            int64_t out, float *packed, int type) {
+    const int64_t first =
+        f->first + plane * f->plane_stride + in * f->input_stride + out * f->output_stride;
     int64_t full = f->outputs / PANEL * PANEL, width = out < full ? PANEL : LANES;
     float *to = packed + out / PANEL * PANEL * f->depth * f->inputs +
                 (plane * f->inputs + in) * width + out % PANEL;
     cpu_vec_t g[PLACES], u[PLACES];
     for (int i = 0; i < size * size; i++)
-        g[i] = lanes_apart(w + i * f->place_stride, f->output_stride);
+        g[i] = lanes_apart(f->w, first + i * f->place_stride, f->output_stride, type);
     spread_square(g, size, u);
     for (int i = 0; i < SIDE; i++)
         for (int j = 0; j < SIDE; j++)
@@ -239,10 +285,12 @@ CPU_VECTOR void pack_filter(const cpu_wino_filters_t *f, int size, int64_t plane
 
 void tr_cpu_wino_pack(const cpu_wino_filters_t *f, int64_t plane, int64_t in, int64_t out,
                       float *packed) {
-    if (f->size == 3)
-        pack_filter(f, 3, plane, in, out, packed);
-    else
-        pack_filter(f, 5, plane, in, out, packed);
+    CPU_BY_TYPE(f->type, t, {
+        if (f->size == 3)
+            pack_filter(f, 3, plane, in, out, packed, t);
+        else
+            pack_filter(f, 5, plane, in, out, packed, t);
+    });
 }
 
 /* G' sums G */
