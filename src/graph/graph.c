@@ -365,8 +365,8 @@ bool tr_graph_has_kernel(const tr_graph_t *g, tr_kernel_id_t kernel) {
     return g->device->ops->kernels[kernel].run != NULL;
 }
 
-bool tr_graph_has_winograd(const tr_graph_t *g) {
-    return g->device->winograd;
+bool tr_graph_has_winograd(const tr_graph_t *g, tr_dtype_t dtype) {
+    return g->device->winograd && (dtype != TR_BF16 || !g->device->fast_bf16);
 }
 
 tr_status_t tr_keep(tr_graph_t *g, tr_tensor_t x) {

@@ -94,8 +94,9 @@ tr_tensor_t tr_gradient_so_far(const tr_graph_t *g, tr_tensor_t t);
 tr_status_t tr_zero_extra_reductions(tr_graph_t *g);
 /* Whether the graph's device has this kernel. */
 bool tr_graph_has_kernel(const tr_graph_t *g, tr_kernel_id_t kernel);
-/* Whether convolutions may use Winograd's algorithm there. */
-bool tr_graph_has_winograd(const tr_graph_t *g);
+/* Whether convolutions of a type may use Winograd's algorithm there; of bf16, only without products
+ * of it. */
+bool tr_graph_has_winograd(const tr_graph_t *g, tr_dtype_t dtype);
 
 /*
  * Buckets are contiguous ranges of the reduced block: the first of about first_bytes, the others of

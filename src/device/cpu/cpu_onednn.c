@@ -311,6 +311,15 @@ bool tr_cpu_dnn_has_bf16(void) {
 #endif
 }
 
+bool tr_cpu_dnn_has_matrix_units(bool has_bf16) {
+#if defined(__x86_64__)
+    const int amx = dnnl_cpu_isa_avx512_core_amx;
+    return has_bf16 && (dnnl_get_effective_cpu_isa() & amx) == amx;
+#else
+    return has_bf16;
+#endif
+}
+
 bool tr_cpu_dnn_is_avx2(void) {
 #if defined(__x86_64__)
     const int isa = dnnl_get_effective_cpu_isa(), avx512 = dnnl_cpu_isa_avx512_core;

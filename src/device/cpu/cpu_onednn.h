@@ -58,6 +58,9 @@ void tr_cpu_dnn_limit(int set);
 /* Whether the processor has instructions for bf16 products and oneDNN uses them; otherwise they are
  * emulated, slower than f32. */
 bool tr_cpu_dnn_has_bf16(void);
+/* Whether it multiplies bf16 with matrix units, much faster than f32; has_bf16: of
+ * tr_cpu_dnn_has_bf16. */
+bool tr_cpu_dnn_has_matrix_units(bool has_bf16);
 /* Whether oneDNN uses AVX2, and nothing later. */
 bool tr_cpu_dnn_is_avx2(void);
 

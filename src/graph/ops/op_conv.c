@@ -121,7 +121,7 @@ static double conv_least_share(const tr_graph_t *g, const tr_conv_attr_t *attr, 
     enum { LANES = 8 };
     const tr_shape_t *in = tr_shape_of(g, x), *out = tr_shape_of(g, y);
     const int size = tr_winograd_size(attr);
-    const bool fits = tr_graph_has_winograd(g) && size > 0 && tr_dtype_of(g, x) == TR_F32 &&
+    const bool fits = tr_graph_has_winograd(g, tr_dtype_of(g, x)) && size > 0 &&
                       in->dim[in->ndim - 1] % LANES == 0 && out->dim[out->ndim - 1] % LANES == 0;
     return fits ? tr_winograd_share(size) : 1;
 }

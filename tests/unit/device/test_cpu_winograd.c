@@ -1,6 +1,7 @@
 /* Convolutions by Winograd's algorithm against direct sums in double, and that it was this algorithm
  * that computed them; and gradients of filters with few channels on one side. */
 #include "cpu_kernel_test.h"
+#include "base/half.h"
 
 typedef struct {
     int64_t n, h, w, in, out;
@@ -211,6 +212,71 @@ static void few_channels(void **state) {
     }
 }
 
+/* Numbers of 16 bits; x becomes what they are. */
+static uint16_t *rounded(float *x, int64_t count, tr_dtype_t dtype) {
+    uint16_t *bits = calloc((size_t)count, sizeof *bits);
+    for (int64_t i = 0; i < count; i++) {
+        bits[i] = dtype == TR_BF16 ? tr_bf16_of_float(x[i]) : tr_f16_of_float(x[i]);
+        x[i] = dtype == TR_BF16 ? tr_float_of_bf16(bits[i]) : tr_float_of_f16(bits[i]);
+    }
+    return bits;
+}
+
+static void check_rounded(const uint16_t *found, const double *want, int64_t count,
+                          tr_dtype_t dtype, const char *what) {
+    float *y = kt_zeros(count);
+    double largest = 0;
+    for (int64_t i = 0; i < count; i++) {
+        y[i] = dtype == TR_BF16 ? tr_float_of_bf16(found[i]) : tr_float_of_f16(found[i]);
+        largest = fmax(largest, fabs(want[i]));
+    }
+    kt_close(y, want, count, dtype == TR_BF16 ? 0x1p-8 : 0x1p-11, 1e-5 * largest, what);
+    free(y);
+}
+
+/* Convolutions of 16 bits are sums of f32 that are rounded once; gradients of filters are f32. Those
+ * of f16 are never computed by direct sums where Winograd's algorithm is faster. */
+static void sixteen_bits(void **state) {
+    static const size_t some[] = {1, 4, 10};
+    for (int k = 0; k < 6; k++) {
+        const tr_dtype_t dtype = k % 2 ? TR_F16 : TR_BF16;
+        data_t d = make(&cases[some[k / 2]]);
+        const case_t *c = d.c;
+        uint16_t *in[] = {rounded(d.x, d.xs, dtype), rounded(d.w, d.ws, dtype),
+                          rounded(d.dy, d.ys, dtype)};
+        tr_view_t x = {in[0], dtype, d.x_shape}, w = {in[1], dtype, d.w_shape},
+                  dy = {in[2], dtype, d.y_shape}, y = dy, dx = x;
+        double *want[] = {calloc((size_t)d.ys, sizeof(double)),
+                          calloc((size_t)d.xs, sizeof(double)),
+                          calloc((size_t)d.ws, sizeof(double))},
+               largest = 0;
+        float *dw = kt_zeros(d.ws), *direct = kt_zeros(d.ws);
+        y.data = calloc((size_t)d.ys, 2), dx.data = calloc((size_t)d.xs, 2);
+        reference(&d, want[0], want[1], want[2]);
+        for (int64_t i = 0; i < d.ys; i++) {
+            if (c->bias) want[0][i] += d.bias[i % c->out];
+            if (c->relu && want[0][i] < 0) want[0][i] = 0;
+        }
+        for (int64_t i = 0; i < d.ws; i++) largest = fmax(largest, fabs(want[2][i]));
+        kt_run_on(kt_devices[1], TR_K_CONV_FWD, &d.attr, 3,
+                  VIEWS(x, w, c->bias ? F32(d.bias, c->out) : ABSENT), 1, &y);
+        check_rounded(y.data, want[0], d.ys, dtype, "forward");
+        kt_run_on(kt_devices[1], TR_K_CONV_BWD_DATA, &d.attr, 2, VIEWS(dy, w), 1, &dx);
+        check_rounded(dx.data, want[1], d.xs, dtype, "gradient of the input");
+        kt_run_on(kt_devices[2], TR_K_CONV_BWD_WEIGHTS, &d.attr, 2, VIEWS(x, dy), 1,
+                  VIEWS(view_of(d.w_shape, dw)));
+        kt_close(dw, want[2], d.ws, 0, 1e-5 * largest, "gradient of filters");
+        kt_devices[0]->winograd = false;
+        kt_run_on(kt_devices[0], TR_K_CONV_BWD_WEIGHTS, &d.attr, 2, VIEWS(x, dy), 1,
+                  VIEWS(view_of(d.w_shape, direct)));
+        kt_devices[0]->winograd = true;
+        if (dtype == TR_F16) assert_memory_not_equal(direct, dw, (size_t)d.ws * sizeof(float));
+        void *all[] = {in[0], in[1], in[2], want[0], want[1], want[2], dw, direct, y.data, dx.data};
+        for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
+        destroy(&d);
+    }
+}
+
 /* A pixel that is NaN makes each output NaN that it is part of, behind a relu too, and none of
  * another image. */
 static void not_a_number(void **state) {
@@ -233,8 +299,8 @@ static void not_a_number(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(convolutions),
-                                       cmocka_unit_test(few_channels),
-                                       cmocka_unit_test(not_a_number)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(convolutions), cmocka_unit_test(few_channels),
+        cmocka_unit_test(sixteen_bits), cmocka_unit_test(not_a_number)};
     return cmocka_run_group_tests(tests, kt_setup, kt_teardown);
 }

@@ -96,8 +96,11 @@ static tr_status_t cpu_conv_prepare(cpu_dnn_kind_t kind, tr_device_t *device,
     *out_state = conv;
     conv->is_few =
         kind == CPU_DNN_CONV_BWD_WEIGHTS && tr_cpu_conv_few_suits(attr, r.x, r.w, r.y, &conv->few);
-    if (conv->is_few || (device->winograd && tr_cpu_winograd_suits(attr, device->alone, r.x, r.w,
-                                                                   r.y, &conv->winograd))) {
+    /* direct sums of bf16 are faster then */
+    const bool has_units = r.x->dtype == TR_BF16 && tr_cpu_dnn_has_matrix_units(device->fast_bf16);
+    if (conv->is_few ||
+        (device->winograd && !has_units &&
+         tr_cpu_winograd_suits(attr, device->alone, r.x, r.w, r.y, &conv->winograd))) {
         *out_scratch_bytes = own_scratch_bytes(kind, device, call, conv);
         return TR_OK;
     }

@@ -34,7 +34,7 @@ bool tr_cpu_winograd_suits(const tr_conv_attr_t *attr, bool alone, const tr_view
     const int size = tr_winograd_size(attr), h = attr->spatial - 2; /* the dimension of rows */
     if (size == 0) return false;
     if (attr->act != TR_ACT_NONE && attr->act != TR_ACT_RELU) return false;
-    if (x->dtype != TR_F32 || w->dtype != TR_F32 || y->dtype != TR_F32) return false;
+    if (y->dtype != x->dtype) return false;
     *out = (cpu_winograd_t){.x = images_of(x, attr->spatial),
                             .y = images_of(y, attr->spatial),
                             .depth = h > 0 ? attr->kernel[0] : 1,

@@ -4,8 +4,8 @@
  * of a 5 x 5 filter; direct sums need 144 and 100. A volume is a stack of planes: each output plane
  * is the sum of `depth` convolutions of planes, and each plane is transformed once for all of them.
  *
- * Images are (N, [D,] H, W, C), filters (K, [depth,] r, r, C), all of one type. It is computed in f32
- * and rounded once. Results are bitwise equal for any number of threads.
+ * Images are (N, [D,] H, W, C), filters (K, [depth,] r, r, C), all of one type. Sums are f32, and
+ * rounded once where they are written. Results are bitwise equal for any number of threads.
  */
 #ifndef TR_DEVICE_CPU_WINOGRAD_CPU_WINOGRAD_H
 #define TR_DEVICE_CPU_WINOGRAD_CPU_WINOGRAD_H
