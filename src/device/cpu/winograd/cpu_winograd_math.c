@@ -22,7 +22,8 @@ enum {
     PLACES = CPU_WINO_PLACES,
     PANEL = CPU_WINO_PANEL,
     LANES = CPU_VEC_LANES,
-    ROWS = 6 /* of a product summed in registers */
+    ROWS = 6,             /* of a product summed in registers */
+    FETCH_ELEMS = 1 << 15 /* of rows of pixels that stay in the second cache until they are used */
 };
 
 static const float A1 = 0.70710678f, B1 = 1.41421356f;
@@ -91,6 +92,27 @@ static tile_t tile_at(const cpu_wino_tiles_t *tiles, int64_t tile) {
                     (part->column + at % part->columns) * m};
 }
 
+CPU_VECTOR int64_t pixel_at(const cpu_images_t *images, tile_t from, int64_t plane) {
+    return ((from.image * images->d + plane) * images->h + from.row) * images->w + from.column;
+}
+
+/* Fetches what the tile below reads or writes first, `side` x `side` pixels from row `from.row` on.
+ * Tiles have many short rows, which the prefetchers of processors do not follow. */
+CPU_VECTOR void fetch_below(const cpu_images_t *images, const void *data, tile_t from,
+                            int64_t plane, int side, bool writes, int type) {
+    const int64_t first = pixel_at(images, from, plane), row = images->w * images->c,
+                  line = type == TR_F32 ? 16 : 32;
+    if (side * row > FETCH_ELEMS) return;
+    for (int i = 0; i < side; i++)
+        for (int64_t k = 0; k < side * images->c; k += line) {
+            const void *at = cpu_at(data, first * images->c + i * row + k, type);
+            if (writes)
+                __builtin_prefetch(at, 1);
+            else
+                __builtin_prefetch(at);
+        }
+}
+
 /* A window of an image from (row, column) on, which may be outside. */
 typedef struct {
     const void *row[SIDE]; /* from its first column on; zeros where the row is outside */
@@ -99,9 +121,7 @@ typedef struct {
 
 CPU_VECTOR window_t window_at(const cpu_images_t *images, const void *data, tile_t from,
                               int64_t plane, const int side, const void *zeros, int type) {
-    const int64_t left = images->w - from.column;
-    const int64_t first =
-        ((from.image * images->d + plane) * images->h + from.row) * images->w + from.column;
+    const int64_t left = images->w - from.column, first = pixel_at(images, from, plane);
     window_t w = {.first = from.column < 0 ? -from.column : 0, .last = left < side ? left : side};
     for (int i = 0; i < side; i++) {
         const bool inside =
@@ -141,6 +161,8 @@ void tr_cpu_wino_input(const cpu_wino_tiles_t *tiles, int64_t tile, int64_t plan
     from.row -= conv->pad_h, from.column -= conv->pad_w;
     CPU_BY_TYPE(conv->type, t, {
         const window_t w = window_at(&conv->x, x, from, plane, SIDE, zeros, t);
+        from.row += SIDE;
+        fetch_below(&conv->x, x, from, plane, SIDE + 1 - conv->size, false, t);
         input_tile(&w, conv->x.c, v, step, t);
     });
 }
@@ -169,10 +191,12 @@ CPU_VECTOR void gradient_tile(const window_t *w, const int count, int64_t channe
 void tr_cpu_wino_gradient(const cpu_wino_tiles_t *tiles, int64_t tile, int64_t plane,
                           const void *dy, const void *zeros, float *z, int64_t step) {
     const cpu_winograd_t *conv = &tiles->conv;
-    const tile_t from = tile_at(tiles, tile);
+    tile_t from = tile_at(tiles, tile);
     CPU_BY_TYPE(conv->type, t, {
         const int count = conv->size == 3 ? 4 : 2;
         const window_t w = window_at(&conv->y, dy, from, plane, count, zeros, t);
+        from.row += count;
+        fetch_below(&conv->y, dy, from, plane, count, false, t);
         if (count == 4)
             gradient_tile(&w, 4, conv->y.c, z, step, t);
         else
@@ -217,15 +241,16 @@ void tr_cpu_wino_output(const cpu_wino_tiles_t *tiles, int64_t tile, int64_t pla
     const cpu_images_t *y = &tiles->conv.y;
     const int count = SIDE + 1 - tiles->conv.size;
     const float *bias = out->bias ? out->bias + column : NULL;
-    const tile_t from = tile_at(tiles, tile);
+    const tile_t from = tile_at(tiles, tile), below = {from.image, from.row + count, from.column};
     const int64_t rows = y->h - from.row, pixels = y->w - from.column,
-                  first = ((from.image * y->d + plane) * y->h + from.row) * y->w + from.column;
+                  first = pixel_at(y, from, plane);
     area_t to = {.rows = rows < count ? rows : count,
                  .columns = pixels < count ? pixels : count,
                  .row_step = y->w * y->c,
                  .column_step = y->c};
     CPU_BY_TYPE(tiles->conv.type, t, {
         to.y = cpu_at_out(out->y, first * y->c + column, t);
+        if (column == 0) fetch_below(y, out->y, below, plane, count, true, t);
         if (count == 4)
             output_tile(m, step, 4, columns, bias, out->relu, &to, t);
         else
