@@ -131,15 +131,19 @@ static void pass_block(const pass_t *p, int64_t first, int64_t count, int64_t pl
 /* The work of one thread of a team. */
 static void pack_filters(const cpu_wino_filters_t *f, float *packed) {
 #pragma omp for schedule(static) collapse(3)
-    for (int64_t out = 0; out < f->outputs; out += LANES)
+    for (int64_t out = 0; out < f->outputs; out += CPU_WINO_PANEL)
         for (int64_t plane = 0; plane < f->depth; plane++)
             for (int64_t in = 0; in < f->inputs; in++) tr_cpu_wino_pack(f, plane, in, out, packed);
 }
 
 static void pass_run(const tr_device_t *device, const cpu_winograd_t *conv,
-                     const cpu_wino_filters_t *filters, const void *x, cpu_wino_output_t out,
+                     cpu_wino_filters_t filters, const void *x, cpu_wino_output_t out,
                      float *scratch) {
     pass_t p = cpu_winograd_pass_of(device, conv);
+    const cpu_range_t of_row = cpu_wino_needing(&p.tiles, PLACES - CPU_WINO_SIDE, 0, p.tiles.count),
+                      of_column = cpu_wino_needing(&p.tiles, CPU_WINO_SIDE - 1, 0, p.tiles.count);
+    filters.rows = CPU_WINO_SIDE - (of_row.last == of_row.first);
+    filters.columns = CPU_WINO_SIDE - (of_column.last == of_column.first);
     float *packed = scratch, *zeros = packed + PLACES * p.step_packed,
           *own = zeros + cpu_wino_zeros(conv->x.c);
     p.x = x, p.out = out, p.packed = packed, p.zeros = zeros;
@@ -148,7 +152,7 @@ static void pass_run(const tr_device_t *device, const cpu_winograd_t *conv,
     {
         float *v = own + omp_get_thread_num() * PLACES * (p.step_v + p.step_m),
               *m = v + PLACES * p.step_v;
-        pack_filters(filters, packed);
+        pack_filters(&filters, packed);
 /* Block by block, because whole tiles take longer than those that are cut. */
 #pragma omp for schedule(static, 1) collapse(2)
         for (int64_t first = 0; first < p.tiles.count; first += p.block)
@@ -177,7 +181,7 @@ void tr_cpu_winograd_fwd(const tr_device_t *device, const cpu_winograd_t *conv, 
                                         .plane_stride = plane,
                                         .type = conv->type,
                                         .w = w};
-    pass_run(device, conv, &filters, x, (cpu_wino_output_t){bias, relu, y}, scratch);
+    pass_run(device, conv, filters, x, (cpu_wino_output_t){bias, relu, y}, scratch);
 }
 
 /* -- the gradient of the input ----------------------------------------------------------------- */
@@ -216,5 +220,5 @@ void tr_cpu_winograd_bwd_data(const tr_device_t *device, const cpu_winograd_t *c
                                         .first = conv->depth * plane - in,
                                         .type = conv->type,
                                         .w = w};
-    pass_run(device, &back, &filters, dy, (cpu_wino_output_t){.y = dx}, scratch);
+    pass_run(device, &back, filters, dy, (cpu_wino_output_t){.y = dx}, scratch);
 }

@@ -102,7 +102,7 @@ static void stage(const pass_t *q, const block_t *b, const share_t *s) {
     }
 }
 
-/* sums += z' v of the tiles that were staged. */
+/* sums += z' v of the tiles that were staged; = of the first ones. */
 static void add_products(const pass_t *q, const block_t *b, const share_t *s) {
     const cpu_winograd_t *conv = &q->tiles.conv;
     const int64_t in = conv->x.c, out = conv->y.c, of_place = conv->depth * out,
@@ -134,7 +134,7 @@ static void add_products(const pass_t *q, const block_t *b, const share_t *s) {
                                       .c = sums + (plane * out + row) * in,
                                       .row_c = in};
         if (conv->depth == 1) product.parts = 1, product.terms = count * b->planes;
-        tr_cpu_wino_multiply_add(product, rows, in);
+        tr_cpu_wino_multiply_add(product, rows, in, b->done + b->plane > 0);
     }
 }
 
@@ -178,9 +178,6 @@ void tr_cpu_winograd_bwd_weights(const tr_device_t *device, const cpu_winograd_t
     memset(scratch, 0, (size_t)zeros_floats(conv) * sizeof(float));
 #pragma omp parallel num_threads(device->threads)
     {
-#pragma omp for schedule(static)
-        for (int64_t i = 0; i < q.groups * PLACES; i++)
-            memset(q.sums + i * q.step_sums, 0, (size_t)q.step_sums * sizeof(float));
         int thread = omp_get_thread_num(), threads = omp_get_num_threads();
         if (q.groups < threads)
             add_groups(&q, (share_t){0, q.groups, thread, threads, q.staged});

@@ -117,6 +117,7 @@ typedef struct {
     int64_t depth;                       /* planes */
     int64_t place_stride, plane_stride;  /* in w; negative: rotated by 180 degrees */
     int64_t first;                       /* element of w */
+    int rows, columns;                   /* of places that tiles need */
     tr_dtype_t type;
     const void *w;
 } cpu_wino_filters_t;
@@ -124,7 +125,7 @@ typedef struct {
 static inline int64_t cpu_wino_packed_step(const cpu_wino_filters_t *f) {
     return cpu_wino_apart(f->depth * f->inputs * f->outputs);
 }
-/* Packs input channel `in` of a plane and a vector of output channels from `out`. */
+/* Packs input channel `in` of a plane and the panel of output channels from `out` on. */
 void tr_cpu_wino_pack(const cpu_wino_filters_t *f, int64_t plane, int64_t in, int64_t out,
                       float *packed);
 
@@ -151,7 +152,7 @@ typedef struct {
 } cpu_wino_product_t;
 /* b from tr_cpu_wino_pack; row_b and part_b are not read. */
 void tr_cpu_wino_multiply(cpu_wino_product_t o, int64_t rows, int64_t columns);
-/* c += a b */
-void tr_cpu_wino_multiply_add(cpu_wino_product_t o, int64_t rows, int64_t columns);
+/* b is not packed; with add, c += a b. */
+void tr_cpu_wino_multiply_add(cpu_wino_product_t o, int64_t rows, int64_t columns, bool add);
 
 #endif

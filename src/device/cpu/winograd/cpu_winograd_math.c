@@ -260,18 +260,6 @@ void tr_cpu_wino_output(const cpu_wino_tiles_t *tiles, int64_t tile, int64_t pla
 
 /* -- filters ----------------------------------------------------------------------------------- */
 
-/* A d A' of count x count vectors. */
-CPU_VECTOR void spread_square(const cpu_vec_t *d, int count, cpu_vec_t out[PLACES]) {
-    cpu_vec_t half[SIDE][SIDE], line[SIDE];
-    for (int j = 0; j < count; j++) {
-        cpu_vec_t column[SIDE];
-        for (int i = 0; i < count; i++) column[i] = d[i * count + j];
-        spread(column, count, line);
-        for (int i = 0; i < SIDE; i++) half[i][j] = line[i];
-    }
-    for (int i = 0; i < SIDE; i++) spread(half[i], count, out + i * SIDE);
-}
-
 /* A' m A to count x count vectors. */
 CPU_VECTOR void collect_square(const cpu_vec_t m[PLACES], int count, cpu_vec_t *out) {
     cpu_vec_t half[SIDE][SIDE], column[SIDE], line[SIDE];
@@ -290,22 +278,32 @@ CPU_VECTOR cpu_vec_t lanes_apart(const void *w, int64_t at, int64_t stride, int 
     return value;
 }
 
-/* G g G' */
+/* G g G' of a panel of outputs from `out` on, or of the vector after the last one. */
 CPU_VECTOR void pack_filter(const cpu_wino_filters_t *f, int size, int64_t plane, int64_t in,
                             int64_t out, float *packed, int type) {
-    const int64_t first =
-        f->first + plane * f->plane_stride + in * f->input_stride + out * f->output_stride;
-    int64_t full = f->outputs / PANEL * PANEL, width = out < full ? PANEL : LANES;
-    float *to = packed + out / PANEL * PANEL * f->depth * f->inputs +
-                (plane * f->inputs + in) * width + out % PANEL;
-    cpu_vec_t g[PLACES], u[PLACES];
-    for (int i = 0; i < size * size; i++)
-        g[i] = lanes_apart(f->w, first + i * f->place_stride, f->output_stride, type);
-    spread_square(g, size, u);
-    for (int i = 0; i < SIDE; i++)
-        for (int j = 0; j < SIDE; j++)
-            cpu_vec_store(to + (i * SIDE + j) * cpu_wino_packed_step(f),
-                          u[i * SIDE + j] * cpu_vec_all(point_factor[i] * point_factor[j]));
+    const int64_t width = f->outputs - out < PANEL ? LANES : PANEL, step = cpu_wino_packed_step(f);
+    for (int64_t l = 0; l < width; l += LANES) {
+        const int64_t first = f->first + plane * f->plane_stride + in * f->input_stride +
+                              (out + l) * f->output_stride;
+        float *to = packed + out * f->depth * f->inputs + (plane * f->inputs + in) * width + l;
+        cpu_vec_t half[SIDE][SIDE], line[SIDE], u[SIDE];
+#pragma GCC unroll 1
+        for (int j = 0; j < size; j++) {
+            for (int i = 0; i < size; i++)
+                line[i] = lanes_apart(f->w, first + (i * size + j) * f->place_stride,
+                                      f->output_stride, type);
+            spread(line, size, u);
+            for (int i = 0; i < SIDE; i++) half[i][j] = u[i];
+        }
+#pragma GCC unroll 1
+        for (int i = 0; i < f->rows; i++) {
+            spread(half[i], size, u);
+            for (int j = 0; j < SIDE; j++)
+                if (j < f->columns)
+                    cpu_vec_store(to + (i * SIDE + j) * step,
+                                  u[j] * cpu_vec_all(point_factor[i] * point_factor[j]));
+        }
+    }
 }
 
 void tr_cpu_wino_pack(const cpu_wino_filters_t *f, int64_t plane, int64_t in, int64_t out,
@@ -407,8 +405,15 @@ void tr_cpu_wino_multiply(cpu_wino_product_t o, int64_t rows, int64_t columns) {
     if (columns > 0) product_panel(o, rows, 1, false);
 }
 
-void tr_cpu_wino_multiply_add(cpu_wino_product_t o, int64_t rows, int64_t columns) {
+CPU_VECTOR void multiply_panels(cpu_wino_product_t o, int64_t rows, int64_t columns, bool add) {
     for (; columns >= PANEL; columns -= PANEL, o.b += PANEL, o.c += PANEL)
-        product_panel(o, rows, 2, true);
-    if (columns > 0) product_panel(o, rows, 1, true);
+        product_panel(o, rows, 2, add);
+    if (columns > 0) product_panel(o, rows, 1, add);
+}
+
+void tr_cpu_wino_multiply_add(cpu_wino_product_t o, int64_t rows, int64_t columns, bool add) {
+    if (add)
+        multiply_panels(o, rows, columns, true);
+    else
+        multiply_panels(o, rows, columns, false);
 }
