@@ -175,7 +175,9 @@ tr_status_t tr_csv_row(tr_csv_t *csv, char ***out_field, int *out_count) {
                                csv->name, (long long)csv->line, i + 1,
                                (unsigned char)csv->text.data[bad]);
         }
-        if (csv->offset.count == 1 && csv->text.count == 1) continue; /* an empty line */
+        /* An empty line, or the bytes that old programs put behind the last one (Ctrl-Z). */
+        if (csv->offset.count == 1 && strspn(csv->text.data, "\x1a") == csv->text.count - 1)
+            continue;
         for (size_t i = 0; i < csv->offset.count; i++)
             TR_TRY(tr_vec_push(&csv->field, csv->text.data + csv->offset.data[i]));
         *out_field = csv->field.data;
