@@ -4,6 +4,7 @@
 #include "base/str.h"
 
 #include <dirent.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -56,8 +57,11 @@ static int group_of(const char *name) {
 static tr_status_t groups_are_no_classes(const char *folder, const tr_entries_t *names) {
     parts_t named = {NULL};
     for (int i = 0; i < names->count; i++) {
-        const int group = group_of(names->entry[i]->d_name);
-        if (group >= 0) named[group] = names->entry[i]->d_name;
+        const char *name = names->entry[i]->d_name;
+        char word[16]; /* "train2017" and "test1" are no classes, either */
+        snprintf(word, sizeof word, "%.*s", (int)strcspn(name, "0123456789"), name);
+        const int group = group_of(word);
+        if (group >= 0) named[group] = name;
     }
     const char *other =
         named[TR_PICTURES_VALID] ? named[TR_PICTURES_VALID] : named[TR_PICTURES_TEST];

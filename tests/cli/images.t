@@ -48,6 +48,8 @@ mkdir -p segmented/images segmented/Masks && cp plain.png segmented/images && cp
 ok $? "folders of images and of their masks are no classes"
 call 65 import images flatparts q.h5 && names err "'flatparts' & 'Train' & 'Test' & FOLDER/Train/CLASS/FILE" &&
     call 65 import images within q.h5 && names err "'within/a' & 'train' & 'test'" &&
+    mkdir dogs && mv flatparts/Train dogs/train && mv flatparts/Test dogs/test1 &&
+    call 65 import images dogs q.h5 && names err "'dogs' & 'train' & 'test1' & FOLDER/train/CLASS/FILE" &&
     mkdir up && mv within up && call 65 import images up q.h5 && names err "'within' & 'up/within'" &&
     call 0 import images and and.h5 && grep -q '^y: 2 classes (car, train)$' out
 ok $? "training and test data without folders for classes are refused, a class named train is not"
