@@ -49,6 +49,7 @@ static tr_status_t registry_open_whole(const tr_data_settings_t *settings, tr_sp
     tr_dataset_t *dataset = *out;
     if (!dataset->ops) dataset->ops = ops; /* open may choose others */
     if (dataset->info.read_unit < 1) dataset->info.read_unit = 1;
+    if (settings->classes == 0) dataset->info.is_regression = true;
     if (settings->limit > 0 && settings->limit < dataset->info.samples)
         dataset->info.samples = settings->limit;
     if (dataset->info.samples > 0) return TR_OK;

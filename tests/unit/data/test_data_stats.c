@@ -183,6 +183,18 @@ static void another_order_of_bytes_has_the_checksum(void **state) {
     assert_true(sum[0] == sum[1] && sum[0] != sum[2]);
 }
 
+/* Any data set has numbers to predict if data.classes = 0 says so: no warning doubts them. */
+static void classes_0_means_numbers(void **state) {
+    tr_data_settings_t settings = test_settings();
+    settings.format = "synthetic";
+    for (settings.classes = 0; settings.classes < 4; settings.classes += 3) {
+        tr_dataset_t *set;
+        OK(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set));
+        assert_int_equal(set->info.is_regression, settings.classes == 0);
+        tr_dataset_close(&set);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(contents_have_a_checksum),
@@ -190,6 +202,7 @@ int main(void) {
         cmocka_unit_test(values_are_seen_before_they_are_rounded),
         cmocka_unit_test(columns_that_are_rounded_away_are_named),
         cmocka_unit_test(which_types_are_rounded),
+        cmocka_unit_test(classes_0_means_numbers),
         cmocka_unit_test(numbers_beyond_f32_are_refused_all_the_same)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
