@@ -89,6 +89,12 @@ bool tr_is_rounded_away(const tr_stats_t *stats, int64_t count, bool are_targets
  * those of at most 4 MiB of it look like labels: they are few whole numbers. They suit the loss
  * binary_cross_entropy. Not collective. */
 tr_status_t tr_targets_doubt(tr_dataset_t *dataset, tr_str_t *out);
+/* Compares the labels of data.valid or data.test, `held`, with those of data.train, as far as both are known.
+ * TR_ERR_DATA if their values probably stand for other classes: unless data.classes is set (are_given), a
+ * tenth of them does not occur in data.train, or all are shifted, or they go far beyond. Warns of fewer
+ * that do not occur there. Not collective. */
+tr_status_t tr_labels_check(const tr_dataset_info_t *train, const tr_dataset_info_t *held,
+                            tr_split_t split, bool are_given);
 /* Whether a column of the field probably has numbers that stand for missing values. If so, writes
  * which and the remedy to `text`. */
 bool tr_has_sentinel(const tr_sample_stats_t *stats, const tr_field_t *field, char text[640]);

@@ -51,22 +51,16 @@ static int count_ascending(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Reads all labels: how often each class occurs, and how many labels differ from the one before. */
-static tr_status_t report_count_labels(tr_dataset_t *dataset, int64_t *count,
-                                       int64_t *out_changes) {
+/* Reads all labels: how often each class occurs. */
+static tr_status_t report_count_labels(tr_dataset_t *dataset, int64_t *count) {
     enum { AT_ONCE = 1 << 16 };
-    int32_t *label = NULL, last = -1;
+    int32_t *label = NULL;
     tr_status_t status = tr_alloc(AT_ONCE * sizeof *label, "labels", &label);
-    *out_changes = 0;
     for (int64_t i = 0; i < dataset->info.samples && status == TR_OK; i += AT_ONCE) {
         const int64_t part = min64(AT_ONCE, dataset->info.samples - i);
         void *dst[] = {NULL, label};
         status = dataset->ops->read(dataset, i, part, dst);
-        for (int64_t j = 0; j < part && status == TR_OK; j++) {
-            count[label[j]]++;
-            *out_changes += i + j > 0 && label[j] != last;
-            last = label[j];
-        }
+        for (int64_t j = 0; j < part && status == TR_OK; j++) count[label[j]]++;
     }
     tr_free(&label);
     return status;
@@ -77,12 +71,10 @@ static tr_status_t report_classes(report_t *r, const report_split_t *s) {
     const tr_dataset_info_t *info = &s->dataset->info;
     const char *const *names = tr_class_names(info), *path = s->part->file.path,
                       *y_path = s->part->y_file.path;
-    const double samples = (double)info->samples;
-    double expected = samples; /* changes in random order */
-    int64_t *count = NULL, changes = 0, empty = 0;
+    int64_t *count = NULL, empty = 0;
     tr_status_t status = TR_OK;
     TR_TRY(tr_alloc((size_t)info->classes * sizeof *count, "counts", &count));
-    TR_TRY_GOTO(report_count_labels(s->dataset, count, &changes), done);
+    TR_TRY_GOTO(report_count_labels(s->dataset, count), done);
     for (int64_t c = 0; c < info->classes; c++) empty += count[c] == 0;
 
     /* Integers that may not be classes, or classes that do not start at 0. */
@@ -102,11 +94,7 @@ static tr_status_t report_classes(report_t *r, const report_split_t *s) {
                     path, (long long)info->classes - 1, (long long)info->classes);
     if (info->classes == 1)
         report_warn(r, "%s: all labels are 0: a model cannot learn from one class", path);
-    /* Far fewer neighbours differ than in random order, where n - sum count^2 / n of n - 1 pairs
-     * differ. This number is small if one class is rare. */
-    for (int64_t c = 0; c < info->classes; c++)
-        expected -= (double)count[c] * ((double)count[c] / samples);
-    if (info->samples > 10 * info->classes && (double)changes < expected / 4)
+    if (info->is_sorted)
         report_warn(r,
                     "%s: the samples are sorted by label, so shuffling by blocks mixes them "
                     "badly. Shuffle the samples when you create the file, or set data.block = 1",

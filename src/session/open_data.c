@@ -2,12 +2,57 @@
 #include "base/mem.h"
 #include "inputs.h"
 #include "open_data.h"
+#include "text/tokenizer.h"
 #include "trainer/log.h"
 
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Puts the key of the split before an error about its files, which may have the names of others. */
+static tr_status_t session_name_split(tr_split_t split) {
+    tr_error_t error = *tr_error_last();
+    char key[16];
+    snprintf(key, sizeof key, "data.%s", tr_split_name(split));
+    if (!strstr(error.message, key))
+        snprintf(error.message, sizeof error.message, "%s: %.4000s", key, tr_error_last()->message);
+    return tr_error_set(&error);
+}
+
+/* "x u8 (8, 8, 1), y i32 () of 3 classes" */
+static void session_say_fields(const tr_dataset_info_t *info, tr_str_t *out) {
+    for (int f = 0; f < info->field_count; f++) {
+        const tr_field_t *field = &info->field[f];
+        char shape[96];
+        tr_str_printf(out, "%s%s %s %s", f ? ", " : "", field->name, tr_dtype_name(field->dtype),
+                      tr_shape_format(&field->shape, shape));
+        if (field->kind == TR_FIELD_LABELS)
+            tr_str_printf(out, " of %lld classes", (long long)info->classes);
+    }
+}
+
+static tr_status_t session_fail_unlike(const tr_session_t *s, tr_split_t split,
+                                       tr_split_t main_split) {
+    const tr_dataset_info_t *info = &s->dataset[split]->info,
+                            *wanted = &s->dataset[main_split]->info;
+    const bool is_of_y = (info->classes > 0) != (wanted->classes > 0);
+    tr_str_t found = {0}, expected = {0};
+    session_say_fields(info, &found);
+    session_say_fields(wanted, &expected);
+    TR_FAIL(TR_ERR_DATA,
+            "data.%s (%s) does not match data.%s (%s): a sample is %s in data.%s, and %s in "
+            "data.%s. %s",
+            tr_split_name(split), info->description, tr_split_name(main_split), wanted->description,
+            found.text ? found.text : "", tr_split_name(split), expected.text ? expected.text : "",
+            tr_split_name(main_split),
+            is_of_y ? "If y has classes, correct the values that are no class numbers; if it has "
+                      "numbers to predict, set data.classes = 0"
+                    : "Write both files with the same types and shapes");
+    tr_str_free(&found);
+    tr_str_free(&expected);
+    return TR_ERR_DATA;
+}
 
 static tr_status_t session_check_split(const tr_session_t *s, tr_split_t split,
                                        tr_split_t main_split) {
@@ -27,13 +72,18 @@ static tr_status_t session_check_split(const tr_session_t *s, tr_split_t split,
         same = tr_shape_equal(&info->field[f].shape, &wanted->field[f].shape) &&
                info->field[f].dtype == wanted->field[f].dtype;
     for (int list = 0; same && list < TR_NAMES_LISTS; list++)
-        TR_TRY(tr_names_check(list, &wanted->names[list], &info->names[list]));
-    if (same) return TR_OK;
-    return TR_FAIL(TR_ERR_DATA,
-                   "data.%s (%s) does not match data.%s (%s): fields, types and shapes must be the "
-                   "same",
-                   tr_split_name(split), info->description, tr_split_name(main_split),
-                   wanted->description);
+        if (tr_names_check(list, &wanted->names[list], &info->names[list]) != TR_OK)
+            return session_name_split(split);
+    if (!same) return session_fail_unlike(s, split, main_split);
+    if (s->params.trained_preprocess) return TR_OK; /* the run has begun with them */
+    if (info->tokenizer && wanted->tokenizer &&
+        !tr_tokenizer_is_same(info->tokenizer, wanted->tokenizer))
+        return TR_FAIL(TR_ERR_DATA,
+                       "the tokens of data.%s (%s) come from another tokenizer than those of "
+                       "data.%s (%s): import this text with --tokenizer and the file of data.%s",
+                       tr_split_name(split), info->description, tr_split_name(main_split),
+                       wanted->description, tr_split_name(main_split));
+    return tr_labels_check(&s->dataset[main_split]->info, info, split, s->data.classes > 0);
 }
 
 static bool session_has_data(const tr_session_t *s, tr_split_t split) {
@@ -63,6 +113,8 @@ static tr_status_t session_open_split(tr_session_t *s, tr_split_t split) {
     const tr_preprocess_t *trained = s->params.trained_preprocess;
     if (tr_session_predicts(s)) return tr_dataset_open_inputs(&s->data, split, &s->dataset[split]);
     const tr_status_t status = tr_dataset_open(&s->data, split, &s->dataset[split]);
+    if (status == TR_ERR_DATA && tr_session_trains(s) && split != TR_SPLIT_TRAIN)
+        return session_name_split(split);
     if (status != TR_ERR_DATA || !trained || tr_session_trains(s)) return status;
     /* Unsuitable labels are refused first, and would hide that this is another table than that of
      * the training. */

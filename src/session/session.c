@@ -1,5 +1,6 @@
 /* A session from a configuration: its settings, data, device and planned graph. */
 #include "base/clock.h"
+#include "base/int_math.h"
 #include "base/mem.h"
 #include "device/loss_scale.h"
 #include "eval.h"
@@ -37,6 +38,39 @@ static void session_read_settings(tr_session_t *s) {
 
 tr_status_t tr_session_agree(const tr_session_t *s, tr_status_t status) {
     return s->world ? tr_world_agree(s->world, status) : status;
+}
+
+/* Batches of samples that are sorted by label have few classes, unless blocks from many places are mixed. */
+static void session_warn_sorted(const tr_session_t *s) {
+    enum { MANY = 8 };
+    const tr_sampler_t *order = &s->order;
+    const int64_t mixed =
+        s->slots *
+        (order->shuffle > 0 ? max64(tr_sampler_window_max(order), order->micro_batch) : 0);
+    if (!tr_session_trains(s) || !s->info.is_sorted || mixed >= order->samples ||
+        mixed / order->block >= MANY)
+        return;
+    TR_WARN(
+        "the samples of data.train are sorted by label, and data.shuffle = %lld with data.block = "
+        "%lld mixes few places, so that most batches have few classes. Set both to auto, set "
+        "data.block = 1, or shuffle the samples when you create the file",
+        (long long)order->shuffle, (long long)order->block);
+}
+
+/* The accuracy that a model has without learning, where it is high. */
+static void session_say_largest(const tr_session_t *s) {
+    const tr_dataset_t *train = tr_session_trains(s) ? s->dataset[TR_SPLIT_TRAIN] : NULL;
+    const int64_t *count = train ? train->info.label_count : NULL;
+    int64_t most = 0, all = 0, largest = 0;
+    for (int64_t c = 0; count && c < train->info.classes; c++) {
+        all += count[c];
+        if (count[c] > most) most = count[largest = c];
+    }
+    if (most < all && !train->info.is_dense && (double)most >= 0.9 * (double)all)
+        TR_INFO(
+            "%.3g %% of the labels are of class %lld, which is the accuracy of a model that always "
+            "predicts it: see F1 of each class (trainer eval), and model.class_weights = balanced",
+            100 * (double)most / (double)all, (long long)largest);
 }
 
 static tr_status_t session_open_device(tr_session_t *s) {
@@ -77,6 +111,8 @@ static tr_status_t session_open(tr_session_t *s) {
     if (tr_session_trains(s) && s->info.label_shares)
         TR_INFO("classes of data.train%s: %s", is_part ? ", with the part for validation" : "",
                 s->info.label_shares);
+    session_warn_sorted(s);
+    session_say_largest(s);
     if (tr_session_trains(s) && s->info.counts_from_1)
         TR_WARN("%s, and make the model's outputs one fewer; no sample has class 0",
                 s->info.label_note);

@@ -298,10 +298,12 @@ printf '1,0\n2,1\n3,0\n4,1\n' >two.csv &&
     printf '1,0\n2,1\n3,2\n4,2\n' >three.csv &&
     call 0 import csv two.csv two.h5 &&
     call 0 import csv three.csv three.h5 &&
-    call 78 plan net.ini data.train=two.h5 data.test=three.h5:train &&
-    names err 'data.y & 3 & 2 & three.h5:/train/y & linear 3' &&
+    call 65 plan net.ini data.train=two.h5 data.test=three.h5:train &&
+    names err 'data.test & three.h5 & 0 to 2 & data.train & two.h5 & 0, 1 & data.classes = 3' &&
+    call 78 plan net.ini data.train=two.h5 data.test=three.h5:train data.classes=3 &&
+    names err 'data.y & 3 & 2 & linear 3' &&
     call 78 plan net.ini data.train=two.h5 model.layers='linear 5' && names err 'data.y & 2 & linear 2'
-ok $? "more classes than outputs: where the largest label stands, whichever split has it"
+ok $? "more classes than outputs, or in a test than in the training"
 
 # wide COLUMNS ROWS: a table with columns of unlike scales and the sign of the first as the label
 wide() {

@@ -277,6 +277,7 @@ static void hdf5_close(tr_dataset_t *dataset) {
     tr_vec_free(&dataset->info.mean);
     tr_vec_free(&dataset->info.std);
     tr_free(&self->label);
+    tr_free(&self->notes.count);
     tr_free(&self->columns);
     tr_free(&self->fill.value);
     for (int64_t i = 0; i < self->text_total; i++) tr_free(&self->text[i]);

@@ -249,7 +249,14 @@ static tr_status_t dense_conclude(h5_dense_t *d, const h5_part_t *part, const in
     if (is_found && d->is_training) TR_TRY(dense_refuse_gaps(part, count, largest));
     if (d->classes == 0) d->classes = d->channels > 1 ? d->channels : max64(largest, 0) + 1;
     info->classes = d->classes;
+    info->is_one_hot = d->channels > 1;
     tr_h5_label_shares(d->values, count, min64(d->classes, MAX_CLASSES), notes, info);
+    if (d->classes <= MAX_CLASSES) {
+        const size_t bytes = (size_t)(1 + d->classes) * sizeof *count;
+        TR_TRY(tr_alloc(bytes, "counts", &notes->count));
+        memcpy(notes->count, count, bytes);
+        info->label_count = notes->count + 1;
+    }
     info->counts_from_1 = is_found && largest > 0 && count[1] == 0 && count[2] > 0;
     if (info->counts_from_1)
         snprintf(notes->note, sizeof notes->note,

@@ -213,15 +213,28 @@ static void labels_note(const scan_t *s, tr_dataset_info_t *info) {
     info->counts_from_1 = s->smallest == 1;
 }
 
-/* What data.label_values makes of the labels; without it, whether they look like class numbers. */
-static tr_status_t labels_count(const scan_t *s, int64_t samples, int64_t classes) {
+/* Counts the labels: what data.label_values makes of them; without it, whether they look like class
+ * numbers. */
+static tr_status_t labels_count(const scan_t *s, int64_t samples) {
     enum { MANY = 1 << 20, FEW = 20 };
     const h5_part_t *part = s->largest_part;
-    int64_t *count = NULL;
+    const int64_t classes = s->info->classes;
     h5_gaps_t gaps;
-    if (classes > MANY || !part) return TR_OK;
-    TR_TRY(tr_alloc((size_t)(1 + classes) * sizeof *count, "counts", &count));
-    for (int64_t i = 0; i < samples; i++) count[1 + s->label[i]]++;
+    if (classes > MANY) return TR_OK;
+    TR_TRY(tr_alloc((size_t)(1 + classes) * sizeof(int64_t), "counts", &s->notes->count));
+    int64_t *const count = s->notes->count;
+    int64_t changes = 0;
+    for (int64_t i = 0; i < samples; i++) {
+        count[1 + s->label[i]]++;
+        changes += i > 0 && s->label[i] != s->label[i - 1];
+    }
+    /* In random order n - sum count^2 / n of n - 1 pairs differ. */
+    double expected = (double)samples;
+    for (int64_t c = 0; c < classes; c++)
+        expected -= (double)count[1 + c] * ((double)count[1 + c] / (double)samples);
+    s->info->is_sorted = samples > 10 * classes && (double)changes < expected / 4;
+    s->info->label_count = count + 1;
+    if (!part) return TR_OK; /* one-hot */
     if (s->mapped->count > 0) {
         tr_h5_label_shares(s->mapped, count, classes, s->notes, s->info);
     } else if (!s->must && tr_h5_labels_have_gaps(count, s->largest, &gaps) && gaps.is_mapping &&
@@ -235,7 +248,6 @@ static tr_status_t labels_count(const scan_t *s, int64_t samples, int64_t classe
                  gaps.list, (long long)classes, gaps.list, (long long)gaps.different - 1);
         s->info->label_doubt = s->notes->doubt;
     }
-    tr_free(&count);
     return TR_OK;
 }
 
@@ -280,13 +292,13 @@ tr_status_t tr_h5_labels(h5_parts_t *parts, int64_t classes, const tr_label_valu
     if (classes == 0) return TR_OK;
     if (s.values > 1 && parts->data[0].y.ndim != 2 && classes < 0) return TR_OK;
     tr_status_t status = labels_scan(&s, parts, scratch);
-    if (status == TR_OK && !s.plain_numbers && s.values == 1)
-        status = labels_count(&s, tr_h5_parts_samples(parts), max64(classes, s.largest + 1));
     if (status == TR_OK && !s.plain_numbers) {
+        info->classes = classes > 0 ? classes : s.values > 1 ? s.values : s.largest + 1;
+        info->is_one_hot = s.values > 1;
+        labels_note(&s, info);
+        status = labels_count(&s, tr_h5_parts_samples(parts));
         *out = s.label;
         s.label = NULL;
-        info->classes = classes > 0 ? classes : s.values > 1 ? s.values : s.largest + 1;
-        labels_note(&s, info);
     }
     tr_free(&s.label);
     tr_free(&s.raw);

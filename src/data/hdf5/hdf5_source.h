@@ -239,9 +239,11 @@ tr_status_t tr_h5_names(const h5_part_t *part, int list, tr_names_t *out);
 
 /* -- hdf5_labels.c ----------------------------------------------------------------------------- */
 
-/* The texts of info->label_doubt, label_note and label_shares. */
+/* The texts of info->label_doubt, label_note and label_shares, and its label_count, behind the number of
+ * those that have no label; tr_free. */
 typedef struct {
     char doubt[1024], note[512], shares[1400];
+    int64_t *count;
 } h5_label_notes_t;
 /* Sets info->label_shares by count[1 + classes], with those that have no label first. */
 void tr_h5_label_shares(const tr_label_values_t *values, const int64_t *count, int64_t classes,

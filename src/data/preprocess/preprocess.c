@@ -358,6 +358,11 @@ static tr_status_t preprocess_resolve_texts(const tr_preprocess_sources_t *s,
     if (!tokenizer && s->kept) tokenizer = s->kept->tokenizer;
     if (columns) TR_TRY(tr_strdup(columns, &out->columns));
     if (!tokenizer) return TR_OK;
+    if (!s->kept && trained && trained->tokenizer &&
+        !tr_tokenizer_is_same(tokenizer, trained->tokenizer))
+        TR_WARN("model.init: the tokens of %s come from another tokenizer than those of %s: import "
+                "the text with the tokenizer of the initial model",
+                s->info->description, trained->origin);
     return tr_tokenizer_keep(tokenizer, trained ? trained->tokenizer : NULL, out->origin,
                              &out->tokenizer);
 }

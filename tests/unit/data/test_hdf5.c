@@ -486,6 +486,8 @@ static void few_labels_of_positions(void **state) {
         if (only) assert_null(strstr(tr_error_last()->message, "data.label_values"));
         OK(tr_dataset_open(&settings, TR_SPLIT_VALID, &set));
         assert_int_equal(set->info.classes, only ? 6 : 16);
+        assert_int_equal(set->info.label_count[0], only ? 0 : 5);
+        assert_int_equal(set->info.label_count[only ? 5 : 15], only ? 8 : 3);
         tr_dataset_close(&set);
     }
     settings.label_values = "0,15";
