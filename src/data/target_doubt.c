@@ -45,6 +45,7 @@ typedef struct {
     double value[FEW];         /* the different ones, ascending */
     int different;             /* FEW + 1: more */
     bool are_whole, are_bytes; /* are_bytes: from 0 to 255 */
+    bool are_shares;           /* rows of numbers from 0 on, with the sum 1 */
     int64_t count[256];        /* of bytes */
 } doubt_t;
 
@@ -63,20 +64,33 @@ static void doubt_add(doubt_t *d, float number) {
     d->value[at] = value;
 }
 
+static bool doubt_is_share(const float *row, int64_t width) {
+    double sum = 0;
+    for (int64_t c = 0; c < width; c++) {
+        if (!(row[c] >= 0)) return false;
+        sum += (double)row[c];
+    }
+    return fabs(sum - 1) < 1e-3;
+}
+
 /* Some of the numbers, spread evenly over the data. */
 static tr_status_t doubt_read(tr_dataset_t *dataset, int y, doubt_t *out) {
     const tr_field_t *f = &dataset->info.field[y];
     const int64_t rows = tr_samples_within(&dataset->info, f->sample_bytes, MOST_BYTES),
                   pieces = min64(rows, PIECES), each = rows / pieces,
-                  numbers = each * f->sample_bytes / (int64_t)sizeof(float);
+                  numbers = each * f->sample_bytes / (int64_t)sizeof(float),
+                  width = tr_field_channels(f);
     void *dst[TR_DATASET_MAX_FIELDS] = {NULL};
     tr_status_t status = TR_OK;
-    *out = (doubt_t){.are_whole = true, .are_bytes = true};
+    *out = (doubt_t){.are_whole = true, .are_bytes = true, .are_shares = width > 1};
     TR_TRY(tr_alloc((size_t)numbers * sizeof(float), "targets", &dst[y]));
-    for (int64_t p = 0; p < pieces && status == TR_OK && out->are_whole; p++) {
+    for (int64_t p = 0; p < pieces && (out->are_whole || out->are_shares); p++) {
+        const float *number = dst[y];
         status = dataset->ops->read(dataset, dataset->info.samples * p / pieces, each, dst);
-        for (int64_t i = 0; i < numbers && status == TR_OK; i++)
-            doubt_add(out, ((float *)dst[y])[i]);
+        if (status != TR_OK) break;
+        for (int64_t i = 0; i < numbers; i++) doubt_add(out, number[i]);
+        for (int64_t i = 0; i < numbers && out->are_shares; i += width)
+            out->are_shares = doubt_is_share(number + i, width);
     }
     tr_free(&dst[y]);
     return status;
@@ -109,27 +123,43 @@ static void doubt_remedy(const doubt_t *d, bool is_dense, int64_t channels, cons
         tr_str_printf(out, ", or set data.classes = %lld if one channel is 1", (long long)channels);
 }
 
-tr_status_t tr_targets_doubt(tr_dataset_t *dataset, tr_str_t *out) {
+tr_status_t tr_targets_doubt(tr_dataset_t *dataset, tr_str_t *out, bool *out_are_lossy) {
     enum { LEAST = 8 /* of each value */ };
     const tr_dataset_info_t *info = &dataset->info;
     const int y = tr_field_find(info, "y");
     const int name = (int)strcspn(info->description, ","); /* without types and storage */
     char levels[16];
     doubt_t *d = NULL;
+    *out_are_lossy = false;
     if (y < 0 || info->is_regression || info->classes > 0 || info->field[y].dtype != TR_F32)
         return TR_OK;
     TR_TRY(tr_alloc(sizeof *d, "targets", &d));
     tr_status_t status = doubt_read(dataset, y, d);
-    if (status == TR_OK && d->are_bytes && tr_labels_are_lossy(d->count, levels))
-        tr_str_printf(out, "the numbers to predict beside %.*s are " TR_LOSSY_TEXT, name,
-                      info->description, levels, levels);
+    const int64_t channels = tr_field_channels(&info->field[y]);
+    if (status == TR_OK && d->are_bytes && tr_labels_are_lossy(d->count, levels)) {
+        tr_str_printf(out,
+                      "the numbers to predict beside %.*s are " TR_LOSSY_TEXT
+                      ". If they are numbers to predict, set data.classes = 0",
+                      name, info->description, levels, levels);
+        *out_are_lossy = channels == 1 && out->text;
+    }
+    if (status == TR_OK && d->are_shares && !d->are_whole)
+        tr_str_printf(
+            out,
+            "the targets beside %.*s are rows of %lld numbers that add up to 1, as probabilities "
+            "of classes (soft labels): they are numbers to predict (model.loss = mse), because "
+            "cross_entropy takes the number of a class. Store the number of the most probable "
+            "class, with model.label_smoothing if you like, or set model.loss = "
+            "binary_cross_entropy, which trains each probability by itself. If they are numbers, "
+            "set data.classes = 0",
+            name, info->description, (long long)channels);
     const bool are_few = d->are_whole && d->different >= 2 && d->different <= FEW &&
                          d->known >= LEAST * d->different;
     tr_str_t list = {0}, remedy = {0};
     for (int i = 0; i < d->different && are_few; i++)
         tr_str_printf(&list, "%s%.9g", i ? "," : "", d->value[i]);
     if (status == TR_OK && are_few && list.text)
-        doubt_remedy(d, info->is_dense, tr_field_channels(&info->field[y]), list.text, &remedy);
+        doubt_remedy(d, info->is_dense, channels, list.text, &remedy);
     if (remedy.text)
         tr_str_printf(out,
                       "the numbers to predict beside %.*s are only %s: if they are labels, %s. If they "

@@ -28,33 +28,99 @@ static bool begins_with_norm(const tr_session_t *s) {
     return norm;
 }
 
+/* Warns of an activation behind the last layer, which keeps the outputs from being what the loss expects. */
+static void warn_last_activation(const tr_session_t *s) {
+    const bool has_scores = s->info.classes > 0 || s->model.loss == TR_LOSS_BINARY_CROSS_ENTROPY;
+    tr_layer_spec_t *specs;
+    int count;
+    if (strcmp(s->model.type, "sequential") != 0 ||
+        (!has_scores && s->preprocess->target.mean.count == 0))
+        return;
+    if (tr_layers_parse(tr_config_get(s->config, "model.layers"), &specs, &count) != TR_OK) {
+        tr_error_clear(); /* reported when the model is built */
+        return;
+    }
+    if (count > 0 && tr_has_word("relu leakyrelu gelu silu sigmoid tanh", specs[count - 1].name))
+        TR_WARN("model.layers ends with %s, but %s. Remove this layer%s", specs[count - 1].name,
+                has_scores ? "the loss computes probabilities from any numbers itself"
+                           : "the targets are normalised to mean 0 and standard deviation 1",
+                has_scores ? "" : ", or set data.target_mean = 0 and data.target_std = 1");
+    tr_layers_free(&specs, count);
+}
+
 static void warn_rounded(const tr_sample_stats_t *stats, bool are_targets) {
     char text[640];
     if (tr_is_rounded_away(stats->of, stats->channels, are_targets, text)) TR_WARN("%s", text);
 }
 
-static tr_status_t check_targets(const tr_session_t *s) {
+/* Warns if a field of a split, or of data for trained weights, has other units than the training data. */
+static tr_status_t check_units(const tr_session_t *s, tr_dataset_t *d, int field) {
+    const bool are_inputs = strcmp(d->info.field[field].name, "x") == 0;
     tr_sample_stats_t stats = {0};
-    const int y = tr_field_find(&s->info, "y");
-    const bool are_shares = s->model.loss == TR_LOSS_BINARY_CROSS_ENTROPY;
-    tr_str_t doubt = {0};
-    if (!are_shares) TR_TRY(tr_targets_doubt(s->dataset[TR_SPLIT_TRAIN], &doubt));
-    if (doubt.text) TR_WARN("%s", doubt.text);
-    tr_str_free(&doubt);
-    if (y < 0 || s->info.classes > 0 || !(s->info.is_rounded[y] || are_shares)) return TR_OK;
-    tr_status_t status =
-        tr_dataset_sample(s->dataset[TR_SPLIT_TRAIN], y, TARGET_BYTES, 8, 0.01, &stats);
-    if (status == TR_OK && s->info.is_rounded[y]) warn_rounded(&stats, true);
-    for (int64_t c = 0; c < stats.channels && are_shares && status == TR_OK; c++)
-        if (stats.of[c].min < 0 || stats.of[c].max > 1)
-            status =
-                TR_FAIL(TR_ERR_DATA,
-                        "model.loss = binary_cross_entropy: expected targets from 0 to 1, found %g "
-                        "to %g in channel %lld of data.y. For masks of two values such as 0 and "
-                        "255, set data.label_values = 0,255; otherwise set another model.loss.",
-                        stats.of[c].min, stats.of[c].max, (long long)c);
+    tr_str_t text = {0};
+    const tr_status_t status = are_inputs
+                                   ? tr_preprocess_sample(d, &stats)
+                                   : tr_dataset_sample(d, field, TARGET_BYTES, 8, 0.01, &stats);
+    if (status == TR_OK)
+        tr_preprocess_check(s->preprocess, &stats,
+                            are_inputs ? TR_CHECK_OTHER_INPUTS : TR_CHECK_TARGETS, &text);
+    if (text.text) TR_WARN("%s: %s", d->info.description, text.text);
+    tr_str_free(&text);
     tr_free(&stats.of);
     return status;
+}
+
+/* Of data.valid and data.test, unless they are a part of the training data. */
+static tr_status_t check_splits(const tr_session_t *s, int field) {
+    const bool is_part = s->data.valid_fraction > 0 || strcmp(s->data.fold, "none") != 0;
+    for (int split = is_part ? TR_SPLIT_TEST : TR_SPLIT_VALID; split <= TR_SPLIT_TEST; split++)
+        if (s->dataset[split]) TR_TRY(check_units(s, s->dataset[split], field));
+    return TR_OK;
+}
+
+/* Targets of binary_cross_entropy are probabilities. */
+static tr_status_t check_shares(const tr_session_t *s, int y) {
+    tr_status_t status = TR_OK;
+    for (int split = 0; split < 3 && status == TR_OK; split++) {
+        tr_sample_stats_t stats = {0};
+        if (!s->dataset[split]) continue;
+        status = tr_dataset_sample(s->dataset[split], y, TARGET_BYTES, 8, 0.01, &stats);
+        for (int64_t c = 0; c < stats.channels && status == TR_OK; c++)
+            if (stats.of[c].min < 0 || stats.of[c].max > 1)
+                status = TR_FAIL(
+                    TR_ERR_DATA,
+                    "model.loss = binary_cross_entropy: expected targets from 0 to 1, "
+                    "found %g to %g in channel %lld of y of data.%s. For masks of two values "
+                    "such as 0 and 255, set data.label_values = 0,255; otherwise set another "
+                    "model.loss.",
+                    stats.of[c].min, stats.of[c].max, (long long)c,
+                    tr_split_name((tr_split_t)split));
+        tr_free(&stats.of);
+    }
+    return status;
+}
+
+static tr_status_t check_targets(const tr_session_t *s) {
+    const int y = tr_field_find(&s->info, "y");
+    tr_sample_stats_t stats = {0};
+    tr_str_t doubt = {0};
+    bool are_lossy = false;
+    tr_status_t status = TR_OK;
+    if (y < 0 || s->info.classes > 0) return TR_OK;
+    if (s->model.loss == TR_LOSS_BINARY_CROSS_ENTROPY) {
+        TR_TRY(check_shares(s, y));
+    } else {
+        TR_TRY(tr_targets_doubt(s->dataset[TR_SPLIT_TRAIN], &doubt, &are_lossy));
+        if (are_lossy) status = TR_FAIL(TR_ERR_CONFIG, "%s", doubt.text);
+        if (doubt.text && !are_lossy) TR_WARN("%s", doubt.text);
+        tr_str_free(&doubt);
+    }
+    if (status == TR_OK && s->info.is_rounded[y])
+        status = tr_dataset_sample(s->dataset[TR_SPLIT_TRAIN], y, TARGET_BYTES, 8, 0.01, &stats);
+    if (stats.of && status == TR_OK) warn_rounded(&stats, true);
+    tr_free(&stats.of);
+    if (status != TR_OK || s->preprocess->target.mean.count == 0) return status;
+    return check_splits(s, y);
 }
 
 tr_status_t tr_inputs_check(const tr_session_t *s) {
@@ -62,15 +128,22 @@ tr_status_t tr_inputs_check(const tr_session_t *s) {
     tr_str_t text = {0};
     char sentinel[640];
     const int x = tr_field_find(&s->info, "x");
-    if (x < 0 || !tr_session_trains(s) || s->params.trained_preprocess) return TR_OK;
-    if (s->info.field[x].kind == TR_FIELD_TOKENS) return TR_OK;
+    if (x < 0 || s->info.field[x].kind == TR_FIELD_TOKENS) return TR_OK;
+    const bool trains = tr_session_trains(s), is_free = begins_with_norm(s);
+    tr_dataset_t *const d = s->dataset[trains ? TR_SPLIT_TRAIN : s->params.split];
+    if (!trains && d && !is_free && s->preprocess->input.mean.count > 0)
+        return check_units(s, d, x);
+    if (!trains || s->params.trained_preprocess) return TR_OK;
     const bool may_be_rounded = s->info.is_rounded[x] || s->info.field[x].dtype == TR_I32;
-    tr_status_t status = tr_preprocess_sample(s->dataset[TR_SPLIT_TRAIN], &stats);
+    tr_status_t status = tr_preprocess_sample(d, &stats);
     if (status == TR_OK && may_be_rounded) warn_rounded(&stats, false);
-    if (status == TR_OK && !begins_with_norm(s)) tr_preprocess_check(s->preprocess, &stats, &text);
+    if (status == TR_OK && !is_free)
+        tr_preprocess_check(s->preprocess, &stats, TR_CHECK_TRAINING_INPUTS, &text);
     if (text.text) TR_WARN("%s", text.text);
     if (status == TR_OK && tr_has_sentinel(&stats, &s->info.field[x], sentinel))
         TR_WARN("%s", sentinel);
+    warn_last_activation(s);
+    if (status == TR_OK && !is_free && !text.text) status = check_splits(s, x);
     tr_str_free(&text);
     tr_free(&stats.of);
     return status == TR_OK ? check_targets(s) : status;

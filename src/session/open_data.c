@@ -222,14 +222,6 @@ static tr_status_t session_resolve_preprocess(tr_session_t *s) {
         .kept = s->params.trained_preprocess,
         .init = s->params.init_preprocess};
     TR_TRY(tr_preprocess_resolve(&sources, &s->preprocess));
-    const bool are_own = strcmp(s->data.mean, "auto") == 0 && strcmp(s->data.std, "auto") == 0;
-    for (int split = TR_SPLIT_VALID; split <= TR_SPLIT_TEST && tr_session_trains(s) && are_own;
-         split++) {
-        char key[32];
-        snprintf(key, sizeof key, "data.%s", tr_split_name((tr_split_t)split));
-        if (s->dataset[split])
-            tr_preprocess_warn_units(s->preprocess, &s->dataset[split]->info, key);
-    }
     return tr_inputs_check(s);
 }
 

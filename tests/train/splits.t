@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # TEST timeout=120
-# Splits that do not belong together: labels with other values, samples in order.
+# Splits that do not belong together: labels with other values, inputs and targets in other units, samples in order.
 . "${TRAINER_ROOT:?is set by the runner: make test k=train/splits}/tests/support/common.sh"
 # table NAME ROWS FIRST STEP CLASSES [SCALE [SORTED]]: a class k of the rows has the label FIRST + STEP k
 table() {
@@ -53,6 +53,27 @@ ok $? "one class in the validation data"
 sed 's/,1$/,1.5/' zero.csv >half.csv && import half.csv half.h5 && plan zero half
 refused 65 "data.valid & half.h5 & y f32 (1) & data.train & y i32 () & 2 classes & data.classes"
 ok $? "an error about y names it"
+
+table wide 200 0 1 2 255
+plan zero wide && once out "warning & wide.h5 & inputs" && plan wide zero &&
+    once out "warning & zero.h5 & inputs"
+ok $? "inputs in other units"
+awk -F, -v OFS=, 'NR > 1 { $4 = 5 + $2 / 7 } NR == 1 { $4 = "y" } 1' zero.csv >y.csv
+awk -F, -v OFS=, 'NR > 1 { $4 = 1000 * $4 + 7 } 1' y.csv >far.csv
+for f in y far; do import $f.csv $f.h5 --drop label --label y --regression; done
+plan y far "model.layers=linear 1" && once out "warning & far.h5 & targets" &&
+    plan y y "model.layers=linear 1" && ! grep -q "warning.*targets" out
+ok $? "targets in other units"
+plan y far "model.layers=linear 1, relu" && once out "warning & model.layers & relu & data.target_mean = 0" &&
+    plan zero some "model.layers=linear 2, sigmoid" && once out "warning & model.layers & sigmoid"
+ok $? "an activation behind the last layer"
+
+call 0 net.ini run.dir=run data.train=zero.h5 && import wide.csv new.h5 --label none --drop label &&
+    call 0 predict run new.h5 p.csv && once err "warning & new.h5 & inputs" &&
+    call 0 eval run data.test=wide.h5:train && once err "warning & wide.h5 & inputs" &&
+    import some.csv new.h5 --label none --drop label --force &&
+    call 0 predict run new.h5 p.csv --force && ! grep -q warning err
+ok $? "inputs to predict in other units"
 
 table sorted 800 0 1 4 1 sorted
 plan sorted sorted data.valid= data.shuffle=0 "model.layers=linear 4" &&

@@ -107,17 +107,19 @@ void tr_preprocess_compare(const tr_preprocess_t *was, const tr_preprocess_t *is
  */
 tr_status_t tr_preprocess_match(const tr_preprocess_t *preprocess, const tr_dataset_info_t *info,
                                 bool inputs_only);
-/* Warns if the attributes mean and std of a data set differ from the values in use. key:
- * "data.valid". */
-void tr_preprocess_warn_units(const tr_preprocess_t *preprocess, const tr_dataset_info_t *info,
-                              const char *key);
+typedef enum {
+    TR_CHECK_TRAINING_INPUTS,
+    TR_CHECK_OTHER_INPUTS, /* of data.valid, data.test, or for trained weights */
+    TR_CHECK_TARGETS       /* of data.valid or data.test */
+} tr_preprocess_checked_t;
 /*
  * Checks the normalised inputs: if a channel that varies has |mean| over 3 or a standard deviation
  * outside 0.1 to 10, appends a sentence with the numbers, the likely cause and the keys to set.
- * `stats` are those of the stored inputs.
+ * `stats` are those of the stored values. Of the training inputs, it also says that they are normalised
+ * twice; of others, channels with few values are left out.
  */
 void tr_preprocess_check(const tr_preprocess_t *preprocess, const tr_sample_stats_t *stats,
-                         tr_str_t *out);
+                         tr_preprocess_checked_t what, tr_str_t *out);
 /*
  * Reads the values for this check: about 262,000 values from 8 places of the data set, at most 16
  * MiB. If reading takes longer than 20 ms, one sample from each place. *out has no channels if one

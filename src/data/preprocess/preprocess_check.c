@@ -106,29 +106,6 @@ static float preprocess_value_at(const tr_floats_t *v, size_t c, float none) {
     return v->count == 0 ? none : v->data[v->count == 1 ? 0 : c];
 }
 
-/* Differs by more than rounding, relative to the deviation or the larger value. */
-static bool preprocess_differ(float a, float b, float deviation) {
-    return fabsf(a - b) > 1e-3F * fmaxf(deviation, fmaxf(fabsf(a), fabsf(b)));
-}
-
-void tr_preprocess_warn_units(const tr_preprocess_t *p, const tr_dataset_info_t *info,
-                              const char *key) {
-    const size_t count = info->mean.count > info->std.count ? info->mean.count : info->std.count;
-    for (size_t c = 0; c < count; c++) {
-        const float mean = preprocess_value_at(&info->mean, c, 0),
-                    std = preprocess_value_at(&info->std, c, 1),
-                    used_mean = preprocess_value_at(&p->input.mean, c, 0),
-                    used_std = preprocess_value_at(&p->input.std, c, 1);
-        if (!preprocess_differ(mean, used_mean, used_std) && !preprocess_differ(std, used_std, 0))
-            continue;
-        TR_WARN(
-            "%s (%s) has its own mean %.6g and std %.6g, data.train has %.6g and %.6g: the latter "
-            "normalise both, so the values must be in the same units",
-            key, info->description, (double)mean, (double)std, (double)used_mean, (double)used_std);
-        return;
-    }
-}
-
 /* -- inputs after normalisation ---------------------------------------------------------------- */
 
 #define MEAN_MOST       3
@@ -138,6 +115,7 @@ void tr_preprocess_warn_units(const tr_preprocess_t *p, const tr_dataset_info_t 
 #define SAMPLE_VALUES   (1 << 18)
 #define SAMPLE_SEC      0.02
 #define SAMPLE_PIECES   8 /* one sample may be unlike all others */
+#define LEAST_VALUES    20 /* of a channel, for a comparison with other data */
 
 tr_status_t tr_preprocess_sample(tr_dataset_t *dataset, tr_sample_stats_t *out) {
     const int x = tr_field_find(&dataset->info, "x");
@@ -162,11 +140,11 @@ static double preprocess_distance(const tr_stats_t *s, float mean, float std, do
 }
 
 /* Images are stored as 0 to 255 or as 0 to 1, and published means refer to either. */
-static const char *preprocess_likely_cause(const tr_preprocess_t *p, const tr_stats_t *s,
-                                           float mean, float std) {
+static const char *preprocess_likely_cause(const tr_normalize_t *n, const tr_stats_t *s, float mean,
+                                           float std) {
     const bool holds_1 = s->min >= 0 && s->max <= 1,
                holds_255 = s->min >= 0 && s->max > 1 && s->max <= 255;
-    if (p->input.mean.count == 0) return "they are not normalised";
+    if (n->mean.count == 0) return "they are not normalised";
     if (holds_1 && (mean > 1 || std > 1) && mean <= 255 && std <= 255)
         return "the file holds values from 0 to 1, but this mean and std are for 0 to 255";
     if (holds_255 && mean <= 1 && std <= 1)
@@ -174,37 +152,74 @@ static const char *preprocess_likely_cause(const tr_preprocess_t *p, const tr_st
     return "this mean and std do not match the data";
 }
 
-void tr_preprocess_check(const tr_preprocess_t *p, const tr_sample_stats_t *stats, tr_str_t *out) {
-    double worst = 1, mean = 0, deviation = 0;
-    int64_t found = -1, count = 0;
+/* The channel that is farthest out of bounds, of those with at least `least` values. */
+typedef struct {
+    int64_t channel, count; /* -1: none; of all such channels */
+    double mean, deviation; /* normalised */
+} misfit_t;
+
+static misfit_t preprocess_find_misfit(const tr_normalize_t *n, bool is_table,
+                                       const tr_sample_stats_t *stats, int64_t least) {
+    misfit_t out = {.channel = -1};
+    double worst = 1, mean, deviation;
     for (int64_t c = 0; c < stats->channels; c++) {
-        double m, d;
+        const float used_mean = preprocess_value_at(&n->mean, (size_t)c, 0),
+                    used_std = preprocess_value_at(&n->std, (size_t)c, 1);
         /* one-hot columns and indicators stay 0 and 1, however rare the 1 is */
-        if (p->columns && p->input.mean.count > 1 &&
-            preprocess_value_at(&p->input.mean, (size_t)c, 0) == 0 &&
-            preprocess_value_at(&p->input.std, (size_t)c, 1) == 1)
-            continue;
+        if (is_table && n->mean.count > 1 && used_mean == 0 && used_std == 1) continue;
         const double far =
-            preprocess_distance(&stats->of[c], preprocess_value_at(&p->input.mean, (size_t)c, 0),
-                                preprocess_value_at(&p->input.std, (size_t)c, 1), &m, &d);
-        count += far > 1;
+            preprocess_distance(&stats->of[c], used_mean, used_std, &mean, &deviation);
+        if (stats->of[c].count < least) continue;
+        out.count += far > 1;
         if (!(far > worst)) continue;
-        worst = far, found = c, mean = m, deviation = d;
+        worst = far;
+        out.channel = c, out.mean = mean, out.deviation = deviation;
     }
-    if (found < 0) return;
-    const tr_stats_t *s = &stats->of[found];
-    const float used_mean = preprocess_value_at(&p->input.mean, (size_t)found, 0),
-                used_std = preprocess_value_at(&p->input.std, (size_t)found, 1);
+    return out;
+}
+
+/* Whether the stored values have mean 0 and deviation 1, but not those that are normalised. */
+static bool preprocess_is_twice(const tr_preprocess_t *p, const tr_sample_stats_t *stats) {
+    bool changes = false;
+    for (int64_t c = 0; c < stats->channels; c++) {
+        const double mean = stats->of[c].mean, deviation = tr_stats_deviation(&stats->of[c]);
+        const float used_mean = preprocess_value_at(&p->input.mean, (size_t)c, 0),
+                    used_std = preprocess_value_at(&p->input.std, (size_t)c, 1);
+        if (fabs(mean) > 0.1 || fabs(deviation - 1) > 0.1) return false;
+        changes |= fabsf(used_mean) > 0.3F * used_std || used_std > 1.5F || used_std < 1 / 1.5F;
+    }
+    return changes;
+}
+
+void tr_preprocess_check(const tr_preprocess_t *p, const tr_sample_stats_t *stats,
+                         tr_preprocess_checked_t what, tr_str_t *out) {
+    const bool are_targets = what == TR_CHECK_TARGETS, train = what == TR_CHECK_TRAINING_INPUTS;
+    const tr_normalize_t *n = are_targets ? &p->target : &p->input;
+    const misfit_t found =
+        preprocess_find_misfit(n, p->columns != NULL, stats, train ? 0 : LEAST_VALUES);
+    const size_t c = found.channel < 0 ? 0 : (size_t)found.channel;
+    const float used_mean = preprocess_value_at(&n->mean, c, 0),
+                used_std = preprocess_value_at(&n->std, c, 1);
     char channel[64] = "";
+    if (train && found.channel < 0 && preprocess_is_twice(p, stats))
+        tr_str_printf(
+            out,
+            "the inputs have mean 0 and standard deviation 1 in the file, and are normalised "
+            "again with mean %.6g and std %.6g: set data.mean = 0 and data.std = 1",
+            (double)used_mean, (double)used_std);
+    if (found.channel < 0) return;
+    const tr_stats_t *s = &stats->of[c];
     if (stats->channels > 1)
         tr_snprintf(channel, sizeof channel, " (channel %lld, one of %lld such channels)",
-                    (long long)found, (long long)count);
+                    (long long)found.channel, (long long)found.count);
     tr_str_printf(
         out,
-        "the inputs%s have mean %.4g and standard deviation %.4g after normalisation with mean "
+        "the %s%s have mean %.4g and standard deviation %.4g after normalisation with mean "
         "%.6g and std %.6g; training expects about 0 and 1. Their values in the file range from "
-        "%.6g to %.6g, with mean %.6g and standard deviation %.6g. Likely cause: %s. Set "
-        "data.mean=compute data.std=compute",
-        channel, mean, deviation, (double)used_mean, (double)used_std, s->min, s->max, s->mean,
-        tr_stats_deviation(s), preprocess_likely_cause(p, s, used_mean, used_std));
+        "%.6g to %.6g, with mean %.6g and standard deviation %.6g. Likely cause: %s. %s",
+        are_targets ? "targets" : "inputs", channel, found.mean, found.deviation, (double)used_mean,
+        (double)used_std, s->min, s->max, s->mean, tr_stats_deviation(s),
+        train ? preprocess_likely_cause(n, s, used_mean, used_std)
+              : "they have other units than the training data",
+        train ? "Set data.mean=compute data.std=compute" : "Write both with the same units");
 }

@@ -503,6 +503,7 @@ static tr_status_t open_masks(hid_t type, int channels, const float *values, tr_
     const hsize_t x[] = {2, 32, 32, 1}, y[] = {2, 32, 32, (hsize_t)channels};
     tr_data_settings_t settings = test_settings();
     tr_dataset_t *set;
+    bool are_lossy;
     hid_t file = create(0, false);
     put(file, "x", 4, x, H5T_STD_U8LE, H5T_NATIVE_UINT8, NULL, contiguous);
     put(file, "y", 4, y, type, H5T_NATIVE_FLOAT, values, contiguous);
@@ -510,7 +511,8 @@ static tr_status_t open_masks(hid_t type, int channels, const float *values, tr_
     settings.train = path;
     tr_status_t status = tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set);
     if (status == TR_OK) {
-        OK(tr_targets_doubt(set, doubt));
+        OK(tr_targets_doubt(set, doubt, &are_lossy));
+        assert_int_equal(are_lossy, channels == 1 && doubt->text && strstr(doubt->text, "JPEG"));
         tr_dataset_close(&set);
     }
     unlink(path);
@@ -543,10 +545,18 @@ static void masks_that_are_doubtful(void **state) {
     OK(open_masks(H5T_IEEE_F32LE, 1, black, &doubt));
     assert_null(doubt.text);
     OK(open_masks(H5T_IEEE_F32LE, 1, lossy, &doubt));
-    assert_names(doubt.text, "JPEG & data.label_values = 0,255");
+    assert_names(doubt.text, "JPEG & data.label_values = 0,255 & data.classes = 0");
     tr_str_free(&doubt);
     assert_int_equal(open_masks(H5T_STD_U8LE, 1, lossy, &doubt), TR_ERR_CONFIG);
     assert_error_names("/y & JPEG & data.label_values = 0,255 & data.classes = 256");
+    for (int i = 0; i < 2 * 32 * 32; i++) /* probabilities of three classes */
+        for (int c = 0; c < 3; c++) hot[3 * i + c] = i % 3 == c ? 0.8F : 0.1F;
+    OK(open_masks(H5T_IEEE_F32LE, 3, hot, &doubt));
+    assert_names(doubt.text, "3 & mse & cross_entropy & binary_cross_entropy & data.classes = 0");
+    tr_str_free(&doubt);
+    hot[70] += 0.1F;
+    OK(open_masks(H5T_IEEE_F32LE, 3, hot, &doubt));
+    assert_null(doubt.text);
     assert_int_equal(open_masks(H5T_STD_U8LE, 1, many, &doubt), TR_ERR_CONFIG);
     assert_error_names("20 & 0,13,26,39,52,65,78,91 & data.label_values & 19 & data.classes = 248");
     assert_null(strstr(tr_error_last()->message, "104"));

@@ -394,6 +394,8 @@ static void the_check_sees_what_comes_out(void **state) {
         {TR_U8, 120, 60, "0.4914", "0.2470", "0 to 255,"},
         {TR_F32, 5, 1, "auto", "auto", "they are not normalised"},
         {TR_F32, 2.9, 1, "auto", "auto", ""},
+        {TR_F32, 0, 1, "0.1307", "0.3081", "data.mean = 0 and data.std = 1"},
+        {TR_F32, 0, 1, "0.05", "1.1", ""},
         {TR_F32, 0, 11, "auto", "auto", "data.mean=compute data.std=compute"},
         {TR_F32, 0, 0.09, "auto", "auto", "deviation 0.09 "},
         {TR_F32, 0, 0, "auto", "auto", ""}, /* what never varies has no deviation to set */
@@ -411,7 +413,7 @@ static void the_check_sees_what_comes_out(void **state) {
         tr_sample_stats_t stats;
         tr_str_t text = {0};
         OK(tr_preprocess_sample(&set.base, &stats));
-        tr_preprocess_check(told, &stats, &text);
+        tr_preprocess_check(told, &stats, TR_CHECK_TRAINING_INPUTS, &text);
         if (!*cases[i].expected ? text.length > 0
                                 : !text.text || !strstr(text.text, cases[i].expected))
             fail_msg("case %zu: expected '%s' in '%s'", i, cases[i].expected,
