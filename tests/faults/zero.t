@@ -79,11 +79,11 @@ if all; then
     ok $? "one of 3 ranks comes 3 s late to the load: the same bits"
 fi
 
-# The validation after step 4 is the best, because the learning rate is far too large after it. The first open is
-# that of the resume.
+# The validation after step 4 is the best, because the learning rate is far too large after it. The first two
+# opens are those of the resume, which verifies and reads.
 best="run.dir=best $zero train.valid_every=4 optimizer.ema=0"
 start 2 net.ini $best train.steps=4 && ended
-FAULT="FAIL_RANK=1 FAIL_CALL=open FAIL_ON=step-00000004/MANIFEST FAIL_HOW=EIO FAIL_AT=2" \
+FAULT="FAIL_RANK=1 FAIL_CALL=open FAIL_ON=step-00000004/MANIFEST FAIL_HOW=EIO FAIL_AT=3" \
     start 2 net.ini $best train.steps=8 optimizer.lr=2
 begin=$(now)
 ended
@@ -98,10 +98,16 @@ ended
 [ $rc = 78 ] && [ "$(grep -c 'trainer: error' out)" = 1 ] &&
     names out "trainer: error & rank 1 & apart/checkpoints & parallel.zero"
 ok $? "a rank that does not see the folder of rank 0: code $rc before the first step"
-FAULT="FAIL_RANK=1 FAIL_CALL=open FAIL_ON=step-00000012/MANIFEST FAIL_HOW=ENOENT FAIL_AT=1" \
+FAULT="FAIL_RANK=1 FAIL_CALL=open FAIL_ON=step-00000012/MANIFEST FAIL_HOW=ENOENT FAIL_AT=2" \
     start 2 net.ini run.dir=full $exact $zero train.steps=13
 begin=$(now)
 ended
 [ $rc = 78 ] && [ "$(grep -c 'trainer: error' out)" = 1 ] && names out "trainer: error & rank 1 & step-00000012"
 ok $? "a rank that does not see the checkpoint to resume: code $rc"
+FAULT="FAIL_RANK=1 FAIL_CALL=open FAIL_ON=step-00000012/MANIFEST FAIL_HOW=EIO FAIL_AT=1" \
+    start 2 net.ini run.dir=full $exact $zero train.steps=13
+begin=$(now)
+ended
+[ $rc = 0 ] && resumed step-00000012
+ok $? "a rank that cannot verify its part: rank 0 reads all of the checkpoint, and the run goes on"
 echo "1..$n"
