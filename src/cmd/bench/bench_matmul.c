@@ -13,9 +13,10 @@
 
 enum { MATRICES = 3, HOST_MATRICES = 2 /* pinned and pageable */ };
 enum { BLOCKS = 5, MOST_RUNS = 2000 };
-#define BLOCK_SEC  20e-3
-#define BLOCKS_SEC 0.5 /* of all blocks; at least one */
-#define LONG_SEC   1.0 /* of a run that needs no other one to warm up */
+#define BLOCK_SEC 20e-3
+#define BLOCK_MOST_SEC                                                                             \
+    0.1                /* where runs take longer than the first ones did: beside other programs */
+#define LONG_SEC   0.3 /* of a run that needs no other one to warm up */
 #define COPY_BYTES ((size_t)256 << 20)
 
 /* One product with its memory, or one copy. */
@@ -39,9 +40,11 @@ static tr_status_t bench_work_sync(const bench_work_t *w) {
 static tr_status_t bench_work_run_block(bench_work_t *w, bench_work_fn work, int runs,
                                         double *out_sec) {
     const double began = tr_clock_sec();
-    for (int i = 0; i < runs; i++) TR_TRY(work(w));
+    int done = 0;
+    do TR_TRY(work(w));
+    while (++done < runs && tr_clock_sec() - began < BLOCK_MOST_SEC);
     TR_TRY(bench_work_sync(w));
-    *out_sec = (tr_clock_sec() - began) / runs;
+    *out_sec = (tr_clock_sec() - began) / done;
     return TR_OK;
 }
 
@@ -52,11 +55,10 @@ static tr_status_t bench_work_time(bench_work_t *w, bench_work_fn work, double *
     *out_sec = once;
     if (once > LONG_SEC) return TR_OK;
     TR_TRY(bench_work_run_block(w, work, 1, &once));
-    const int runs = (int)fmin(MOST_RUNS, fmax(1, BLOCK_SEC / once)),
-              blocks = (int)fmin(BLOCKS, fmax(1, BLOCKS_SEC / (runs * once)));
-    for (int i = 0; i < blocks; i++) TR_TRY(bench_work_run_block(w, work, runs, &sec[i]));
-    tr_sort(sec, blocks);
-    *out_sec = sec[blocks / 2];
+    const int runs = (int)fmin(MOST_RUNS, fmax(1, BLOCK_SEC / once));
+    for (int i = 0; i < BLOCKS; i++) TR_TRY(bench_work_run_block(w, work, runs, &sec[i]));
+    tr_sort(sec, BLOCKS);
+    *out_sec = sec[BLOCKS / 2];
     return TR_OK;
 }
 

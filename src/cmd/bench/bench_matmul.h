@@ -21,8 +21,8 @@ typedef struct {
 /* TR_ERR_MEMORY where the matrices of a product of size n are more than the memory of the device,
  * or those that transfers use more than that of the host. Allocates nothing. */
 tr_status_t bench_product_check(const tr_device_t *device, tr_dtype_t dtype, int64_t n);
-/* C = A B, all (n, n) of `dtype`. Medians of up to five blocks of runs, after two runs that do not
- * count; on a slow machine fewer blocks, and one run if it takes longer than a second. */
+/* C = A B, all (n, n) of `dtype`. Medians of several blocks of runs, after two runs that do not
+ * count; one run if it takes longer than 0.3 s. */
 tr_status_t bench_time_product(tr_device_t *device, tr_dtype_t dtype, int64_t n,
                                bench_product_t *out);
 /* Bytes per second, read and written, of copies of 256 MiB within the device. */
