@@ -54,28 +54,26 @@ static void warn_rounded(const tr_sample_stats_t *stats, bool are_targets) {
 }
 
 /* Warns if a field of a split, or of data for trained weights, has other units than the training data. */
-static tr_status_t check_units(const tr_session_t *s, tr_dataset_t *d, int field) {
+static void warn_units(const tr_session_t *s, tr_dataset_t *d, int field) {
     const bool are_inputs = strcmp(d->info.field[field].name, "x") == 0;
     tr_sample_stats_t stats = {0};
     tr_str_t text = {0};
-    const tr_status_t status = are_inputs
-                                   ? tr_preprocess_sample(d, &stats)
-                                   : tr_dataset_sample(d, field, TARGET_BYTES, 8, 0.01, &stats);
-    if (status == TR_OK)
+    if ((are_inputs ? tr_preprocess_sample(d, &stats)
+                    : tr_dataset_sample(d, field, TARGET_BYTES, 8, 0.01, &stats)) == TR_OK)
         tr_preprocess_check(s->preprocess, &stats,
                             are_inputs ? TR_CHECK_OTHER_INPUTS : TR_CHECK_TARGETS, &text);
+    else
+        tr_error_clear(); /* the loader says what cannot be read */
     if (text.text) TR_WARN("%s: %s", d->info.description, text.text);
     tr_str_free(&text);
     tr_free(&stats.of);
-    return status;
 }
 
 /* Of data.valid and data.test, unless they are a part of the training data. */
-static tr_status_t check_splits(const tr_session_t *s, int field) {
+static void warn_units_of_splits(const tr_session_t *s, int field) {
     const bool is_part = s->data.valid_fraction > 0 || strcmp(s->data.fold, "none") != 0;
     for (int split = is_part ? TR_SPLIT_TEST : TR_SPLIT_VALID; split <= TR_SPLIT_TEST; split++)
-        if (s->dataset[split]) TR_TRY(check_units(s, s->dataset[split], field));
-    return TR_OK;
+        if (s->dataset[split]) warn_units(s, s->dataset[split], field);
 }
 
 /* Targets of binary_cross_entropy are probabilities. */
@@ -119,8 +117,8 @@ static tr_status_t check_targets(const tr_session_t *s) {
         status = tr_dataset_sample(s->dataset[TR_SPLIT_TRAIN], y, TARGET_BYTES, 8, 0.01, &stats);
     if (stats.of && status == TR_OK) warn_rounded(&stats, true);
     tr_free(&stats.of);
-    if (status != TR_OK || s->preprocess->target.mean.count == 0) return status;
-    return check_splits(s, y);
+    if (status == TR_OK && s->preprocess->target.mean.count > 0) warn_units_of_splits(s, y);
+    return status;
 }
 
 tr_status_t tr_inputs_check(const tr_session_t *s) {
@@ -131,8 +129,7 @@ tr_status_t tr_inputs_check(const tr_session_t *s) {
     if (x < 0 || s->info.field[x].kind == TR_FIELD_TOKENS) return TR_OK;
     const bool trains = tr_session_trains(s), is_free = begins_with_norm(s);
     tr_dataset_t *const d = s->dataset[trains ? TR_SPLIT_TRAIN : s->params.split];
-    if (!trains && d && !is_free && s->preprocess->input.mean.count > 0)
-        return check_units(s, d, x);
+    if (!trains && d && !is_free && s->preprocess->input.mean.count > 0) warn_units(s, d, x);
     if (!trains || s->params.trained_preprocess) return TR_OK;
     const bool may_be_rounded = s->info.is_rounded[x] || s->info.field[x].dtype == TR_I32;
     tr_status_t status = tr_preprocess_sample(d, &stats);
@@ -143,7 +140,7 @@ tr_status_t tr_inputs_check(const tr_session_t *s) {
     if (status == TR_OK && tr_has_sentinel(&stats, &s->info.field[x], sentinel))
         TR_WARN("%s", sentinel);
     warn_last_activation(s);
-    if (status == TR_OK && !is_free && !text.text) status = check_splits(s, x);
+    if (status == TR_OK && !is_free && !text.text) warn_units_of_splits(s, x);
     tr_str_free(&text);
     tr_free(&stats.of);
     return status == TR_OK ? check_targets(s) : status;
