@@ -159,8 +159,7 @@ typedef struct {
     bool counts_from_1; /* the smallest label is 1, as label_note says */
     bool is_sorted;     /* labels that follow each other are mostly equal */
     bool is_one_hot;    /* the labels are one-hot rows of `classes` values */
-    /* [classes]: how often each class occurs in the labels that were read; NULL: unknown. Valid as long
-     * as the data set. */
+    /* [classes]: how often each class occurs; NULL: unknown. Valid as long as the data set. */
     const int64_t *label_count;
     /* Mean and std of x recorded in the data, in units of its values: none, one number for all
      * channels, or one per channel (last dimension). Owned by the data set. */

@@ -6,7 +6,8 @@
 
 bool tr_make_folders(const char *folder) {
     char path[4096];
-    if (snprintf(path, sizeof path, "%s", folder) >= (int)sizeof path) return false;
+    if (snprintf(path, sizeof path, "%s", folder) >= (int)sizeof path)
+        return errno = ENAMETOOLONG, false;
     for (char *p = path + 1; *p; p++) {
         if (*p != '/') continue;
         *p = '\0';

@@ -34,7 +34,7 @@ bool tr_npy_parse(const void *bytes, size_t count, tr_npy_t *out) {
         const long long dim = strtoll(at, &end, 10);
         if (end == at || dim < 0 || out->ndim == TR_NPY_DIMS) return false;
         out->dim[out->ndim++] = dim;
-        at = end + strspn(end, ", ");
+        at = end + strspn(end, "L, "); /* Python 2 wrote 10L */
     }
     return true;
 }

@@ -72,15 +72,17 @@ static bool search_finds(const search_t *s, const char *name, const char *text) 
     if (!s->is_loose)
         return search_mentions(name, word, strlen(word), false) ||
                search_mentions(text, word, strlen(word), false);
+    bool is_any = false;
     for (size_t length; *word; word += length) {
         for (length = 0; isalnum((unsigned char)word[length]);) length++;
         const size_t stem = search_stem(word, length);
         if (stem > 0 && !search_mentions(name, word, stem, stem > 3) &&
             !search_mentions(text, word, stem, stem > 3))
             return false;
+        is_any |= stem > 0;
         length += length == 0;
     }
-    return true;
+    return is_any;
 }
 
 static void search_row(search_t *s, const char *name, const char *text) {

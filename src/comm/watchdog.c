@@ -541,16 +541,17 @@ tr_status_t tr_watchdog_wait_report(tr_world_t *world, int64_t number, int rank,
     int gone = 0;
     if (!tr_watchdog_is_linked(world))
         return TR_FAIL(TR_ERR_INTERNAL, "reports of ranks are awaited without a watchdog");
-    w->awaits_reports = true;
-    (void)!write(w->wake[1], &(char){WAKE_TO_REPORT}, 1); /* a tick may have just begun */
-    for (out->number = 0; out->number != number && gone == 0;) {
+    for (bool is_first = true;; is_first = false) {
         pthread_mutex_lock(&w->times_lock);
         *out = w->peers[rank].last.report;
         for (int i = 1; i < w->peer_count && out->number != number; i++)
             if (w->peers[i].fd < 0 && w->peers[i].last.report.number != number) gone = i;
         pthread_mutex_unlock(&w->times_lock);
-        if (out->number != number && gone == 0)
-            nanosleep(&(struct timespec){.tv_nsec = (long)(1e9 * LISTEN_SEC / 2)}, NULL);
+        if (out->number == number || gone > 0) break;
+        w->awaits_reports = true;
+        /* a tick may have just begun */
+        if (is_first) (void)!write(w->wake[1], &(char){WAKE_TO_REPORT}, 1);
+        nanosleep(&(struct timespec){.tv_nsec = (long)(1e9 * LISTEN_SEC / 2)}, NULL);
     }
     w->awaits_reports = false;
     if (gone == 0) return TR_OK;

@@ -87,13 +87,13 @@ const char *tr_image_guess_text(const tr_shape_t *shape, char text[256]);
 bool tr_is_rounded_away(const tr_stats_t *stats, int64_t count, bool are_targets, char text[640]);
 /* Appends a sentence if y is read as numbers, its data set does not say so (info.is_regression), and
  * those of at most 4 MiB of it look like labels: they are few whole numbers, near few levels, or rows
- * that add up to 1. The first and the last suit the loss binary_cross_entropy. *out_are_lossy: they are one
- * number of each sample or position, near few levels, and should be refused. Not collective. */
-tr_status_t tr_targets_doubt(tr_dataset_t *dataset, tr_str_t *out, bool *out_are_lossy);
+ * that add up to 1. The first and the last suit the loss binary_cross_entropy. Not collective. */
+tr_status_t tr_targets_doubt(tr_dataset_t *dataset, tr_str_t *out);
 /* Compares the labels of data.valid or data.test, `held`, with those of data.train, as far as both are known.
- * TR_ERR_DATA if their values probably stand for other classes: unless data.classes is set (are_given), a
- * tenth of them does not occur in data.train, or all are shifted, or they go far beyond. Warns of fewer
- * that do not occur there. Not collective. */
+ * TR_ERR_DATA if their values probably stand for other classes: of data.valid,
+ * unless a key or names say what the classes are (are_given), if a tenth of them does not occur in
+ * data.train, or all are shifted, or they go far beyond. Otherwise warns of those that do not occur
+ * there. Not collective. */
 tr_status_t tr_labels_check(const tr_dataset_info_t *train, const tr_dataset_info_t *held,
                             tr_split_t split, bool are_given);
 /* Whether a column of the field probably has numbers that stand for missing values. If so, writes

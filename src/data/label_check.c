@@ -40,10 +40,12 @@ tr_status_t tr_labels_check(const tr_dataset_info_t *train, const tr_dataset_inf
     }
     labels_list(train, &of_train, &least, &most);
     labels_list(held, &of_held, &held_least, &held_most);
-    const bool are_shifted = held_least != least && held_least - least == held_most - most,
+    /* more classes than the model has outputs are an error anyway */
+    const bool is_error = held->classes > train->classes || (split == TR_SPLIT_VALID && !are_given),
+               are_shifted = held_least != least && held_least - least == held_most - most,
                are_far = held_most >= 2 * (most + 1), are_many = (double)unseen >= (double)all / 10;
     tr_status_t status = TR_OK;
-    if (unseen > 0 && !are_given && (are_shifted || are_far || are_many))
+    if (unseen > 0 && is_error && (are_shifted || are_far || are_many))
         status = TR_FAIL(
             TR_ERR_DATA,
             "data.%s (%s) has the labels %s, but data.train (%s) has %s: %lld of %lld labels do "

@@ -70,7 +70,7 @@ static tr_status_t registry_open_split(const tr_data_settings_t *settings, tr_sp
     const bool has_folds = fold && *fold && strcmp(fold, "none") != 0;
     if ((settings->valid_fraction <= 0 && !has_folds) || split == TR_SPLIT_TEST) {
         TR_TRY(registry_open_whole(settings, split, inputs_only, out));
-        if (*out) registry_warn_of_labels(*out);
+        if (*out && split == TR_SPLIT_TRAIN) registry_warn_of_labels(*out);
         return TR_OK;
     }
     *out = NULL;

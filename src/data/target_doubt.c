@@ -123,26 +123,23 @@ static void doubt_remedy(const doubt_t *d, bool is_dense, int64_t channels, cons
         tr_str_printf(out, ", or set data.classes = %lld if one channel is 1", (long long)channels);
 }
 
-tr_status_t tr_targets_doubt(tr_dataset_t *dataset, tr_str_t *out, bool *out_are_lossy) {
+tr_status_t tr_targets_doubt(tr_dataset_t *dataset, tr_str_t *out) {
     enum { LEAST = 8 /* of each value */ };
     const tr_dataset_info_t *info = &dataset->info;
     const int y = tr_field_find(info, "y");
     const int name = (int)strcspn(info->description, ","); /* without types and storage */
     char levels[16];
     doubt_t *d = NULL;
-    *out_are_lossy = false;
     if (y < 0 || info->is_regression || info->classes > 0 || info->field[y].dtype != TR_F32)
         return TR_OK;
     TR_TRY(tr_alloc(sizeof *d, "targets", &d));
     tr_status_t status = doubt_read(dataset, y, d);
     const int64_t channels = tr_field_channels(&info->field[y]);
-    if (status == TR_OK && d->are_bytes && tr_labels_are_lossy(d->count, levels)) {
+    if (status == TR_OK && d->are_bytes && tr_labels_are_lossy(d->count, levels))
         tr_str_printf(out,
                       "the numbers to predict beside %.*s are " TR_LOSSY_TEXT
                       ". If they are numbers to predict, set data.classes = 0",
                       name, info->description, levels, levels);
-        *out_are_lossy = channels == 1 && out->text;
-    }
     if (status == TR_OK && d->are_shares && !d->are_whole)
         tr_str_printf(
             out,

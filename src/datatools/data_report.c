@@ -129,7 +129,6 @@ static tr_status_t report_values(report_t *r, const report_split_t *split, int f
     tr_sample_stats_t s;
     char of[96], rate[32], rounding[640];
     tr_str_t text = {0};
-    bool are_lossy;
     tr_status_t status = TR_OK;
     TR_TRY_GOTO(tr_dataset_sample(split->dataset, field, r->sample_bytes, PIECES, INFINITY, &s),
                 done);
@@ -164,11 +163,10 @@ static tr_status_t report_values(report_t *r, const report_split_t *split, int f
         r->rounded[field] = tr_is_rounded_away(s.of, s.channels, field == 1, rounding);
         if (r->rounded[field]) report_warn(r, "%s", rounding);
     }
-    if (field == 0 && split->split == TR_SPLIT_TRAIN) {
+    if (field == 0 && split->split == TR_SPLIT_TRAIN)
         tr_preprocess_check(r->told, &s, TR_CHECK_TRAINING_INPUTS, &text);
-    }
     if (field == 1 && split->split == TR_SPLIT_TRAIN)
-        status = tr_targets_doubt(split->dataset, &text, &are_lossy);
+        status = tr_targets_doubt(split->dataset, &text);
     if (text.text) report_warn(r, "%s", text.text);
 done:
     tr_str_free(&text);

@@ -108,11 +108,13 @@ static tr_status_t groups_count_other(const char *folder, const char *path, cons
     if (status == TR_OK && pictures.count > 0) {
         tr_left_out_add(left, TR_LEFT_CLASSLESS, pictures.data[0].path, (int64_t)pictures.count);
         if (!parts[TR_PICTURES_VALID] && !parts[TR_PICTURES_TEST])
-            status = TR_FAIL(TR_ERR_DATA,
-                             "'%s' has the folder '%s' with folders in it, as training data, and "
-                             "'%s' with images, as if both were classes. Move '%s' to another "
-                             "place; if '%s' is a class, rename it.",
-                             folder, train, path, path, train);
+            status = TR_FAIL(
+                TR_ERR_DATA,
+                "'%s' has the folder '%s' with folders in it, as training data, and "
+                "'%s' with images, as if both were classes. Import '%s/%s' alone (`trainer "
+                "predict` reads the other images), or move '%s' to another place; if '%s' is "
+                "a class, rename it.",
+                folder, train, path, folder, train, path, train);
     }
     tr_pictures_free(&pictures);
     return status;

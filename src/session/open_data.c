@@ -83,7 +83,9 @@ static tr_status_t session_check_split(const tr_session_t *s, tr_split_t split,
                        "data.%s (%s): import this text with --tokenizer and the file of data.%s",
                        tr_split_name(split), info->description, tr_split_name(main_split),
                        wanted->description, tr_split_name(main_split));
-    return tr_labels_check(&s->dataset[main_split]->info, info, split, s->data.classes > 0);
+    const bool are_given =
+        s->data.classes > 0 || s->data.label_values[0] || info->names[TR_NAMES_CLASSES].count > 0;
+    return tr_labels_check(&s->dataset[main_split]->info, info, split, are_given);
 }
 
 static bool session_has_data(const tr_session_t *s, tr_split_t split) {

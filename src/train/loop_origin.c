@@ -106,14 +106,17 @@ tr_status_t tr_loop_open_origin(loop_t *l) {
     tr_status_t status = TR_OK;
     tr_config_read(l->config, &tr_parallel_config, &parallel);
     const bool verifies = parallel.zero > 0 && l->info->size > 1;
-    if (tr_loop_is_root(l)) status = loop_open_origin(l, verifies ? &opener : NULL);
-    for (bool goes_on = verifies;
-         goes_on;) { /* the other ranks follow, until rank 0 has opened it */
+    const bool is_root = tr_loop_is_root(l);
+    if (is_root) status = loop_open_origin(l, verifies ? &opener : NULL);
+    /* The other ranks follow, until rank 0 has opened it. What is damaged for one of them alone, in the
+     * last checkpoint, ends the run: it would load the same bytes. */
+    for (bool goes_on = verifies; goes_on;) {
         tr_checkpoint_t *part = NULL;
-        const bool is_root = tr_loop_is_root(l);
-        if (loop_open_together(l, is_root ? "" : NULL, &part, &goes_on) != TR_OK && !is_root)
-            tr_error_clear();
+        const tr_status_t found = loop_open_together(l, is_root ? "" : NULL, &part, &goes_on);
         tr_checkpoint_close(&part);
+        if (is_root || !goes_on) continue;
+        if (found != TR_OK && found != TR_ERR_DATA) tr_error_clear();
+        status = found == TR_ERR_DATA ? found : TR_OK;
     }
     return tr_world_agree(l->world, status);
 }

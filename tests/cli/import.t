@@ -275,7 +275,7 @@ ln t.csv same.csv &&
     kept d.h5 repack d.h5 d.h5 && [ "$(ls own | wc -l)" = 7 ]
 ok $? "a file that is read is never replaced, not by --force either"
 
-printf 'a,b\n1,2\n7,8\n\32\32' >new.csv # with the end of a file of old programs
+printf 'a,b\n1,2\n7,8\32\0' >new.csv # with the end of a file of old programs
 cat >net.ini <<'INI'
 [model]
 layers = linear 2

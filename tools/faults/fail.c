@@ -144,7 +144,9 @@ static void delay(long ms) {
     nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
 }
 
-static int is_meanwhile(void) { return !meanwhile || access(meanwhile, F_OK) == 0; }
+static int is_meanwhile(void) {
+    return !meanwhile || access(meanwhile, F_OK) == 0;
+}
 
 static int is_on(const char *path) {
     char whole[8192] = "";

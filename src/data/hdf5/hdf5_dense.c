@@ -344,6 +344,8 @@ tr_status_t tr_h5_dense_scan(h5_dense_t *d, h5_parts_t *parts, int64_t classes,
         if (largest > before) largest_row = row;
     }
     status = dense_conclude(d, parts->data, count, largest, largest_row, notes, info);
+    /* a class that was not met may occur in the rest */
+    if (pieces * each < info->samples) info->label_count = NULL;
 done:
     tr_free(&raw);
     tr_free(&mask);

@@ -9,9 +9,8 @@
 
 /* -- a data set against it --------------------------------------------------------------------- */
 
-static tr_status_t preprocess_check_check_table(const tr_preprocess_t *p,
-                                                const tr_dataset_info_t *info,
-                                                const tr_field_t *x) {
+static tr_status_t preprocess_check_table(const tr_preprocess_t *p, const tr_dataset_info_t *info,
+                                          const tr_field_t *x) {
     const tr_shape_t *was = &tr_preprocess_field(p, "x")->shape;
     if (was->ndim != 1 || x->shape.ndim != 1 || was->dim[0] == x->shape.dim[0]) return TR_OK;
     return TR_FAIL(TR_ERR_DATA,
@@ -99,7 +98,7 @@ tr_status_t tr_preprocess_match(const tr_preprocess_t *p, const tr_dataset_info_
         TR_WARN("the inputs of %s are %s, but the model was trained on %s: the values are assumed "
                 "to be in the same units",
                 info->description, tr_dtype_name(x->dtype), tr_dtype_name(was->dtype));
-    return preprocess_check_check_table(p, info, x);
+    return preprocess_check_table(p, info, x);
 }
 
 static float preprocess_value_at(const tr_floats_t *v, size_t c, float none) {
@@ -115,7 +114,7 @@ static float preprocess_value_at(const tr_floats_t *v, size_t c, float none) {
 #define SAMPLE_VALUES   (1 << 18)
 #define SAMPLE_SEC      0.02
 #define SAMPLE_PIECES   8 /* one sample may be unlike all others */
-#define LEAST_VALUES    20 /* of a channel, for a comparison with other data */
+#define LEAST_SAMPLES   20 /* for a comparison with other data; as many values of a channel */
 
 tr_status_t tr_preprocess_sample(tr_dataset_t *dataset, tr_sample_stats_t *out) {
     const int x = tr_field_find(&dataset->info, "x");
@@ -195,8 +194,9 @@ void tr_preprocess_check(const tr_preprocess_t *p, const tr_sample_stats_t *stat
                          tr_preprocess_checked_t what, tr_str_t *out) {
     const bool are_targets = what == TR_CHECK_TARGETS, train = what == TR_CHECK_TRAINING_INPUTS;
     const tr_normalize_t *n = are_targets ? &p->target : &p->input;
+    if (!train && stats->samples < LEAST_SAMPLES) return;
     const misfit_t found =
-        preprocess_find_misfit(n, p->columns != NULL, stats, train ? 0 : LEAST_VALUES);
+        preprocess_find_misfit(n, p->columns != NULL, stats, train ? 0 : LEAST_SAMPLES);
     const size_t c = found.channel < 0 ? 0 : (size_t)found.channel;
     const float used_mean = preprocess_value_at(&n->mean, c, 0),
                 used_std = preprocess_value_at(&n->std, c, 1);
@@ -220,6 +220,6 @@ void tr_preprocess_check(const tr_preprocess_t *p, const tr_sample_stats_t *stat
         are_targets ? "targets" : "inputs", channel, found.mean, found.deviation, (double)used_mean,
         (double)used_std, s->min, s->max, s->mean, tr_stats_deviation(s),
         train ? preprocess_likely_cause(n, s, used_mean, used_std)
-              : "they have other units than the training data",
+              : "they may have other units than the training data",
         train ? "Set data.mean=compute data.std=compute" : "Write both with the same units");
 }

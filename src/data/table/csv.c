@@ -11,6 +11,7 @@
 #define BUFFER_BYTES (1 << 16)
 #define ROW_BYTES    (64 << 20) /* a longer row is not a table */
 #define MAX_FIELDS   1000000
+#define CTRL_Z       0x1a
 
 struct tr_csv {
     gzFile file;
@@ -117,6 +118,17 @@ static tr_status_t csv_read_quoted(tr_csv_t *csv) {
     }
 }
 
+/* Old programs end a file with Ctrl-Z, and fill its last block with more of them or with zeros. */
+static tr_status_t csv_skip_end(tr_csv_t *csv, int *c) {
+    while (*c == CTRL_Z || *c == '\0') TR_TRY(csv_next_byte(csv, c));
+    if (*c == -1) return TR_OK;
+    return TR_FAIL(
+        TR_ERR_DATA,
+        "'%s', line %lld: found the byte 0x1a (Ctrl-Z), which ends a file of old programs, "
+        "before other text: remove it, or what follows it",
+        csv->name, (long long)csv->line);
+}
+
 /* Reads one row to text and offset; *out_end if the file ends after it. */
 static tr_status_t csv_scan_row(tr_csv_t *csv, bool *out_end) {
     const char delimiter = csv->delimiter;
@@ -125,6 +137,7 @@ static tr_status_t csv_scan_row(tr_csv_t *csv, bool *out_end) {
     *out_end = false;
     for (int c;;) {
         TR_TRY(csv_next_byte(csv, &c));
+        if (c == CTRL_Z) TR_TRY(csv_skip_end(csv, &c));
         if (c == '\r') { /* the line ends here, or with an LF after it */
             TR_TRY(csv_next_byte(csv, &c));
             if (c != '\n') csv->at -= c != -1;
@@ -175,9 +188,7 @@ tr_status_t tr_csv_row(tr_csv_t *csv, char ***out_field, int *out_count) {
                                csv->name, (long long)csv->line, i + 1,
                                (unsigned char)csv->text.data[bad]);
         }
-        /* An empty line, or the bytes that old programs put behind the last one (Ctrl-Z). */
-        if (csv->offset.count == 1 && strspn(csv->text.data, "\x1a") == csv->text.count - 1)
-            continue;
+        if (csv->offset.count == 1 && csv->text.count == 1) continue; /* an empty line */
         for (size_t i = 0; i < csv->offset.count; i++)
             TR_TRY(tr_vec_push(&csv->field, csv->text.data + csv->offset.data[i]));
         *out_field = csv->field.data;

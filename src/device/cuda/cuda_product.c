@@ -330,9 +330,12 @@ tr_status_t tr_cuda_product_find(tr_device_t *device, const cuda_product_t *prod
                  ? choose_timed(device, plan, &plan->aligned, &has_aligned)
                  : cuda_product_choose(device, plan, ALIGNMENT, &plan->aligned, &has_aligned);
     if (status != TR_OK || !has_aligned) goto fail;
-    TR_TRY_GOTO(cuda_product_choose(device, plan, (uint32_t)tr_dtype_bytes(product->in), &plan->any,
-                                    &plan->has_any),
-                fail);
+    /* for addresses with less alignment, which few products meet */
+    if (cuda_product_choose(device, plan, (uint32_t)tr_dtype_bytes(product->in), &plan->any,
+                            &plan->has_any) != TR_OK) {
+        plan->has_any = false;
+        tr_error_clear();
+    }
     *out = plan;
     return TR_OK;
 fail:

@@ -503,7 +503,6 @@ static tr_status_t open_masks(hid_t type, int channels, const float *values, tr_
     const hsize_t x[] = {2, 32, 32, 1}, y[] = {2, 32, 32, (hsize_t)channels};
     tr_data_settings_t settings = test_settings();
     tr_dataset_t *set;
-    bool are_lossy;
     hid_t file = create(0, false);
     put(file, "x", 4, x, H5T_STD_U8LE, H5T_NATIVE_UINT8, NULL, contiguous);
     put(file, "y", 4, y, type, H5T_NATIVE_FLOAT, values, contiguous);
@@ -511,8 +510,7 @@ static tr_status_t open_masks(hid_t type, int channels, const float *values, tr_
     settings.train = path;
     tr_status_t status = tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set);
     if (status == TR_OK) {
-        OK(tr_targets_doubt(set, doubt, &are_lossy));
-        assert_int_equal(are_lossy, channels == 1 && doubt->text && strstr(doubt->text, "JPEG"));
+        OK(tr_targets_doubt(set, doubt));
         tr_dataset_close(&set);
     }
     unlink(path);
