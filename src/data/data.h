@@ -90,10 +90,10 @@ bool tr_is_rounded_away(const tr_stats_t *stats, int64_t count, bool are_targets
  * that add up to 1. The first and the last suit the loss binary_cross_entropy. Not collective. */
 tr_status_t tr_targets_doubt(tr_dataset_t *dataset, tr_str_t *out);
 /* Compares the labels of data.valid or data.test, `held`, with those of data.train, as far as both are known.
- * TR_ERR_DATA if their values probably stand for other classes: of data.valid,
- * unless a key or names say what the classes are (are_given), if a tenth of them does not occur in
- * data.train, or all are shifted, or they go far beyond. Otherwise warns of those that do not occur
- * there. Not collective. */
+ * TR_ERR_DATA if their values probably stand for other classes: a tenth of them does not occur in
+ * data.train, or all are shifted, or they go far beyond; and there are more classes than in data.train, or
+ * it is data.valid and no key or name says what the classes are (are_given). Otherwise warns of those that
+ * do not occur there. Not collective. */
 tr_status_t tr_labels_check(const tr_dataset_info_t *train, const tr_dataset_info_t *held,
                             tr_split_t split, bool are_given);
 /* Whether a column of the field probably has numbers that stand for missing values. If so, writes

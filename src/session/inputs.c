@@ -49,6 +49,10 @@ static void warn_last_activation(const tr_session_t *s) {
     tr_layers_free(&specs, count);
 }
 
+static tr_status_t sample_targets(tr_dataset_t *d, int y, tr_sample_stats_t *out) {
+    return tr_dataset_sample(d, y, TARGET_BYTES, 8, 0.01, out);
+}
+
 static void warn_rounded(const tr_sample_stats_t *stats, bool are_targets) {
     char text[640];
     if (tr_is_rounded_away(stats->of, stats->channels, are_targets, text)) TR_WARN("%s", text);
@@ -59,8 +63,7 @@ static void warn_units(const tr_session_t *s, tr_dataset_t *d, int field) {
     const bool are_inputs = strcmp(d->info.field[field].name, "x") == 0;
     tr_sample_stats_t stats = {0};
     tr_str_t text = {0};
-    if ((are_inputs ? tr_preprocess_sample(d, &stats)
-                    : tr_dataset_sample(d, field, TARGET_BYTES, 8, 0.01, &stats)) == TR_OK)
+    if ((are_inputs ? tr_preprocess_sample(d, &stats) : sample_targets(d, field, &stats)) == TR_OK)
         tr_preprocess_check(s->preprocess, &stats,
                             are_inputs ? TR_CHECK_OTHER_INPUTS : TR_CHECK_TARGETS, &text);
     else
@@ -83,7 +86,7 @@ static tr_status_t check_shares(const tr_session_t *s, int y) {
     for (int split = 0; split < 3 && status == TR_OK; split++) {
         tr_sample_stats_t stats = {0};
         if (!s->dataset[split]) continue;
-        status = tr_dataset_sample(s->dataset[split], y, TARGET_BYTES, 8, 0.01, &stats);
+        status = sample_targets(s->dataset[split], y, &stats);
         if (status != TR_OK && split != TR_SPLIT_TRAIN) { /* the loader says what cannot be read */
             tr_error_clear();
             status = TR_OK;
@@ -117,8 +120,7 @@ static tr_status_t check_targets(const tr_session_t *s) {
         if (doubt.text) TR_WARN("%s", doubt.text);
         tr_str_free(&doubt);
     }
-    if (status == TR_OK && s->info.is_rounded[y])
-        status = tr_dataset_sample(s->dataset[TR_SPLIT_TRAIN], y, TARGET_BYTES, 8, 0.01, &stats);
+    if (s->info.is_rounded[y]) status = sample_targets(s->dataset[TR_SPLIT_TRAIN], y, &stats);
     if (stats.of && status == TR_OK) warn_rounded(&stats, true);
     tr_free(&stats.of);
     if (status == TR_OK && s->preprocess->target.mean.count > 0) warn_units_of_splits(s, y);
